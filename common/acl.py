@@ -1,0 +1,65 @@
+"""Access control lists: who may submit to a queue, or administer it, as its text in the configuration says.
+
+One list is judged here, alone. That a right on a queue holds for everything below it is a matter of the queue tree.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+# Narrower than the names in limits and filters: lists kept the older rules.
+_USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_.@-]*[$]?")
+_GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_-]*")
+_FIELDS_MAX: Final = 2  # users, then groups
+
+
+class AclError(ValueError):
+    """The text has more parts than a list of users and a list of groups."""
+
+
+class Acl(msgspec.Struct, frozen=True, kw_only=True):
+    """Everybody, or these users and the members of these groups. The empty value is nobody."""
+
+    everybody: bool = False
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def allows(self, user: str, groups: Iterable[str]) -> bool:
+        """Whether a user who is in these groups is on the list; names are case sensitive."""
+        return self.everybody or user in self.users or not self.groups.isdisjoint(groups)
+
+
+NOBODY: Final = Acl()
+EVERYBODY: Final = Acl(everybody=True)
+
+
+def parse_acl(text: str) -> Acl:
+    """Read `users groups`, each separated by commas; `*` is everybody, an empty text nobody.
+
+    Exactly one blank stands between the two lists. Names that no user or group can have are left out without a word,
+    as they always were. Raises AclError when a second blank follows.
+    """
+    if not text:
+        return NOBODY
+    fields = text.split(" ")
+    if len(fields) > _FIELDS_MAX:
+        raise AclError(multiple_spaces(text))
+    names = [field.split(",") for field in fields]
+    if text.strip() == "*" or ["*"] in names:
+        return EVERYBODY
+    return Acl(
+        users=frozenset(name for name in names[0] if _USER.fullmatch(name)),
+        groups=frozenset(name for field in names[1:] for name in field if _GROUP.fullmatch(name)),
+    )
+
+
+def has_too_many_fields(text: str) -> bool:
+    """Whether validation refuses the text: a laxer test than `parse_acl`, which some accepted texts fail later."""
+    return len(text.split()) > _FIELDS_MAX
+
+
+def multiple_spaces(text: str) -> str:
+    """Return the sentence for a text with too many parts, one for both tests."""
+    return f"multiple spaces found in ACL: '{text}'"

@@ -1,0 +1,43 @@
+"""What things may be called, and how a partition's name is made unique among resource managers.
+
+Not here: queue paths in the tree (`engine/queues`), placement's own name cleaning (`engine/placement`).
+"""
+
+import re
+from typing import Final
+
+DEFAULT_PARTITION: Final = "default"
+ROOT: Final = "root"
+RECOVERY_QUEUE: Final = "root.@recovery@"
+NODE_PARTITION: Final = "si/node-partition"
+"""The node attribute that names its partition."""
+
+RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
+USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
+GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")
+
+ILLEGAL_QUEUE: Final = (
+    "invalid queue name, max 64 characters consisting of alphanumeric characters and "
+    "'-', '_', '#', '@', '/', ':' allowed"
+)
+
+
+def normalised(rm_id: str, name: str) -> str:
+    """The name of an RM's partition inside the core: `<rm-id>_<name>`.
+
+    An empty name is `default`; a name that already carries the sender's own prefix, or the bracket form `[rm-id]name`
+    that the scheduler interface's own core uses, comes out the same. Any other prefix is part of the name, so one RM
+    cannot reach another's partition.
+    """
+    if name.startswith(f"[{rm_id}]"):
+        name = name[len(rm_id) + 2 :]
+    if name.startswith(f"{rm_id}_"):
+        return name
+    return f"{rm_id}_{name or DEFAULT_PARTITION}"
+
+
+def external(rm_id: str, full_name: str) -> str:
+    """The partition's name as its own RM configured it."""
+    return full_name.removeprefix(f"{rm_id}_")
