@@ -1,0 +1,38 @@
+"""The only loop that waits: it feeds a machine with messages and time, and sends what the machine answers."""
+
+import asyncio
+import time
+from typing import Final, Protocol
+
+from common.machine import Delivery, Machine, Send
+
+_STARTED_WALL: Final = time.time()
+_STARTED_MONOTONIC: Final = time.monotonic()
+
+
+def clock() -> float:
+    """Unix seconds that never go back: the wall clock when the process started, plus what has passed since."""
+    return _STARTED_WALL + (time.monotonic() - _STARTED_MONOTONIC)
+
+
+class Wire(Protocol):
+    """What the loop needs of the sockets (`sockets.py`), or of a network that a test makes up."""
+
+    async def receive(self, timeout_s: float) -> list[Delivery]:
+        """Messages that arrived, or none after the timeout."""
+
+    def send(self, message: Send) -> None:
+        """Pass a message on without waiting."""
+
+
+async def drive(machine: Machine, wire: Wire, stopping: asyncio.Event) -> None:
+    """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process."""
+    while not stopping.is_set():
+        deliveries = await wire.receive(machine.deadline - clock())
+        now = clock()
+        for delivery in deliveries:
+            for message in machine.handle(delivery, now):
+                wire.send(message)
+        if machine.deadline <= now:
+            for message in machine.tick(now):
+                wire.send(message)

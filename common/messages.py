@@ -1,0 +1,425 @@
+"""Every message of the system, by the way it travels: the file to read first.
+
+A message is a header and a body. The header says where the message goes and is all that the proxy and the broker look
+at; the body is one of the structs below, a MessagePack map whose keys are the field names of the scheduler interface
+(`applicationID`, `allocationKey`, ...) with default values left out. The class name is the `kind` in the header.
+
+Not here: how bytes become messages (`wire.py`), numbering and acknowledgement (`outbox.py`), what a message does.
+"""
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta, Struct, field
+
+from common.config.model import PartitionConfig
+
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+
+Amount = Annotated[int, Meta(ge=INT64_MIN, le=INT64_MAX)]
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Resources = dict[str, Amount]
+"""Resource type to quantity in base units (`memory` in bytes, `vcore` in thousandths). A missing type is 0."""
+
+
+def interface_name(name: str) -> str:
+    """The scheduler interface's spelling of a field: `application_id` is `applicationID`, `queue_name` is
+    `queueName`.
+    """
+    first, *rest = name.split("_")
+    camel = first + "".join(word.capitalize() for word in rest)
+    return camel[:-2] + "ID" if camel.endswith("Id") else camel
+
+
+class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
+    """What a message is and where it goes; on the wire an array in this order. Unknown trailing elements are
+    ignored.
+    """
+
+    kind: str
+    rm: str = ""
+    """RM id; empty between processes when no RM is meant."""
+    partition: str = ""
+    """Normalised name (`<rm-id>_<name>`); empty when the message is about none, or about several (see
+    `rmproxy/split.py`).
+    """
+    session: str = ""
+    """The RM's session: one life of one RM process."""
+    seq: int = 0
+    """Number of this message in its lane (session, partition, direction), from 1; 0 for what is not numbered."""
+    ack: int = 0
+    """Highest number received in the opposite lane; 0 says nothing."""
+    epoch: int = 0
+    """The lease under which a worker speaks; between broker and worker only."""
+    ref: str = ""
+    """Chosen by who asks, repeated by who answers; the broker uses it to carry answers home."""
+
+
+class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name):
+    """A piece of a message, as the scheduler interface names and nests it."""
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name):
+    """A whole body. Subclasses register under their class name, which is the `kind` in the header."""
+
+    kinds: ClassVar[dict[str, type["Message"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Make the class known under its name."""
+        super().__init_subclass__()
+        Message.kinds[cls.__name__] = cls
+
+
+class Command(Message, frozen=True):
+    """From the resource manager to a partition: numbered and acknowledged."""
+
+
+class News(Message, frozen=True):
+    """From a partition to its resource manager: numbered and acknowledged."""
+
+
+class Call(Message, frozen=True):
+    """From the resource manager to the core as a whole; answered by one `Reply` with the same `ref`."""
+
+
+class Reply(Message, frozen=True):
+    """From the core as a whole to the resource manager."""
+
+
+class Control(Message, frozen=True):
+    """Between our own processes."""
+
+
+# Parts of commands and news -----------------------------------------------------------------------------------------
+
+
+class PreemptionPolicy(Part, frozen=True):
+    """Whether an allocation may be a victim (`self`) and may make victims (`other`); absent means neither."""
+
+    allow_preempt_self: bool = False
+    allow_preempt_other: bool = False
+
+
+class Allocation(Part, frozen=True):
+    """An ask (no node) or something that already runs (with its node)."""
+
+    allocation_key: str = ""
+    application_id: str = ""
+    partition_name: str = ""
+    resource_per_alloc: Resources = field(default_factory=dict)
+    node_id: str = ""
+    priority: Int32 = 0
+    allocation_tags: dict[str, str] = field(default_factory=dict)
+    task_group_name: str = ""
+    placeholder: bool = False
+    originator: bool = False
+    preemption_policy: PreemptionPolicy | None = None
+
+
+class AllocationRelease(Part, frozen=True):
+    """One allocation or ask that ends; no key means all of the application, no application means a foreign
+    allocation.
+    """
+
+    partition_name: str = ""
+    application_id: str = ""
+    allocation_key: str = ""
+    termination_type: int = 0
+    message: str = ""
+
+
+class AllocationReleasesRequest(Part, frozen=True):
+    """The releases of an `AllocationRequest`; a struct of its own because the scheduler interface nests it."""
+
+    allocations_to_release: list[AllocationRelease] = field(default_factory=list)
+
+
+class RejectedAllocation(Part, frozen=True):
+    """An ask or allocation that the core refused, and why."""
+
+    allocation_key: str
+    application_id: str = ""
+    reason: str = ""
+
+
+class UserGroupInformation(Part, frozen=True):
+    """Who submits, with all groups in order."""
+
+    user: str = ""
+    groups: list[str] = field(default_factory=list)
+
+
+class AddApplicationRequest(Part, frozen=True):
+    """A new application. The queue is a wish: placement rules decide."""
+
+    application_id: str = ""
+    queue_name: str = ""
+    partition_name: str = ""
+    ugi: UserGroupInformation = field(default_factory=UserGroupInformation)
+    tags: dict[str, str] = field(default_factory=dict)
+    execution_timeout_milli_seconds: Amount = 0
+    placeholder_ask: Resources = field(default_factory=dict)
+    gang_scheduling_style: str = ""
+
+
+class RemoveApplicationRequest(Part, frozen=True):
+    """An application to remove with everything it has."""
+
+    application_id: str = ""
+    partition_name: str = ""
+
+
+class AcceptedApplication(Part, frozen=True):
+    """An application that has its queue."""
+
+    application_id: str
+
+
+class RejectedApplication(Part, frozen=True):
+    """An application that was refused, and why."""
+
+    application_id: str
+    reason: str = ""
+
+
+class UpdatedApplication(Part, frozen=True):
+    """A state that an application entered, with the cause, at a time in Unix nanoseconds."""
+
+    application_id: str
+    state: str
+    state_transition_timestamp: int = 0
+    message: str = ""
+
+
+class NodeInfo(Part, frozen=True):
+    """A node and what is to happen to it; `action` is one of the `NODE_` numbers below."""
+
+    node_id: str = ""
+    action: int = 0
+    attributes: dict[str, str] = field(default_factory=dict)
+    schedulable_resource: Resources | None = None
+
+
+class AcceptedNode(Part, frozen=True):
+    """A node that joined its partition."""
+
+    node_id: str
+
+
+class RejectedNode(Part, frozen=True):
+    """A node that was refused, and why."""
+
+    node_id: str
+    reason: str = ""
+
+
+NODE_CREATE: Final = 1
+NODE_UPDATE: Final = 2
+NODE_DRAIN: Final = 3
+NODE_DECOMMISSION: Final = 4
+NODE_DRAIN_TO_SCHEDULABLE: Final = 5
+NODE_CREATE_DRAIN: Final = 6
+
+UNKNOWN_TERMINATION: Final = 0
+STOPPED_BY_RM: Final = 1
+TIMEOUT: Final = 2
+PREEMPTED_BY_SCHEDULER: Final = 3
+PLACEHOLDER_REPLACED: Final = 4
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+class NodeRequest(Command, frozen=True):
+    """Nodes that appear, change or go. The partition of a node is its attribute `si/node-partition`."""
+
+    nodes: list[NodeInfo] = field(default_factory=list)
+    rm_id: str = ""
+
+
+class ApplicationRequest(Command, frozen=True):
+    """Applications that come and go; the new ones are handled first."""
+
+    new: list[AddApplicationRequest] = field(default_factory=list)
+    remove: list[RemoveApplicationRequest] = field(default_factory=list)
+    rm_id: str = ""
+
+
+class AllocationRequest(Command, frozen=True):
+    """Asks, running allocations and releases; `allocations` are handled before `releases`."""
+
+    allocations: list[Allocation] = field(default_factory=list)
+    releases: AllocationReleasesRequest = field(default_factory=AllocationReleasesRequest)
+    rm_id: str = ""
+
+
+# News ---------------------------------------------------------------------------------------------------------------
+
+
+class NodeResponse(News, frozen=True):
+    """What became of the created nodes of one request."""
+
+    accepted: list[AcceptedNode] = field(default_factory=list)
+    rejected: list[RejectedNode] = field(default_factory=list)
+    cause: int = 0
+
+
+class ApplicationResponse(News, frozen=True):
+    """What became of new applications, and states that applications entered."""
+
+    accepted: list[AcceptedApplication] = field(default_factory=list)
+    rejected: list[RejectedApplication] = field(default_factory=list)
+    updated: list[UpdatedApplication] = field(default_factory=list)
+    cause: int = 0
+    """Number of the input or scheduling cycle, within the partition, that this follows from."""
+
+
+class AllocationResponse(News, frozen=True):
+    """New allocations, releases, refusals. A message carries entries of one sort only, so their order is never lost."""
+
+    new: list[Allocation] = field(default_factory=list)
+    released: list[AllocationRelease] = field(default_factory=list)
+    rejected_allocations: list[RejectedAllocation] = field(default_factory=list)
+    cause: int = 0
+
+
+# Calls and replies --------------------------------------------------------------------------------------------------
+
+
+class RegisterResourceManager(Call, frozen=True):
+    """Join the core. A new session of a known RM removes all that the old session had; no configuration means the
+    core's own.
+    """
+
+    rm_id: str = ""
+    version: str = ""
+    policy_group: str = ""
+    build_info: dict[str, str] = field(default_factory=dict)
+    config: str = ""
+    extra_config: dict[str, str] = field(default_factory=dict)
+
+
+class Resume(Call, frozen=True):
+    """Go on after a broken connection, in the same session: what was sent and not acknowledged is sent again, both
+    ways.
+    """
+
+    received: dict[str, int] = field(default_factory=dict)
+    """Partition to the number of the last news that the RM has; partitions left out have none."""
+
+
+class Registered(Reply, frozen=True):
+    """The RM is in (or in again), with these partitions (normalised names)."""
+
+    partitions: list[str]
+
+
+class Refused(Reply, frozen=True):
+    """A message that was not acted on: which (`seq`, or `ref` in the header), a code for programs, a text for
+    people.
+    """
+
+    code: str
+    reason: str
+    seq: int = 0
+
+
+class Ack(Command, frozen=True):
+    """Carries only the `ack` of its header, when there is nothing else to say."""
+
+
+class Received(News, frozen=True):
+    """The core's `Ack`: carries only the `ack` of its header."""
+
+
+class PartitionRestarted(News, frozen=True):
+    """The worker of this partition died with what it knew: numbering starts anew, the RM reports everything again."""
+
+
+# Control: roll-out of a configuration -------------------------------------------------------------------------------
+
+
+class PrepareConfig(Control, frozen=True):
+    """Broker to worker: could you run this? Answered by a `ConfigVote`; nothing changes yet."""
+
+    rollout: int
+    config: PartitionConfig
+
+
+class ConfigVote(Control, frozen=True):
+    """Worker to broker: yes, or the reason why not."""
+
+    rollout: int
+    reason: str = ""
+    """Empty means yes."""
+
+
+class CommitConfig(Control, frozen=True):
+    """Broker to worker: run it, from an empty partition."""
+
+    rollout: int
+
+
+class AbortConfig(Control, frozen=True):
+    """Broker to worker: forget it."""
+
+    rollout: int
+
+
+# Control: who lives -------------------------------------------------------------------------------------------------
+
+
+class Hello(Control, frozen=True):
+    """A process to the broker when it starts: `role` is rmproxy, webservice, supervisor or worker."""
+
+    role: str
+
+
+class WorkersWanted(Control, frozen=True):
+    """Broker to supervisor: keep exactly these workers running; partition to epoch of its lease."""
+
+    partitions: dict[str, int]
+
+
+class Repeat(Control, frozen=True):
+    """Broker to worker: the RM is back; send again what comes after the `ack` of the header."""
+
+
+# Control: questions from the front end ------------------------------------------------------------------------------
+
+
+class Query(Control, frozen=True):
+    """A read-only question to a partition; answered by an `Answer` with the same `ref`."""
+
+    what: str
+    name: str = ""
+    """The partition's name as the asker wants to see it."""
+    args: dict[str, str] = field(default_factory=dict)
+
+
+class Answer(Control, frozen=True):
+    """Status as in HTTP, and a JSON document that is passed on as it is."""
+
+    status: int
+    body: bytes
+
+
+class ListPartitions(Control, frozen=True):
+    """Front end to broker: who is registered, with what?"""
+
+
+class PartitionEntry(Part, frozen=True):
+    """A partition: its normalised name, its own name within the RM, and the RM."""
+
+    full_name: str
+    name: str
+    rm_id: str
+
+
+class PartitionList(Control, frozen=True):
+    """All partitions, and the build information of every RM."""
+
+    partitions: list[PartitionEntry]
+    build_information: dict[str, dict[str, str]]
+    started_ns: int
+    """When the broker started, in Unix nanoseconds."""

@@ -1,0 +1,79 @@
+"""Numbering, acknowledgement and repetition in one lane: one (session, partition, direction).
+
+The sender keeps what is not acknowledged in an `Outbox`, the receiver drops what it has seen with an `Inbox`, and so
+each message takes effect once, whatever was lost or repeated between them. The same two classes bound what is on its
+way: a sender whose outbox is full stops producing. That is the whole flow control; no other queue needs a limit of
+its own.
+
+Not here: sockets, and when to acknowledge (`session.py` for the RM's side, `partition_worker/worker.py` for the
+core's).
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final
+
+WINDOW_MESSAGES: Final = 1024
+"""Messages that a sender may have unacknowledged in one lane. When it is reached the sender waits: a partition stops
+allocating, an RM's update call waits. A receiver refuses what goes beyond."""
+
+ACK_EVERY_MESSAGES: Final = 64
+"""A receiver acknowledges at least this often, so that a lane never stands still for want of an acknowledgement."""
+
+
+class Outbox:
+    """The sender's half: numbers messages from 1 and keeps each until it is acknowledged."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._waiting: deque[tuple[int, str, bytes]] = deque()
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) >= WINDOW_MESSAGES
+
+    def __len__(self) -> int:
+        """How many messages wait for their acknowledgement."""
+        return len(self._waiting)
+
+    def add(self, kind: str, body: bytes) -> int:
+        """Keep a message; its number."""
+        self._last += 1
+        self._waiting.append((self._last, kind, body))
+        return self._last
+
+    def acknowledge(self, seq: int) -> None:
+        """Forget everything up to and including `seq`. Old and repeated acknowledgements change nothing."""
+        while self._waiting and self._waiting[0][0] <= seq:
+            self._waiting.popleft()
+
+    def unacknowledged(self) -> Iterator[tuple[int, str, bytes]]:
+        """(number, kind, body) of what must be sent again after a break, oldest first."""
+        return iter(tuple(self._waiting))
+
+
+class Arrival(Enum):
+    """What the number of a message says about it."""
+
+    NEXT = "next"
+    SEEN = "seen"
+    GAP = "gap"
+
+
+class Inbox:
+    """The receiver's half: knows the last number whose effect is in its state."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def arrival(self, seq: int) -> Arrival:
+        """NEXT: take it and call `took`. SEEN: drop it, acknowledge again. GAP: something before it is missing."""
+        if seq <= self.last:
+            return Arrival.SEEN
+        return Arrival.NEXT if seq == self.last + 1 else Arrival.GAP
+
+    def took(self, seq: int) -> None:
+        """Record that the effect of `seq` is in the state."""
+        assert seq == self.last + 1, (seq, self.last)
+        self.last = seq

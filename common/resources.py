@@ -1,0 +1,120 @@
+"""Arithmetic on resources, written once.
+
+Amounts are plain dicts from resource type to integer, because they are made and compared for every decision. Their
+meaning lies in the type that the signature names: in `Resources` a missing type is 0, in a `Limit` it is unlimited.
+Sums do not wrap or saturate while they are calculated with; `saturated` cuts them to 64 bits where they leave the
+core.
+
+Not here: quantities as text (`quantity.py`), what a queue may still use (`engine/queues/headroom.py`).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from common.messages import INT64_MAX, INT64_MIN, Resources
+
+Limit = dict[str, int]
+"""Resource type to the most that is allowed; a missing type is unlimited."""
+
+NOTHING: Final[Resources] = {}
+
+
+def plus(left: Resources, right: Resources) -> Resources:
+    """The sum, over the types of both."""
+    total = dict(left)
+    for kind, amount in right.items():
+        total[kind] = total.get(kind, 0) + amount
+    return total
+
+
+def minus(left: Resources, right: Resources) -> Resources:
+    """The difference, over the types of both; may be negative."""
+    total = dict(left)
+    for kind, amount in right.items():
+        total[kind] = total.get(kind, 0) - amount
+    return total
+
+
+def add_to(total: Resources, amount: Resources) -> None:
+    """Add in place."""
+    for kind, value in amount.items():
+        total[kind] = total.get(kind, 0) + value
+
+
+def take_from(total: Resources, amount: Resources) -> None:
+    """Subtract in place; may leave negatives and zeros."""
+    for kind, value in amount.items():
+        total[kind] = total.get(kind, 0) - value
+
+
+def total_of(amounts: Iterable[Resources]) -> Resources:
+    """The sum of many."""
+    total: Resources = {}
+    for amount in amounts:
+        add_to(total, amount)
+    return total
+
+
+def fits(room: Resources, amount: Resources) -> bool:
+    """Whether every type of the amount is covered; a type without room takes only 0, negative room counts as 0."""
+    return all(value <= 0 or value <= room.get(kind, 0) for kind, value in amount.items())
+
+
+def admits(limit: Limit, amount: Resources) -> bool:
+    """As `fits`, but a type that the limit does not name is unlimited."""
+    return all(value <= 0 or value <= limit.get(kind, value) for kind, value in amount.items())
+
+
+def less(limit: Limit, used: Resources) -> Limit:
+    """What a limit leaves over a usage; only the types of the limit, may be negative."""
+    return {kind: most - used.get(kind, 0) for kind, most in limit.items()}
+
+
+def tightened(left: Limit | None, right: Limit | None) -> Limit | None:
+    """Both limits at once: per type the smaller, where only one names a type that one. None is no limit at all."""
+    if left is None or right is None:
+        return right if left is None else left
+    both = dict(left)
+    for kind, most in right.items():
+        both[kind] = min(most, both.get(kind, most))
+    return both
+
+
+def pruned(amount: Resources) -> Resources:
+    """Without the types that are 0."""
+    return {kind: value for kind, value in amount.items() if value}
+
+
+def is_positive(amount: Resources) -> bool:
+    """No negative value, and at least one positive."""
+    positive = False
+    for value in amount.values():
+        if value < 0:
+            return False
+        positive = positive or value > 0
+    return positive
+
+
+def is_zero(amount: Resources) -> bool:
+    """Nothing at all: no types, or all of them 0."""
+    return not any(amount.values())
+
+
+def equal(left: Resources, right: Resources) -> bool:
+    """The same amounts, where a missing type is 0."""
+    return pruned(left) == pruned(right)
+
+
+def peak(left: Resources, right: Resources) -> Resources:
+    """Per type the larger."""
+    return {kind: max(left.get(kind, 0), right.get(kind, 0)) for kind in {**left, **right}}
+
+
+def saturated(amount: Resources) -> Resources:
+    """Cut to the signed 64 bits that the scheduler interface and the REST API carry."""
+    return {kind: max(INT64_MIN, min(INT64_MAX, value)) for kind, value in amount.items()}
+
+
+def text(amount: Resources) -> str:
+    """As messages to users print it: `map[memory:1000 vcore:1]`, types in order."""
+    return f"map[{' '.join(f'{kind}:{amount[kind]}' for kind in sorted(amount))}]"

@@ -1,0 +1,167 @@
+"""The resource manager's half of the native protocol, as a machine without a socket.
+
+    new --register--> registering --Registered--> open <--> resuming (connection lost, then Registered again)
+                           |                        | +------Refused-----------+--> refused (the core forgot this
+                           session, or another one took its place)
+
+It numbers commands per partition, drops news that it has seen, and says what to acknowledge and what to send again.
+The SDK drives it over ZeroMQ, the proxy's gRPC port drives it in-process. Not here: waiting, reconnecting, callbacks.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from common.messages import (
+    Ack,
+    Call,
+    Command,
+    Header,
+    Message,
+    News,
+    PartitionRestarted,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    Reply,
+    Resume,
+)
+from common.outbox import Arrival, Inbox, Outbox
+from common.split import split
+from common.wire import WireError, body_of, decoded
+
+SessionState = Literal["new", "registering", "open", "resuming", "refused"]
+
+_FROM_CORE: Final = {name: kind for name, kind in Message.kinds.items() if issubclass(kind, News | Reply)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message for the core, ready for the wire."""
+
+    header: Header
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """Both directions with one partition."""
+
+    outbox: Outbox = field(default_factory=Outbox)
+    inbox: Inbox = field(default_factory=Inbox)
+    acknowledged: int = 0
+    """The last number of the inbox that the core was told."""
+
+
+class Session:
+    """One life of one RM process: `session` is new and random for each, `rm_id` is the cluster's name and stays."""
+
+    def __init__(self, *, rm_id: str, session: str) -> None:
+        self.rm_id = rm_id
+        self.session = session
+        self.state: SessionState = "new"
+        self.partitions: tuple[str, ...] = ()
+        """Normalised names, once the state is open."""
+        self._lanes: dict[str, _Lanes] = {}
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    def register(self, request: RegisterResourceManager, *, ref: str = "register") -> Outgoing:
+        """The call to send first; its answer arrives through `receive`."""
+        self.state = "registering"
+        return self._call(request, ref)
+
+    def resume(self, *, ref: str = "resume") -> Outgoing:
+        """The call to send on a new connection; once it is answered, send what `repeated` gives."""
+        self.state = "resuming"
+        return self._call(Resume(received={name: lanes.inbox.last for name, lanes in self._lanes.items()}), ref)
+
+    def update(self, command: Command) -> list[Outgoing]:
+        """The command as numbered messages, one for each partition that it mentions."""
+        return [self._numbered(partition, part) for partition, part in split(self.rm_id, command).items()]
+
+    def full(self, command: Command) -> bool:
+        """Whether a partition that this command mentions has too much unacknowledged; then wait for
+        acknowledgements.
+        """
+        return any(self._lane(partition).outbox.full for partition in split(self.rm_id, command))
+
+    def repeated(self) -> list[Outgoing]:
+        """All commands that are not acknowledged, in order."""
+        return [
+            Outgoing(self._header(kind, partition, seq=seq), body)
+            for partition, lanes in self._lanes.items()
+            for seq, kind, body in lanes.outbox.unacknowledged()
+        ]
+
+    def acknowledgements(self) -> list[Outgoing]:
+        """What to tell the core after the messages received so far have had their effect; empty if it knows."""
+        due = [(name, lanes) for name, lanes in self._lanes.items() if lanes.acknowledged < lanes.inbox.last]
+        for _, lanes in due:
+            lanes.acknowledged = lanes.inbox.last
+        return [Outgoing(self._header("Ack", name), body_of(Ack())) for name, _ in due]
+
+    # Receiving ------------------------------------------------------------------------------------------------------
+
+    def receive(self, header: Header, body: bytes) -> News | Reply | None:
+        """Take a message from the core: what it says, or None for what was seen before or only acknowledges.
+
+        Raises:
+            WireError: not a message for an RM, malformed, or a gap in the numbering: then `resume` mends it.
+        """
+        kind = _FROM_CORE.get(header.kind)
+        if kind is None:
+            raise WireError(f"a core does not send {header.kind!r} to an RM")
+        if header.session != self.session:
+            return None
+        message = decoded(kind, body)
+        if isinstance(message, Reply):
+            return self._replied(message)
+        assert isinstance(message, News)
+        return self._heard(header, message)
+
+    def _replied(self, message: Reply) -> Reply:
+        if isinstance(message, Registered):
+            self.state = "open"
+            self.partitions = tuple(message.partitions)
+        elif isinstance(message, Refused) and not message.seq and self.state in ("registering", "resuming"):
+            self.state = "refused"
+        return message
+
+    def _heard(self, header: Header, message: News) -> News | None:
+        if isinstance(message, PartitionRestarted):
+            self._lanes[header.partition] = _Lanes()
+            return message
+        lanes = self._lane(header.partition)
+        lanes.outbox.acknowledge(header.ack)
+        if header.seq == 0:
+            return message if header.kind != "Received" else None
+        match lanes.inbox.arrival(header.seq):
+            case Arrival.NEXT:
+                lanes.inbox.took(header.seq)
+                return message
+            case Arrival.SEEN:
+                lanes.acknowledged = min(lanes.acknowledged, lanes.inbox.last - 1)
+                return None
+            case Arrival.GAP:
+                raise WireError(f"{header.partition}: news {header.seq} came after {lanes.inbox.last}")
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _call(self, request: Call, ref: str) -> Outgoing:
+        header = Header(kind=type(request).__name__, rm=self.rm_id, session=self.session, ref=ref)
+        return Outgoing(header, body_of(request))
+
+    def _numbered(self, partition: str, command: Command) -> Outgoing:
+        kind, body = type(command).__name__, body_of(command)
+        seq = self._lane(partition).outbox.add(kind, body)
+        return Outgoing(self._header(kind, partition, seq=seq), body)
+
+    def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:
+        ack = self._lane(partition).inbox.last
+        return Header(kind=kind, rm=self.rm_id, partition=partition, session=self.session, seq=seq, ack=ack)
+
+    def _lane(self, partition: str) -> _Lanes:
+        lanes = self._lanes.get(partition)
+        if lanes is None:
+            lanes = self._lanes[partition] = _Lanes()
+        return lanes

@@ -1,0 +1,220 @@
+"""The ZeroMQ sockets of the servers, and the one written policy on overflow.
+
+The policy: every socket that can choose its peer has ROUTER_MANDATORY, so nothing is dropped in silence. Socket
+queues have no limit of their own, because a limit there either loses messages or lets two processes block on each
+other; what may be on its way is bounded end to end instead, by the window of each lane (`outbox.py`): at most
+WINDOW_MESSAGES per partition and direction. A message for a peer that is gone is dropped here, counted, and sent
+again by whoever still holds it unacknowledged once the peer is back.
+
+Everything that arrives is at most READ_MAX messages at a time, so that one busy peer does not starve the process's
+own work. Not here: decisions (the machines), waiting (`driver.py`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import zmq
+
+from common.machine import MALFORMED, Delivery, Send
+from common.messages import Header
+from common.wire import BODY_BYTES_MAX, WireError, check_size, frames_of, header_of
+
+READ_MAX: Final = 256
+"""Messages taken from the sockets before the machine gets its turn."""
+
+MESSAGE_BYTES_HARD_MAX: Final = 4 * BODY_BYTES_MAX
+"""Beyond this ZeroMQ itself ends the connection; up to it a message over the limit is refused with a text."""
+
+LINGER_MS: Final = 1000
+"""How long a closing socket still tries to send."""
+
+_log = logging.getLogger("core.rpc")
+
+
+class Endpoint(Protocol):
+    """A place where messages come in and go out: a socket, or the gRPC port."""
+
+    def take(self) -> Delivery | None:
+        """The next message that is already here, without waiting."""
+
+    def give(self, message: Send) -> None:
+        """Pass a message on, without waiting."""
+
+
+class _Socket:
+    """What ROUTER and DEALER share: reading one message, and being woken when there may be more."""
+
+    def __init__(self, kind: int, wake: Callable[[], None]) -> None:
+        self.dropped = 0
+        self._wake = wake
+        self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+        for option, value in (
+            (zmq.LINGER, LINGER_MS),
+            (zmq.SNDHWM, 0),
+            (zmq.RCVHWM, 0),
+            (zmq.MAXMSGSIZE, MESSAGE_BYTES_HARD_MAX),
+            (zmq.TCP_KEEPALIVE, 1),
+            (zmq.IPV6, 1),
+        ):
+            self.raw.setsockopt(option, value)
+
+    def watch(self) -> None:
+        """Wake the process when something arrives; needs a running loop."""
+        asyncio.get_running_loop().add_reader(self.raw.FD, self._wake)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.raw.FD)
+        self.raw.close()
+
+    def _frames(self) -> list[bytes] | None:
+        try:
+            frames: list[bytes] = self.raw.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return frames
+
+
+def _delivery(source: str, frames: list[bytes]) -> Delivery:
+    try:
+        header = header_of(frames)
+        check_size(frames[2])
+    except WireError as error:
+        return Delivery(source, Header(kind=MALFORMED, ref=str(error)), b"")
+    return Delivery(source, header, frames[2])
+
+
+class Dealer(_Socket):
+    """A connection to one peer under a fixed name of our own."""
+
+    def __init__(self, address: str, *, peer: str, name: str, wake: Callable[[], None]) -> None:
+        super().__init__(zmq.DEALER, wake)
+        self.peer = peer
+        self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
+        self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
+        self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        try:
+            self.raw.connect(address)
+        except zmq.ZMQError as error:
+            self.raw.close()
+            raise OSError(f"cannot connect to {address}: {error.strerror or error}") from error
+
+    def take(self) -> Delivery | None:
+        frames = self._frames()
+        return None if frames is None else _delivery(self.peer, frames)
+
+    def give(self, message: Send) -> None:
+        self.raw.send_multipart(frames_of(message.header, message.body), zmq.NOBLOCK)
+
+
+class Router(_Socket):
+    """Where many peers connect. A peer's name is `prefix` plus its routing id: as text if `named`, else in hex."""
+
+    def __init__(self, address: str, *, prefix: str, named: bool, wake: Callable[[], None]) -> None:
+        super().__init__(zmq.ROUTER, wake)
+        self.prefix = prefix
+        self._named = named
+        self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if named:  # our own processes: one that was restarted takes over the name of its dead self
+            self.raw.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        try:
+            self.raw.bind(address)
+        except zmq.ZMQError as error:
+            self.raw.close()
+            raise OSError(f"cannot listen on {address}: {error.strerror or error}") from error
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was chosen if none was given."""
+        return bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
+    def take(self) -> Delivery | None:
+        frames = self._frames()
+        if frames is None:
+            return None
+        identity = frames[0].decode(errors="replace") if self._named else frames[0].hex()
+        return _delivery(self.prefix + identity, frames[1:])
+
+    def give(self, message: Send) -> None:
+        name = message.to[len(self.prefix) :]
+        identity = name.encode() if self._named else bytes.fromhex(name)
+        try:
+            self.raw.send_multipart([identity, *frames_of(message.header, message.body)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self.dropped += 1
+            _log.debug("dropped %s for %s, which is not connected", message.header.kind, message.to)
+
+
+class Inbox:
+    """An endpoint for what arises inside the process, such as the requests of the gRPC port."""
+
+    def __init__(self, *, wake: Callable[[], None]) -> None:
+        self.receive: Callable[[Send], None] | None = None
+        """Who takes what is sent here."""
+        self._waiting: deque[Delivery] = deque()
+        self._wake = wake
+
+    def put(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+        self._wake()
+
+    def take(self) -> Delivery | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    def give(self, message: Send) -> None:
+        assert self.receive is not None, message
+        self.receive(message)
+
+
+class Wire:
+    """All endpoints of a process; a message goes to the endpoint with the longest matching name prefix."""
+
+    def __init__(self) -> None:
+        self._endpoints: list[tuple[str, Endpoint]] = []
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def add(self, prefix: str, endpoint: Endpoint) -> None:
+        """Let messages for peers whose name begins with the prefix go through this endpoint."""
+        self._endpoints.append((prefix, endpoint))
+        self._endpoints.sort(key=lambda entry: -len(entry[0]))
+
+    async def receive(self, timeout_s: float) -> list[Delivery]:
+        """What is here, at most READ_MAX from each endpoint; waits up to `timeout_s` while nothing is."""
+        arrived = self._drain()
+        if arrived or timeout_s <= 0:
+            await asyncio.sleep(0)  # signals and the gRPC port get their turn
+            return arrived
+        # A socket's readiness is signalled once, so look again after clearing and before waiting.
+        self._woken.clear()
+        arrived = self._drain()
+        if arrived:
+            return arrived
+        try:
+            await asyncio.wait_for(self._woken.wait(), None if timeout_s == float("inf") else timeout_s)
+        except TimeoutError:
+            return []
+        return self._drain()
+
+    def send(self, message: Send) -> None:
+        for prefix, endpoint in self._endpoints:
+            if message.to.startswith(prefix):
+                endpoint.give(message)
+                return
+        raise LookupError(f"no endpoint leads to {message.to!r}")
+
+    def _drain(self) -> list[Delivery]:
+        arrived: list[Delivery] = []
+        for _, endpoint in self._endpoints:
+            for _ in range(READ_MAX):
+                delivery = endpoint.take()
+                if delivery is None:
+                    break
+                arrived.append(delivery)
+        return arrived

@@ -1,0 +1,86 @@
+"""Bytes to messages and back: three frames, `[protocol] [header] [body]`, and the limits on what comes from outside.
+
+The first frame names protocol and major version in every message, because a socket reconnects without telling. Header
+and body are MessagePack. Decoding validates: what is malformed raises `WireError` with the place, and nothing of it
+takes effect.
+
+Not here: sockets and routing frames (`sockets.py`), the messages themselves (`messages.py`).
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from common.messages import Header, Message
+
+PROTOCOL: Final = b"YSH1"
+"""Name and major version. Minor changes add fields, which decoders ignore when they do not know them."""
+
+HEADER_BYTES_MAX: Final = 4096
+BODY_BYTES_MAX: Final = 64 << 20
+
+_M = TypeVar("_M", bound=Message)
+_encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(Header)
+_decoders: dict[type[Message], msgspec.msgpack.Decoder[Message]] = {}
+
+
+class WireError(ValueError):
+    """A message that cannot be read; the text names the place and what would be right."""
+
+
+def body_of(message: Message) -> bytes:
+    """The encoded body of a message."""
+    return _encoder.encode(message)
+
+
+def frames_of(header: Header, body: bytes) -> list[bytes]:
+    """The three frames of a message."""
+    return [PROTOCOL, _encoder.encode(header), body]
+
+
+def header_of(frames: list[bytes]) -> Header:
+    """The header of a message, after a look at the number, the version and the size of its frames.
+
+    Raises:
+        WireError: not three frames, another protocol, over a limit, or a malformed header.
+    """
+    if len(frames) != 3:
+        raise WireError(f"expected 3 frames (protocol, header, body), got {len(frames)}")
+    if frames[0] != PROTOCOL:
+        raise WireError(f"expected protocol {PROTOCOL.decode()}, got {frames[0][:16]!r}")
+    if len(frames[1]) > HEADER_BYTES_MAX:
+        raise WireError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX} are allowed")
+    try:
+        return _header_decoder.decode(frames[1])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise WireError(f"header: {error}") from None
+
+
+def check_size(body: bytes) -> None:
+    """Refuse a body that is too large.
+
+    Raises:
+        WireError: with the size and the limit.
+    """
+    if len(body) > BODY_BYTES_MAX:
+        raise WireError(f"body of {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed: send fewer items at once")
+
+
+def decoded(kind: type[_M], body: bytes) -> _M:
+    """The message of this class in a body.
+
+    Raises:
+        WireError: with the place, as in `$.allocations[3].priority: expected int`.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        message = decoder.decode(body)
+    except RecursionError:
+        raise WireError(f"{kind.__name__}: nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(f"{kind.__name__}: {error}") from None
+    assert isinstance(message, kind)
+    return message
