@@ -1,0 +1,1 @@
+"""A worker: everything of one partition."""

@@ -1,0 +1,13 @@
+"""`python -m partition_worker`: the worker of one partition."""
+
+import sys
+
+from common.process import main, parser
+from partition_worker.service import serve
+
+options = parser("partition_worker", __doc__)
+options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
+options.add_argument("--partition", required=True, metavar="NAME", help="normalised name, <rm-id>_<name>")
+options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
+args = options.parse_args()
+sys.exit(main("partition_worker", args, lambda life: serve(args, life)))

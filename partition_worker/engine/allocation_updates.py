@@ -1,0 +1,188 @@
+"""What an RM's word about asks and allocations does to the partition: new, changed, already running, and released."""
+
+from common import messages
+from common.messages import (
+    PREEMPTED_BY_SCHEDULER,
+    STOPPED_BY_RM,
+    TIMEOUT,
+    AllocationRelease,
+    AllocationRequest,
+    RejectedAllocation,
+)
+from common.resources import equal, is_positive, is_zero
+from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.books import Books
+from partition_worker.engine.nodes.node import Node
+
+_CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
+"""Types by which an RM confirms a release that the core asked for; they are not answered."""
+
+
+class _Refusal(Exception):
+    """An ask or allocation that cannot be taken; the text is the reason for the RM."""
+
+
+def handle(books: Books, request: AllocationRequest) -> None:
+    """All allocations in order, then their rejections together, then all releases in order."""
+    rejected: list[RejectedAllocation] = []
+    for message in request.allocations:
+        try:
+            _take(books, message)
+        except _Refusal as refusal:
+            books.counters.errors += 1
+            rejected.append(
+                RejectedAllocation(
+                    allocation_key=message.allocation_key,
+                    application_id=message.application_id,
+                    reason=str(refusal),
+                )
+            )
+    for rejection in rejected:
+        books.emit(rejection)
+    for release in request.releases.allocations_to_release:
+        _release(books, release)
+
+
+# Asks and allocations -----------------------------------------------------------------------------------------------
+
+
+def _take(books: Books, message: messages.Allocation) -> None:
+    """Repeating a message changes nothing; a known key with other amounts is resized, with a node it was placed by
+    the RM.
+    """
+    if message.placeholder and not message.task_group_name:
+        raise _Refusal(f"placeholder allocation {message.allocation_key} has no task group")
+    if FOREIGN in message.allocation_tags:
+        _take_foreign(books, message)
+        return
+    application = books.applications.get(message.application_id)
+    if application is None:
+        raise _Refusal(f"failed to find application {message.application_id}")
+    node = _node(books, message)
+    if is_zero(message.resource_per_alloc):
+        raise _Refusal("allocation contains no resources")
+    if not is_positive(message.resource_per_alloc):
+        raise _Refusal("allocation contains negative resources")
+    known = application.find(message.allocation_key)
+    if known is None:
+        _take_new(books, application, message, node)
+        return
+    if not equal(known.resources, message.resource_per_alloc):
+        resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
+        resize(books, application, known, message.resource_per_alloc)
+    if node is not None and not known.node_id:
+        ledger.place_ask(books, application, known, node)
+        books.emit(known.announced())
+
+
+def _take_new(books: Books, application: Application, message: messages.Allocation, node: Node | None) -> None:
+    if not message.allocation_key:
+        raise _Refusal("allocation has no key")
+    owner = books.allocations.get(message.allocation_key)
+    if owner is not None and owner.application is not None:
+        raise _Refusal(
+            f"allocation key {message.allocation_key} is in use by application {owner.application.application_id}"
+        )
+    allocation = from_message(message, application, stamp_ns=books.stamp_ns())
+    if node is None:
+        if application.state in (AppState.NEW, AppState.COMPLETING):
+            lifecycle.fire(books, application, AppEvent.RUN)
+        ledger.add_ask(books, application, allocation)
+        return
+    if application.state is AppState.NEW:
+        lifecycle.fire(books, application, AppEvent.RUN)
+    ledger.add_allocation(books, application, allocation, node)
+    books.emit(allocation.announced())
+
+
+def _node(books: Books, message: messages.Allocation) -> Node | None:
+    if not message.node_id:
+        return None
+    node = books.fleet.get(message.node_id)
+    if node is None:
+        raise _Refusal(f"failed to find node {message.node_id}")
+    return node
+
+
+def _take_foreign(books: Books, message: messages.Allocation) -> None:
+    """Something runs on a node that we did not schedule: it takes room there and concerns nobody else."""
+    key = message.allocation_key
+    if not message.node_id:
+        raise _Refusal(f"trying to add a foreign request (non-allocation) {key}")
+    node = books.fleet.get(message.node_id)
+    if node is None:
+        raise _Refusal(f"failed to find node {message.node_id} for allocation {key}")
+    before = books.foreign.get(key)
+    if before is not None and before is not node:
+        before.remove_foreign(key)
+        _room_may_have_grown(books)
+    allocation = from_message(message, None, stamp_ns=books.stamp_ns())
+    allocation.node_id = node.node_id
+    node.put_foreign(allocation)
+    books.foreign[key] = node
+    _room_may_have_grown(books)
+
+
+# Releases -----------------------------------------------------------------------------------------------------------
+
+
+def _release(books: Books, release: AllocationRelease) -> None:
+    if not release.application_id:
+        _release_foreign(books, release.allocation_key)
+        return
+    application = books.applications.get(release.application_id)
+    if application is None:
+        books.note(f"release of {release.allocation_key}: application {release.application_id} is unknown")
+        return
+    if release.allocation_key:
+        allocation = application.find(release.allocation_key)
+        if allocation is None:
+            books.note(f"release of {release.allocation_key}: unknown to application {release.application_id}")
+            return
+        chosen = [allocation]
+    else:
+        chosen = [*application.requests.values(), *application.allocations.values()]
+    _remove(books, application, chosen, release.termination_type)
+
+
+def _remove(books: Books, application: Application, chosen: list[Allocation], termination_type: int) -> None:
+    """Asks go unless this confirms a time-out of placeholders; what ran is echoed unless it was the core's own wish."""
+    released: list[AllocationRelease] = []
+    for allocation in chosen:
+        if allocation.node_id:
+            ledger.remove_allocation(books, application, allocation)
+            released.append(
+                AllocationRelease(
+                    partition_name=books.name,
+                    application_id=application.application_id,
+                    allocation_key=allocation.key,
+                    termination_type=STOPPED_BY_RM,
+                    message="allocation remove as per RM request",
+                )
+            )
+        elif termination_type != TIMEOUT:
+            ledger.remove_ask(books, application, allocation)
+    lifecycle.complete_if_done(books, application)
+    if termination_type in _CONFIRMATIONS:
+        books.counters.released += len(released)
+        return
+    for entry in released:
+        books.emit(entry)
+
+
+def _release_foreign(books: Books, key: str) -> None:
+    node = books.foreign.pop(key, None)
+    if node is None:
+        books.note(f"release of foreign allocation {key}: unknown")
+        return
+    node.remove_foreign(key)
+    _room_may_have_grown(books)
+
+
+def _room_may_have_grown(books: Books) -> None:
+    """Foreign use changed. It does not move a node in the order: only what we place does."""
+    books.fleet.forget_failures()
+    books.tree.relieve()

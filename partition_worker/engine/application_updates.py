@@ -1,0 +1,133 @@
+"""What an RM's word about applications does to the partition: they come and go."""
+
+from common.messages import (
+    STOPPED_BY_RM,
+    AcceptedApplication,
+    AddApplicationRequest,
+    AllocationRelease,
+    ApplicationRequest,
+    RejectedApplication,
+    RemoveApplicationRequest,
+)
+from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.books import Books
+from partition_worker.engine.placement.rule import PlacementRejected
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.tree import QueueError
+from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.users import Submission, User, UserError, is_forced
+
+
+class _Refusal(Exception):
+    """An application that cannot be taken; the text is the reason for the RM."""
+
+
+def handle(books: Books, request: ApplicationRequest) -> None:
+    """All new ones first, each accepted or rejected; then the removals, of which unknown ones are only noted."""
+    for new in request.new:
+        _add(books, new)
+    for gone in request.remove:
+        _remove(books, gone)
+
+
+def _add(books: Books, new: AddApplicationRequest) -> None:
+    books.counters.submitted += 1
+    user = User(new.ugi.user, tuple(new.ugi.groups))
+    try:
+        user = _user(books, new)
+        leaf = _leaf(books, new, user)
+    except _Refusal as refusal:
+        _reject(books, new, user, str(refusal))
+        return
+    application = Application(
+        application_id=new.application_id,
+        rank=books.next_application_rank(),
+        user=user,
+        queue=leaf,
+        submitted_ns=books.stamp_ns(),
+        tags=new.tags,
+    )
+    books.applications[new.application_id] = application
+    leaf.applications[new.application_id] = application
+    books.emit(AcceptedApplication(application_id=new.application_id))
+
+
+def _user(books: Books, new: AddApplicationRequest) -> User:
+    if not new.application_id:
+        raise _Refusal("invalid application: it has no id")
+    try:
+        return books.users.resolve(new.ugi.user, new.ugi.groups, forced=is_forced(new.tags), now=books.now)
+    except UserError as error:
+        raise _Refusal(str(error)) from error
+
+
+def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
+    if new.application_id in books.applications:
+        raise _Refusal(
+            f"adding application {new.application_id} to partition {books.name}, but application already existed"
+        )
+    submission = Submission(
+        application_id=new.application_id,
+        user=user,
+        queue_name=new.queue_name,
+        tags=new.tags,
+        forced=is_forced(new.tags),
+    )
+    try:
+        path = books.placement.place(submission, books.tree)
+    except PlacementRejected as error:
+        raise _Refusal(str(error)) from error
+    queue = books.tree.find(path)
+    if queue is None:
+        queue = _created(books, new, path, user)
+    if not queue.leaf:
+        raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
+    return queue
+
+
+def _created(books: Books, new: AddApplicationRequest, path: str, user: User) -> Queue:
+    try:
+        queue = books.tree.create(path, user)
+    except QueueError as error:
+        raise _Refusal(
+            f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
+        ) from error
+    books.expect_cleaning()
+    return queue
+
+
+def _reject(books: Books, new: AddApplicationRequest, user: User, reason: str) -> None:
+    books.counters.refused += 1
+    books.remember_rejection(
+        Rejection(new.application_id, new.queue_name, user.name, user.groups, books.stamp_ns(), reason)
+    )
+    books.emit(RejectedApplication(application_id=new.application_id, reason=reason))
+
+
+def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
+    """Everything of the application goes with it. An RM hears that it completes, and which allocations were
+    released.
+    """
+    application = books.applications.get(gone.application_id)
+    if application is None:
+        books.note(f"application {gone.application_id}: unknown, removing it has no effect")
+        return
+    for ask in tuple(application.requests.values()):
+        ledger.remove_ask(books, application, ask)
+    running = tuple(application.allocations.values())
+    for allocation in running:
+        ledger.remove_allocation(books, application, allocation)
+    lifecycle.complete_if_done(books, application)
+    books.timers.stop(application)
+    lifecycle.leave_queue(books, application)
+    for allocation in running:
+        books.emit(
+            AllocationRelease(
+                partition_name=books.name,
+                application_id=application.application_id,
+                allocation_key=allocation.key,
+                termination_type=STOPPED_BY_RM,
+                message=f"Application {application.application_id} Removed",
+            )
+        )

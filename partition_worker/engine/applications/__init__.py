@@ -1,0 +1,1 @@
+"""Applications, their states, and the asks they have."""

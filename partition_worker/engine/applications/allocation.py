@@ -1,0 +1,85 @@
+"""An allocation: first an ask without a node, then something that runs on one. One object for its whole life."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from common import messages
+from common.messages import Resources
+from partition_worker.engine.nodes.node import Shape
+
+if TYPE_CHECKING:
+    from partition_worker.engine.applications.application import Application
+
+CREATION_TIME: Final = "creationTime"
+REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
+FOREIGN: Final = "foreign"
+
+
+@dataclass(slots=True, eq=False)
+class Allocation:
+    """An ask, a running allocation, or (without an application) a foreign allocation."""
+
+    key: str
+    application: "Application | None"
+    """None for a foreign allocation."""
+    resources: Resources
+    created_ns: int
+    priority: int = 0
+    node_id: str = ""
+    """Empty while it waits for a node."""
+    tags: dict[str, str] = field(default_factory=dict)
+    task_group: str = ""
+    placeholder: bool = False
+    originator: bool = False
+    preemption_policy: messages.PreemptionPolicy | None = None
+    bound_ns: int = 0
+    rank: int = 0
+    """Set by the application's pending asks: order among asks of equal priority and creation time."""
+    shape: Shape = field(init=False)
+    """The amounts, sorted: what makes two asks the same to a node."""
+
+    def __post_init__(self) -> None:
+        self.resize(self.resources)
+
+    def resize(self, resources: Resources) -> None:
+        """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by shape."""
+        self.resources = resources
+        self.shape = tuple(sorted(resources.items()))
+
+    @property
+    def required_node(self) -> str:
+        """The only node that will do, or empty."""
+        return self.tags.get(REQUIRED_NODE, "")
+
+    def announced(self) -> messages.Allocation:
+        """As the RM is told of it: only what it needs to act."""
+        return messages.Allocation(
+            allocation_key=self.key,
+            application_id=self.application.application_id if self.application else "",
+            node_id=self.node_id,
+            resource_per_alloc=self.resources,
+            task_group_name=self.task_group,
+            placeholder=self.placeholder,
+            originator=self.originator,
+            preemption_policy=self.preemption_policy,
+        )
+
+
+def from_message(message: messages.Allocation, application: "Application | None", *, stamp_ns: int) -> Allocation:
+    """The allocation that a message describes; `stamp_ns` is its creation time unless a tag in the past says
+    otherwise.
+    """
+    tag = message.allocation_tags.get(CREATION_TIME, "")
+    created_ns = int(tag) * 1_000_000_000 if tag.isascii() and tag.isdecimal() and len(tag) < 12 else stamp_ns
+    return Allocation(
+        key=message.allocation_key,
+        application=application,
+        resources=dict(message.resource_per_alloc),
+        created_ns=min(created_ns, stamp_ns),
+        priority=message.priority,
+        tags=message.allocation_tags,
+        task_group=message.task_group_name,
+        placeholder=message.placeholder,
+        originator=message.originator,
+        preemption_policy=message.preemption_policy,
+    )

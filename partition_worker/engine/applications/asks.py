@@ -1,0 +1,110 @@
+"""The asks of one application that have no node yet, in the order in which they are tried.
+
+Asks of the same shape are one group, because what happens to one of them now would happen to each: an attempt looks
+at the first of each group, so it costs the number of shapes, not of asks.
+"""
+
+from collections.abc import Iterator
+
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.nodes.node import Shape
+from partition_worker.engine.order import Key, Order
+
+
+class Group:
+    """Asks of one shape and the same required node, in order."""
+
+    def __init__(self, shape: Shape, required_node: str, rank: int) -> None:
+        self.shape = shape
+        self.required_node = required_node
+        self.rank = rank
+        self.asks: Order[Allocation] = Order()
+
+    @property
+    def head(self) -> Allocation:
+        """The first ask; a group is never empty."""
+        first = self.asks.first()
+        assert first is not None, self.shape
+        return first
+
+
+class PendingAsks:
+    """Unplaced asks: highest priority first, of equals the oldest.
+
+    Asks that are equal in both (their times come from the RM, in whole seconds) follow the reference's insertion
+    rule: a new one goes behind its equals if they are at the very end of all asks, and otherwise in front of them.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Shape, str], Group] = {}
+        self._heads: Order[Group] = Order()
+        self._equals: dict[tuple[int, int], tuple[int, int, int]] = {}  # (priority, time): lowest rank, highest, count
+        self._ranks = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Allocation]:
+        """All asks, group by group."""
+        for group in self._groups.values():
+            yield from group.asks
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        """In the order of their first asks; must not change meanwhile."""
+        return iter(self._heads)
+
+    @property
+    def priority(self) -> int | None:
+        """The highest priority of an ask, or None without any."""
+        first = self._heads.first()
+        return None if first is None else first.head.priority
+
+    def add(self, ask: Allocation) -> None:
+        """Add an ask at its place."""
+        name = (ask.shape, ask.required_node)
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(*name, rank=self._ranks)
+            self._ranks += 1
+        ask.rank = self._rank_among_equals(ask)
+        group.asks.put(ask, _key(ask))
+        self._heads.put(group, _key(group.head))
+        self._count += 1
+
+    def remove(self, ask: Allocation) -> None:
+        """Take an ask out that is in."""
+        name = (ask.shape, ask.required_node)
+        group = self._groups[name]
+        group.asks.drop(ask)
+        if len(group.asks):
+            self._heads.put(group, _key(group.head))
+        else:
+            self._heads.drop(group)
+            del self._groups[name]
+        low, high, count = self._equals[ask.priority, ask.created_ns]
+        if count > 1:
+            self._equals[ask.priority, ask.created_ns] = (low, high, count - 1)
+        else:
+            del self._equals[ask.priority, ask.created_ns]
+        self._count -= 1
+
+    def _rank_among_equals(self, ask: Allocation) -> int:
+        equals = self._equals.get((ask.priority, ask.created_ns))
+        if equals is None:
+            rank, equals = 0, (0, 0, 0)
+        elif self._ends_with_equals_of(ask):
+            rank = equals[1] + 1
+        else:
+            rank = equals[0] - 1
+        self._equals[ask.priority, ask.created_ns] = (min(rank, equals[0]), max(rank, equals[1]), equals[2] + 1)
+        return rank
+
+    def _ends_with_equals_of(self, ask: Allocation) -> bool:
+        last = max(key for group in self._groups.values() if (key := group.asks.last_key()) is not None)
+        return last[:2] == _key(ask)[:2]
+
+
+def _key(ask: Allocation) -> Key:
+    return (-ask.priority, ask.created_ns, ask.rank)

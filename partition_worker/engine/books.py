@@ -1,0 +1,149 @@
+"""The books of a partition: everything it knows, in one place that the modules of the engine share.
+
+Queues, nodes, applications, users, timers and counters, and the effects that the present step has had so far. Who
+changes them is above: `ledger.py` for what is asked for and allocated, `lifecycle.py` for states, the `*_updates.py`
+for the RM's word, `cycle.py` for decisions. Not here: rules.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.config.model import PartitionConfig
+from common.machine import NEVER
+from common.messages import Allocation as Announced
+from common.messages import AllocationRelease, RejectedAllocation, UpdatedApplication
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.limits.usage import UserUsage
+from partition_worker.engine.nodes.fleet import Fleet
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.placement.chain import Placement
+from partition_worker.engine.placement.rule import RuleError
+from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.timers import Timers
+from partition_worker.engine.users import Users, resolver_of
+
+CLEAN_EVERY_S: Final = 10.0
+"""How often dynamic and draining queues that are empty are removed."""
+
+ENDED_MAX: Final = 50_000
+"""Ended applications (and as many rejected ones) that are remembered; beyond it the oldest are forgotten before their
+time.
+"""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened in this partition since it began; only ever grows."""
+
+    allocated: int = 0
+    released: int = 0
+    rejected: int = 0
+    errors: int = 0
+    submitted: int = 0
+    accepted: int = 0
+    refused: int = 0
+    completed: int = 0
+    failed: int = 0
+    decommissioned: int = 0
+
+
+class Books:
+    """All state of one partition. Read by queries, changed by the modules of the engine only."""
+
+    def __init__(self, config: PartitionConfig, *, name: str, now: float) -> None:
+        self.name = name
+        self.config = config
+        self.tree = Tree(config)
+        self.fleet = Fleet(
+            "binpacking" if config.node_sort_policy.policy == "binpacking" else "fair", config.node_sort_policy.weights
+        )
+        try:
+            self.placement = Placement(config.placement_rules)
+            self.placement_problem = ""
+        except RuleError as error:  # accepted all the same: without rules every application is rejected, and told why
+            self.placement = Placement.none()
+            self.placement_problem = str(error)
+        self.users = Users(resolver_of(config.user_group_resolver.type))
+        self.usage = UserUsage()
+        self.applications: dict[str, Application] = {}
+        """Those that have not ended, by id."""
+        self.ended: dict[str, Application] = {}
+        """Completed and failed ones, by id and the second they ended."""
+        self.rejections: dict[str, Rejection] = {}
+        self.allocations: dict[str, Allocation] = {}
+        """Every ask and allocation of our own, by key: keys are unique in a partition."""
+        self.foreign: dict[str, Node] = {}
+        """The node of every foreign allocation, by key."""
+        self.running_allocations = 0
+        """Allocations of our own that have a node."""
+        self.timers = Timers()
+        self.counters = Counters()
+        self.created_ns = int(now * 1e9)
+        self.step = 0
+        """Number of the latest input or cycle; effects name it as their cause."""
+        self.now = now
+        self.clean_at = NEVER
+        """When queues that are empty are looked for next."""
+        self._stamp_ns = 0
+        self._application_ranks = 0
+        self._effects: list[Effect] = []
+
+    def emit(self, part: Part) -> None:
+        """Tell something, in this order."""
+        counters = self.counters
+        if isinstance(part, Announced):
+            counters.allocated += 1
+        elif isinstance(part, AllocationRelease):
+            counters.released += 1
+        elif isinstance(part, RejectedAllocation):
+            counters.rejected += 1
+        elif isinstance(part, UpdatedApplication) and part.state == AppState.ACCEPTED:
+            counters.accepted += 1
+        self._effects.append(Effect(self.step, part))
+
+    def note(self, text: str) -> None:
+        """Leave a line for the log about an input that had no effect."""
+        self.emit(Note(text))
+
+    def stamp_ns(self) -> int:
+        """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
+        order.
+        """
+        self._stamp_ns = max(self._stamp_ns + 1, int(self.now * 1e9))
+        return self._stamp_ns
+
+    def next_application_rank(self) -> int:
+        self._application_ranks += 1
+        return self._application_ranks
+
+    def expect_cleaning(self) -> None:
+        """There is, or may soon be, a queue to remove."""
+        if self.clean_at == NEVER:
+            self.clean_at = self.now + CLEAN_EVERY_S
+
+    def remember_ended(self, application: Application) -> None:
+        """Keep an ended application for those who ask; its id is free again."""
+        self.ended[f"{application.application_id}-{application.finished_ns // 1_000_000_000}"] = application
+        if len(self.ended) > ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+
+    def remember_rejection(self, rejection: Rejection) -> None:
+        self.rejections.pop(rejection.application_id, None)
+        self.rejections[rejection.application_id] = rejection
+        if len(self.rejections) > ENDED_MAX:
+            del self.rejections[next(iter(self.rejections))]
+
+    def begin(self, now: float) -> None:
+        """A new step: whatever is told from here on has it as its cause."""
+        assert not self._effects, "effects of an earlier step were not taken"
+        self.step += 1
+        self.now = max(now, self.now)
+
+    def taken(self) -> list[Effect]:
+        """The effects of this step, once."""
+        effects, self._effects = self._effects, []
+        return effects

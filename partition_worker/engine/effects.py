@@ -1,0 +1,44 @@
+"""What the engine wants told, as values: the shell turns them into messages and log lines.
+
+Each effect names its cause, the number of the input or scheduling cycle that it follows from, so that everything that
+left a partition can be traced to what came in.
+"""
+
+from typing import NamedTuple
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+
+
+class Note(NamedTuple):
+    """Something for the log: an input that had no effect, and why. The RM is not told."""
+
+    text: str
+
+
+Part = (
+    AcceptedNode
+    | RejectedNode
+    | AcceptedApplication
+    | RejectedApplication
+    | UpdatedApplication
+    | Allocation
+    | AllocationRelease
+    | RejectedAllocation
+    | Note
+)
+
+
+class Effect(NamedTuple):
+    """One thing to tell, and the number of its cause."""
+
+    cause: int
+    part: Part

@@ -1,0 +1,105 @@
+"""Double entry: whatever is asked for, placed, resized or released is booked with everyone whom it concerns, in one
+place.
+
+Application, node, every queue on the path, the user, the index of keys and the order of readiness change together
+here and nowhere else, so they cannot drift apart (`invariants.py` checks it).
+"""
+
+from common.messages import Resources
+from common.resources import minus
+from partition_worker.engine import lifecycle
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppEvent
+from partition_worker.engine.books import Books
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.queues import headroom, priorities
+
+
+def add_ask(books: Books, application: Application, ask: Allocation) -> None:
+    """An application asks for something."""
+    before = application.asks.priority
+    application.add_ask(ask)
+    books.allocations[ask.key] = ask
+    headroom.expect(application.queue, ask.resources)
+    _asks_changed(books, application, before)
+
+
+def remove_ask(books: Books, application: Application, ask: Allocation) -> None:
+    """An application no longer asks for something that it did not get."""
+    _take_ask(books, application, ask)
+    del books.allocations[ask.key]
+
+
+def place_ask(books: Books, application: Application, ask: Allocation, node: Node) -> None:
+    """An ask gets its node: by a decision, or because the RM says that it runs there."""
+    _take_ask(books, application, ask)
+    add_allocation(books, application, ask, node)
+
+
+def add_allocation(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
+    """Something runs on a node; nobody checks here whether there is room."""
+    allocation.node_id = node.node_id
+    allocation.bound_ns = books.stamp_ns()
+    books.allocations[allocation.key] = allocation
+    books.running_allocations += 1
+    node.add(allocation)
+    books.fleet.changed(node)
+    headroom.charge(application.queue, allocation.resources)
+    application.add_allocation(allocation)
+    books.usage.increase(application.user.name, application.queue, application.application_id, allocation.resources)
+    books.tree.touch_application(application)
+    lifecycle.fire(books, application, AppEvent.RUN)
+
+
+def remove_allocation(books: Books, application: Application, allocation: Allocation) -> None:
+    """Something no longer runs. Whether the application is done thereby is for the caller to ask."""
+    del books.allocations[allocation.key]
+    books.running_allocations -= 1
+    node = books.fleet.get(allocation.node_id)
+    if node is not None and node.allocations.get(allocation.key) is allocation:
+        node.remove(allocation)
+        books.fleet.gained(node)
+    headroom.refund(application.queue, allocation.resources)
+    application.remove_allocation(allocation)
+    forget = not application.allocations and not application.requests
+    books.usage.decrease(
+        application.user.name, application.queue, application.application_id, allocation.resources, forget=forget
+    )
+    books.tree.touch_application(application)
+    books.tree.relieve()
+
+
+def resize_ask(books: Books, application: Application, ask: Allocation, resources: Resources) -> None:
+    """An ask that has no node yet asks for other amounts, at its old place in the order."""
+    _take_ask(books, application, ask)
+    ask.resize(dict(resources))
+    add_ask(books, application, ask)
+
+
+def resize_allocation(books: Books, application: Application, allocation: Allocation, resources: Resources) -> None:
+    """Something that runs uses other amounts, whether or not there is room. The order of nodes stays as it is."""
+    delta = minus(resources, allocation.resources)
+    node = books.fleet.get(allocation.node_id)
+    assert node is not None, (allocation.key, allocation.node_id)
+    node.resize_allocation(delta)
+    headroom.charge(application.queue, delta)
+    application.grow_allocated(delta)
+    books.usage.increase(application.user.name, application.queue, application.application_id, delta)
+    allocation.resize(dict(resources))
+    books.tree.touch_application(application)
+    if any(amount < 0 for amount in delta.values()):
+        books.fleet.gained(node)
+        books.tree.relieve()
+
+
+def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
+    before = application.asks.priority
+    application.remove_ask(ask)
+    headroom.no_longer_expect(application.queue, ask.resources)
+    _asks_changed(books, application, before)
+
+
+def _asks_changed(books: Books, application: Application, priority_before: int | None) -> None:
+    priorities.exchange(application.queue, priority_before, application.asks.priority)
+    books.tree.touch_application(application)

@@ -1,0 +1,95 @@
+"""What follows when an application enters or leaves a state: timers, counts, the RM's news, and the end.
+
+The table of states is in `applications/states.py`; here is what each entry of it means to the partition.
+"""
+
+from common.messages import UpdatedApplication
+from common.resources import is_zero
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import ENDED, LINGER_S, AppEvent, AppState, next_state
+from partition_worker.engine.books import Books
+from partition_worker.engine.queues import admission
+
+
+def fire(books: Books, application: Application, event: AppEvent, info: str = "") -> None:
+    """Let an event happen to an application. One that does not apply in its state changes nothing and is noted."""
+    before = application.state
+    after = next_state(before, event)
+    if after is None:
+        books.note(f"application {application.application_id}: event {event} inappropriate in current state {before}")
+        return
+    if after == before:
+        return
+    _leave(books, application)
+    application.state = after
+    at_ns = books.stamp_ns()
+    application.state_log.append((at_ns, after))
+    _enter(books, application, at_ns)
+    books.emit(
+        UpdatedApplication(
+            application_id=application.application_id,
+            state=after,
+            state_transition_timestamp=at_ns,
+            message=info or event,
+        )
+    )
+
+
+def complete_if_done(books: Books, application: Application) -> None:
+    """An application that runs and has neither asks nor allocations any more starts to complete."""
+    if (
+        application.state in (AppState.ACCEPTED, AppState.RUNNING)
+        and is_zero(application.pending)
+        and is_zero(application.allocated)
+    ):
+        fire(books, application, AppEvent.COMPLETE)
+
+
+def timed_out(books: Books, application: Application) -> None:
+    """The application stayed in its state for as long as it may."""
+    fire(books, application, LINGER_S[application.state][1])
+
+
+def _leave(books: Books, application: Application) -> None:
+    books.timers.stop(application)
+    if application.state is AppState.RUNNING:
+        admission.stopped(application.queue)
+        books.tree.relieve()
+
+
+def _enter(books: Books, application: Application, at_ns: int) -> None:
+    state = application.state
+    if state in LINGER_S:
+        books.timers.start(application, books.now + LINGER_S[state][0])
+    if state is AppState.RUNNING:
+        application.started_ns = at_ns
+        admission.started(application.queue)
+    elif state is AppState.EXPIRED:
+        _forget(books, application)
+    elif state in ENDED:
+        _end(books, application, at_ns)
+
+
+def _end(books: Books, application: Application, at_ns: int) -> None:
+    if application.state is AppState.COMPLETED:
+        books.counters.completed += 1
+    else:
+        books.counters.failed += 1
+    application.finished_ns = at_ns
+    leave_queue(books, application)
+    books.remember_ended(application)
+
+
+def leave_queue(books: Books, application: Application) -> None:
+    """Take an application, which has nothing any more, out of the partition and its queue. Its id is free at once."""
+    assert not application.requests, application.application_id
+    assert not application.allocations, application.application_id
+    del books.applications[application.application_id]
+    del application.queue.applications[application.application_id]
+    books.tree.forget_application(application)
+    if not application.queue.managed or application.queue.draining:
+        books.expect_cleaning()
+
+
+def _forget(books: Books, application: Application) -> None:
+    books.ended.pop(f"{application.application_id}-{application.finished_ns // 1_000_000_000}", None)

@@ -1,0 +1,1 @@
+"""Nodes, and the order in which they are tried."""

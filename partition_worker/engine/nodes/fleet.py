@@ -1,0 +1,100 @@
+"""All nodes of a partition, in the order in which they are tried.
+
+Only schedulable nodes are in the order. A node is re-scored when our own allocations on it, its capacity or its
+schedulable flag change. What failed on all nodes is remembered by its amounts and not tried again until some node
+gained room.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from common.messages import Resources
+from common.resources import add_to, pruned, take_from
+from partition_worker.engine.nodes.node import Node, Shape
+from partition_worker.engine.nodes.scoring import NodeSort, score
+from partition_worker.engine.order import Order
+
+
+class Fleet:
+    """Nodes by id and by score."""
+
+    def __init__(self, policy: NodeSort, weights: Mapping[str, float]) -> None:
+        self.policy = policy
+        self.weights = dict(weights)
+        self.total: Resources = {}
+        """The sum of all capacities, pruned; draining nodes count."""
+        self._nodes: dict[str, Node] = {}
+        self._order: Order[Node] = Order()
+        self._hopeless: set[Shape] = set()  # only asked for membership, never iterated
+        self._ranks = 0
+
+    def get(self, node_id: str) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def __iter__(self) -> Iterator[Node]:
+        """In order of arrival."""
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add(self, node_id: str, capacity: Resources, attributes: dict[str, str], *, schedulable: bool) -> Node:
+        """A new node; the id must be free."""
+        assert node_id not in self._nodes, node_id
+        node = Node(node_id, self._ranks, capacity, attributes, schedulable)
+        self._ranks += 1
+        self._nodes[node_id] = node
+        self._resize_total(node.capacity, {})
+        self.gained(node)
+        return node
+
+    def withdraw(self, node: Node) -> None:
+        """A node that is about to be removed gets nothing more."""
+        node.schedulable = False
+        self._order.drop(node)
+
+    def remove(self, node: Node) -> None:
+        """Take a node out of the order and out of the total."""
+        del self._nodes[node.node_id]
+        self._order.drop(node)
+        self._resize_total({}, node.capacity)
+
+    def resize(self, node: Node, capacity: Resources) -> None:
+        before = node.capacity
+        node.resize(capacity)
+        self._resize_total(node.capacity, before)
+        self.gained(node)
+
+    def set_schedulable(self, node: Node, *, schedulable: bool) -> None:
+        node.schedulable = schedulable
+        self.gained(node)
+
+    def changed(self, node: Node) -> None:
+        """Our own allocations on the node changed: it moves in the order."""
+        if node.schedulable:
+            self._order.put(node, (score(node, self.policy, self.weights), node.node_id))
+        else:
+            self._order.drop(node)
+
+    def gained(self, node: Node) -> None:
+        """The node may take something now that it could not take before."""
+        self.forget_failures()
+        self.changed(node)
+
+    def forget_failures(self) -> None:
+        """Some node may take what none could take before."""
+        self._hopeless.clear()
+
+    def first_fit(self, shape: Shape) -> Node | None:
+        """The first schedulable node in order with room for these amounts."""
+        if shape in self._hopeless:
+            return None
+        for node in self._order:
+            if node.has_room(shape):
+                return node
+        self._hopeless.add(shape)
+        return None
+
+    def _resize_total(self, plus: Resources, minus: Resources) -> None:
+        add_to(self.total, plus)
+        take_from(self.total, minus)
+        self.total = pruned(self.total)

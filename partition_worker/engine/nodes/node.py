@@ -1,0 +1,103 @@
+"""A node: what it has, what runs on it, what is left.
+
+Not here: the order in which nodes are tried (`fleet.py`), what happens to the allocations of a node that goes
+(`partition_worker/engine/node_updates.py`).
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from common.messages import Resources
+from common.resources import add_to, minus, pruned, take_from
+
+if TYPE_CHECKING:
+    from partition_worker.engine.applications.allocation import Allocation
+
+Shape = tuple[tuple[str, int], ...]
+"""Amounts by type, sorted: what makes two asks the same to a node."""
+
+UNKNOWN_INSTANCE: Final = "UNKNOWN"
+"""The instance type of a node that names none."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node. Always: available = capacity - allocated - occupied; negative only after a shrink or a forced
+    addition.
+    """
+
+    node_id: str
+    rank: int
+    capacity: Resources
+    """Pruned: a type of 0 is a type that the node lacks."""
+    attributes: dict[str, str]
+    schedulable: bool = True
+    allocated: Resources = field(default_factory=dict)
+    """By our own allocations."""
+    occupied: Resources = field(default_factory=dict)
+    """By foreign allocations: what runs here without having been scheduled by us."""
+    available: Resources = field(default_factory=dict)
+    allocations: "dict[str, Allocation]" = field(default_factory=dict)
+    """Our own, by key."""
+    foreign: "dict[str, Allocation]" = field(default_factory=dict)
+    """Foreign ones, by key."""
+
+    def __post_init__(self) -> None:
+        self.capacity = pruned(self.capacity)
+        self._recount()
+
+    @property
+    def instance_type(self) -> str:
+        return self.attributes.get("si/instance-type") or UNKNOWN_INSTANCE
+
+    def attribute(self, name: str) -> str:
+        """`hostname` or `rackname`, in either spelling that RMs use."""
+        return self.attributes.get(f"si/{name}") or self.attributes.get(f"si.io/{name}", "")
+
+    def has_room(self, shape: Shape) -> bool:
+        """Whether what is available covers these amounts; negative availability is none."""
+        available = self.available
+        for kind, value in shape:  # noqa: SIM110 - a generator costs as much as the loop itself, for every node tried
+            if value > 0 and available.get(kind, 0) < value:
+                return False
+        return True
+
+    def add(self, allocation: "Allocation") -> None:
+        """Put an allocation here, whether or not there is room."""
+        self.allocations[allocation.key] = allocation
+        add_to(self.allocated, allocation.resources)
+        take_from(self.available, allocation.resources)
+
+    def remove(self, allocation: "Allocation") -> None:
+        """Take one of our own allocations away."""
+        del self.allocations[allocation.key]
+        take_from(self.allocated, allocation.resources)
+        add_to(self.available, allocation.resources)
+
+    def resize_allocation(self, delta: Resources) -> None:
+        """An allocation here grew (or shrank, where negative) in place."""
+        add_to(self.allocated, delta)
+        take_from(self.available, delta)
+
+    def put_foreign(self, allocation: "Allocation") -> None:
+        """Add a foreign allocation, or replace what was reported under its key before."""
+        self.remove_foreign(allocation.key)
+        self.foreign[allocation.key] = allocation
+        add_to(self.occupied, allocation.resources)
+        self._recount()
+
+    def remove_foreign(self, key: str) -> bool:
+        """Take a foreign allocation away; whether it was here."""
+        known = self.foreign.pop(key, None)
+        if known is None:
+            return False
+        take_from(self.occupied, known.resources)
+        self._recount()
+        return True
+
+    def resize(self, capacity: Resources) -> None:
+        self.capacity = pruned(capacity)
+        self._recount()
+
+    def _recount(self) -> None:
+        self.available = minus(minus(self.capacity, self.allocated), self.occupied)

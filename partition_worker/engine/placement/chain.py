@@ -1,0 +1,103 @@
+"""The placement rules of a partition, tried in order until one yields a queue that takes the application.
+
+Not here: what each rule does (a file each), and creating the queue of the path that was found (`engine/queues`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from common.config.expressions import ExpressionError
+from common.config.model import PlacementRuleConfig
+from common.names import RECOVERY_QUEUE
+from partition_worker.engine.placement.expression import NameTooLongError
+from partition_worker.engine.placement.fixed import Fixed
+from partition_worker.engine.placement.provided import Provided
+from partition_worker.engine.placement.recovery import Recovery
+from partition_worker.engine.placement.rule import Place, PlacementRejected, Places, Rule, RuleError
+from partition_worker.engine.placement.tag import Tag
+from partition_worker.engine.placement.user import UserName
+from partition_worker.engine.users import Submission, User
+
+RULES: Final[Mapping[str, Callable[[PlacementRuleConfig, Rule | None], Rule]]] = {
+    "fixed": Fixed,
+    "provided": Provided,
+    "tag": Tag,
+    "user": UserName,
+}
+"""Every rule that a configuration may name, in any case."""
+
+IMPLICIT: Final = (PlacementRuleConfig(name="provided"),)
+"""What a configuration without rules means."""
+
+
+class Placement:
+    """The rules of a partition. It never changes: a new configuration makes a new one, or fails and leaves the old."""
+
+    def __init__(self, rules: Sequence[PlacementRuleConfig]) -> None:
+        """Build the rules. Raises RuleError for the first that cannot be built."""
+        self._rules: tuple[Rule, ...] = (*(_built(rule) for rule in rules or IMPLICIT), Recovery())
+
+    @classmethod
+    def none(cls) -> "Placement":
+        """Return the rules of a partition whose first ones could not be built: it places nothing, not even by force."""
+        placement = cls.__new__(cls)
+        placement._rules = ()
+        return placement
+
+    def place(self, submission: Submission, places: Places) -> str:
+        """Return the path of the queue for an application, in the case its source had; the queue may not exist yet.
+
+        Raises PlacementRejected with the whole text that the resource manager gets.
+        """
+        try:
+            return self._first_open(submission, places)
+        except (PlacementRejected, NameTooLongError) as error:
+            raise PlacementRejected(f"failed to place application {submission.application_id}: {error}") from error
+
+    def _first_open(self, submission: Submission, places: Places) -> str:
+        for rule in self._rules:
+            path = rule.path(submission, places)
+            if path is None:
+                continue
+            if path == RECOVERY_QUEUE and submission.forced:
+                return path
+            if _takes(path, submission.user, places):
+                return path
+        raise PlacementRejected("application rejected: no placement rule matched")
+
+
+def _built(config: PlacementRuleConfig) -> Rule:
+    """Return the rule with its parents. Raises RuleError."""
+    name = config.name.lower()
+    if name == "recovery":
+        raise RuleError("recovery rule cannot be part of the config, failing placement rule config")
+    if name not in RULES:
+        raise RuleError(f"unknown rule name specified {config.name}, failing placement rule config")
+    parent = None if config.parent is None else _built(config.parent)
+    try:
+        return RULES[name](config, parent)
+    except ExpressionError as error:
+        raise RuleError(f"the filter of rule {config.name} cannot be used: {error}") from error
+
+
+def _takes(path: str, user: User, places: Places) -> bool:
+    """Whether the queue takes an application of the user, or could be created for it.
+
+    For a queue to be created, the nearest that exists decides, and only by its access control lists: that it is a leaf
+    or draining is found out when the queue is created, and then rejects the application, as it does in YuniKorn.
+    """
+    place = places.find(path)
+    if place is None:
+        above = _nearest(path, places)
+        return above is not None and above.admits_submission(user)
+    return place.leaf and not place.draining and place.admits_submission(user)
+
+
+def _nearest(path: str, places: Places) -> Place | None:
+    """Return the lowest existing queue above the path, looked for from the root down: a path may have many parts."""
+    nearest: Place | None = None
+    end = path.find(".")
+    while end >= 0 and (place := places.find(path[:end])) is not None:
+        nearest = place
+        end = path.find(".", end + 1)
+    return nearest

@@ -1,0 +1,51 @@
+"""Whose applications a placement rule looks at: the filter of a rule.
+
+A list with one entry may be a regular expression, a longer one holds names. What makes an entry look like an expression
+is said in `common/config/expressions.py`, how one is matched in `expression.py`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from common.config.expressions import looks_like_expression
+from common.config.model import FilterConfig
+from common.names import GROUP, USER
+from partition_worker.engine.placement.expression import Expression
+from partition_worker.engine.users import User
+
+DENY: Final = "deny"
+"""Only in this spelling: in any other, such as `DENY`, a filter allows."""
+
+
+class Filter:
+    """Admits those who are on one of its lists, or those who are on none, or without lists everybody or nobody."""
+
+    def __init__(self, config: FilterConfig) -> None:
+        """Read the lists. Raises ExpressionError for an only entry that is meant as an expression and is none."""
+        self._allows = config.type != DENY
+        self._for_all = not config.users and not config.groups
+        self._users = _Names(config.users, USER)
+        self._groups = _Names(config.groups, GROUP)
+
+    def admits(self, user: User) -> bool:
+        """Whether the rule looks at applications of the user. Raises NameTooLongError if that cannot be said."""
+        listed = self._for_all or self._users.have_any((user.name,)) or self._groups.have_any(user.groups)
+        return listed == self._allows
+
+
+class _Names:
+    """One list of a filter. Entries of a longer list that cannot be names are left out, and may leave nothing."""
+
+    def __init__(self, entries: Sequence[str], legal: re.Pattern[str]) -> None:
+        self._expression: Expression | None = None
+        self._names: frozenset[str] = frozenset()
+        if len(entries) == 1 and looks_like_expression(entries[0]):
+            self._expression = Expression(entries[0])
+        else:
+            self._names = frozenset(entry for entry in entries if legal.fullmatch(entry))
+
+    def have_any(self, names: Iterable[str]) -> bool:
+        if self._expression is None:
+            return not self._names.isdisjoint(names)
+        return any(map(self._expression.found_in, names))

@@ -1,0 +1,31 @@
+"""The rule `fixed`: one queue for all, written in the rule."""
+
+from common.config.model import PlacementRuleConfig
+from common.names import ILLEGAL_QUEUE, QUEUE, ROOT
+from partition_worker.engine.placement.rule import Places, Rule, RuleError
+from partition_worker.engine.users import Submission
+
+
+class Fixed(Rule):
+    """Dots in the value separate queues. A value that starts with `root` is the whole path.
+
+    That goes for `rooted`, too, where no queue can be: such a rule never matches, it is useful at most as a parent.
+    """
+
+    def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
+        super().__init__(config, parent)
+        self.queue = config.value.lower()
+        self.whole = self.queue.startswith(ROOT)
+        if not self.queue:
+            raise RuleError("a fixed queue rule must have a queue name set")
+        if not all(QUEUE.fullmatch(part) for part in self.queue.split(".")):
+            raise RuleError(ILLEGAL_QUEUE)
+        if self.whole and parent is not None:
+            raise RuleError(f"a fixed queue rule with the whole path {self.queue} cannot have a parent rule")
+
+    def path(self, submission: Submission, places: Places) -> str | None:
+        if not self.filter.admits(submission.user):
+            return None
+        if self.whole:
+            return self.finished(self.queue, places)
+        return self.below_parent(self.queue, submission, places)

@@ -1,0 +1,61 @@
+"""The quota algebra of the tree: what is charged where, and what room is left.
+
+Free functions over queues. A charge goes to a leaf and to every queue above it, so a question about room walks the
+same path; it costs the depth of the tree, however many queues and applications there are.
+"""
+
+from common.messages import Resources
+from common.resources import Limit, add_to, less, take_from, tightened
+from partition_worker.engine.queues.queue import Queue
+
+
+def has_room(leaf: Queue, amount: Resources) -> bool:
+    """Whether the amount may be charged to the queue: no level on its path would exceed its maximum.
+
+    A maximum that does not name a type leaves it unlimited; negative room counts as none, and nothing always fits.
+    """
+    queue: Queue | None = leaf
+    while queue is not None:
+        maximum = queue.maximum
+        if maximum is not None:
+            allocated = queue.allocated
+            for kind, value in amount.items():
+                if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
+                    return False
+        queue = queue.parent
+    return True
+
+
+def headroom(queue: Queue) -> Limit | None:
+    """What may still be charged to the queue, per type; None is no limit."""
+    room: Limit | None = None
+    for level in queue.ancestry():
+        if level.maximum is not None:
+            room = tightened(room, less(level.maximum, level.allocated))
+    return room
+
+
+def charge(leaf: Queue, amount: Resources) -> None:
+    """Count the amount as allocated at the leaf and above, whether or not there is room."""
+    for level in leaf.ancestry():
+        add_to(level.allocated, amount)
+
+
+def refund(leaf: Queue, amount: Resources) -> None:
+    """Take back what `charge` counted."""
+    for level in leaf.ancestry():
+        take_from(level.allocated, amount)
+        assert all(level.allocated[kind] >= 0 for kind in amount), (level.path, level.allocated, amount)
+
+
+def expect(leaf: Queue, amount: Resources) -> None:
+    """Count the amount as pending at the leaf and above."""
+    for level in leaf.ancestry():
+        add_to(level.pending, amount)
+
+
+def no_longer_expect(leaf: Queue, amount: Resources) -> None:
+    """Take back what `expect` counted."""
+    for level in leaf.ancestry():
+        take_from(level.pending, amount)
+        assert all(level.pending[kind] >= 0 for kind in amount), (level.path, level.pending, amount)

@@ -1,0 +1,18 @@
+"""How the priority of what waits travels up the tree."""
+
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+
+
+def exchange(leaf: Queue, old: int | None, new: int | None) -> None:
+    """An application's highest ask priority went from `old` to `new` (None: it asks for nothing).
+
+    Goes up only as far as what a queue shows its parent changes.
+    """
+    queue: Queue | None = leaf
+    while queue is not None and old != new:
+        before = queue.priority
+        queue.priorities.exchange(old, new)
+        after = queue.priority
+        old = None if before == NOTHING_PENDING else before
+        new = None if after == NOTHING_PENDING else after
+        queue = queue.parent

@@ -1,0 +1,116 @@
+"""A queue: its settings, what is charged to it, and what below it is ready to be scheduled.
+
+The same class for parents and leaves, as a configuration may turn one into the other. Charging lies in `headroom.py`,
+keys and shares in `fairness.py`, edges and lookup in `tree.py`; here are only the fields and what is always true of
+them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from common.acl import Acl
+from common.messages import Resources
+from common.names import RECOVERY_QUEUE
+from common.resources import Limit
+from partition_worker.engine.order import Order
+from partition_worker.engine.queues.policies import Policies
+from partition_worker.engine.queues.tally import Tally
+from partition_worker.engine.users import User
+
+if TYPE_CHECKING:
+    from partition_worker.engine.applications.application import Application
+
+QueueState = Literal["Active", "Draining", "Stopped"]
+
+NOTHING_PENDING: Final = -(2**31)
+"""The priority of a queue or application that asks for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What a new dynamic leaf starts with."""
+
+    max_applications: int
+    properties: dict[str, str]
+    maximum: Limit | None
+    guaranteed: Resources | None
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """One queue. Sums at a parent are always the sums over its children."""
+
+    path: str
+    """Lower case, dotted, beginning with `root`."""
+    parent: "Queue | None"
+    rank: int
+    """In order of creation; breaks ties between queues that are equally deserving."""
+    leaf: bool
+    managed: bool
+    """From the configuration; otherwise placement created it."""
+    state: QueueState = "Active"
+    maximum: Limit | None = None
+    """None is no maximum. The root's is the size of the cluster, and there a type that is missing is 0."""
+    guaranteed: Resources | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    policies: Policies = field(default_factory=Policies)
+    template: Template | None = None
+    submit_acl: Acl = field(default_factory=Acl)
+    admin_acl: Acl = field(default_factory=Acl)
+    max_applications: int = 0
+    """Applications that may run at once in the subtree; 0 is no limit."""
+
+    allocated: Resources = field(default_factory=dict)
+    """All allocations of all applications below, foreign ones never."""
+    pending: Resources = field(default_factory=dict)
+    """All asks below that have no node yet."""
+    running: int = 0
+    """Applications below in state Running."""
+    priorities: Tally = field(default_factory=Tally)
+    """On a leaf the highest ask priority of each application that asks, on a parent what its children export."""
+    fair_maximum: Limit = field(default_factory=dict)
+    """What shares are relative to where nothing is guaranteed; kept by `fairness.refresh_fair_maximum`."""
+
+    children: dict[str, "Queue"] = field(default_factory=dict)
+    """By the last part of the path; empty on a leaf."""
+    applications: "dict[str, Application]" = field(default_factory=dict)
+    """By id; empty on a parent."""
+    ready_children: "Order[Queue]" = field(default_factory=Order)
+    """Children with something pending that may succeed, the most deserving first."""
+    ready_applications: "Order[Application]" = field(default_factory=Order)
+    """The same for a leaf's applications."""
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    @property
+    def draining(self) -> bool:
+        return self.state == "Draining"
+
+    @property
+    def priority(self) -> int:
+        """The priority that its parent sees."""
+        highest = self.priorities.highest
+        if highest is None:
+            return NOTHING_PENDING
+        if self.policies.priority_fence:
+            return self.policies.priority_offset
+        return max(-(2**31), min(2**31 - 1, highest + self.policies.priority_offset))
+
+    def ancestry(self) -> "Iterator[Queue]":
+        """Itself, then each parent up to the root."""
+        queue: Queue | None = self
+        while queue is not None:
+            yield queue
+            queue = queue.parent
+
+    def admits_submission(self, user: User) -> bool:
+        """Whether the user may submit here: by an ACL of this queue or of any above it."""
+        if self.path == RECOVERY_QUEUE:
+            return False
+        return any(
+            level.submit_acl.allows(user.name, user.groups) or level.admin_acl.allows(user.name, user.groups)
+            for level in self.ancestry()
+        )

@@ -1,0 +1,133 @@
+"""Who submits an application: user and groups as a submission names them, or as they are looked up when it does not.
+
+The groups of a user come from a `Resolver`, a plain function. Those that ask the operating system or a directory are
+not here: they wait, and nothing in the engine does. Nor is judged here what a user may do (`common/acl.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common.names import USER
+
+FORCED_TAG: Final = "application.create.force"
+TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
+"""The spellings of true in a tag."""
+
+NOBODY: Final = "nobody"
+NO_GROUP: Final = "nogroup"
+
+REMEMBERED_S: Final = 300.0
+"""How long the groups of a user are taken from memory."""
+REMEMBERED_MAX: Final = 10_000
+"""Users whose groups are remembered; the one that was learned first is forgotten first, and looked up again."""
+
+Resolver = Callable[[str], tuple[str, ...]]
+"""From the name of a user to the groups, the primary one first. Raises UserError when there is no such user."""
+
+
+class UserError(ValueError):
+    """A submission whose user cannot be established; the text is the reason for the resource manager."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user with all groups, in the order in which they were given."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What placement may look at of a new application."""
+
+    application_id: str
+    user: User
+    queue_name: str = ""
+    tags: Mapping[str, str]
+    forced: bool = False
+    """The application runs already, in all likelihood, and must find a queue again: `is_forced(tags)`."""
+
+
+def tag_value(tags: Mapping[str, str], name: str) -> str:
+    """Return the value of a tag, whose name may be written in any case; empty when there is none."""
+    wanted = name.lower()
+    return next((value for tag, value in tags.items() if tag.lower() == wanted), "")
+
+
+def is_forced(tags: Mapping[str, str]) -> bool:
+    """Whether the resource manager insists that this application is accepted."""
+    return tag_value(tags, FORCED_TAG) in TRUE
+
+
+def own_name(user: str) -> tuple[str, ...]:
+    """Resolve to one group with the name of the user: the default."""
+    return (user,)
+
+
+_TEST_USERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "testuser1": ("group1000", "group1001"),
+    "testuser2": ("100", "group1001", "group1002"),
+    "testuser3": ("group1001", "group1002", "group1003", "group1004"),
+    "testuser4": ("901", "902"),
+}
+
+
+def trial_users(user: str) -> tuple[str, ...]:
+    """Resolve four fixed users, for configurations that try things out: the type `test`."""
+    if user not in _TEST_USERS:
+        raise UserError(f"lookup failed for user: {user}")
+    return _TEST_USERS[user]
+
+
+_RESOLVERS: Final[Mapping[str, Resolver]] = {"test": trial_users}
+
+
+def resolver_of(kind: str) -> Resolver:
+    """Return the resolver that a configuration names by its type; an unknown type means the default."""
+    return _RESOLVERS.get(kind, own_name)
+
+
+class Users:
+    """Turns what submissions say about their users into users, and remembers their groups for a while."""
+
+    def __init__(self, resolver: Resolver = own_name) -> None:
+        self._resolver = resolver
+        self._learned: dict[str, tuple[User, float]] = {}  # by name, with the time it was learned, oldest first
+
+    def resolve(self, name: str, groups: Sequence[str], *, forced: bool, now: float) -> User:
+        """Return the user of a submission. Raises UserError.
+
+        A forced submission never fails for want of a name or of groups, only for a name that cannot be one. The name of
+        a user who was looked up is not checked: as YuniKorn, we leave it to the resolver which names there are.
+        """
+        if not name:
+            if not forced:
+                raise UserError("empty user cannot resolve")
+            name, groups = NOBODY, (NO_GROUP,)
+        if not groups:
+            try:
+                return self._looked_up(name, now)
+            except UserError:
+                if not forced:
+                    raise
+                groups = (NO_GROUP,)
+        if not USER.fullmatch(name):
+            raise UserError("invalid username, it contains invalid characters")
+        return self._learn(User(name, tuple(groups)), now)
+
+    def _looked_up(self, name: str, now: float) -> User:
+        """Return the user with the groups of the last submission that named them, or else of the resolver."""
+        if name in self._learned:
+            user, learned_at = self._learned[name]
+            if now < learned_at + REMEMBERED_S:
+                return user
+        return self._learn(User(name, self._resolver(name)), now)
+
+    def _learn(self, user: User, now: float) -> User:
+        self._learned.pop(user.name, None)
+        self._learned[user.name] = (user, now)
+        if len(self._learned) > REMEMBERED_MAX:
+            del self._learned[next(iter(self._learned))]
+        return user

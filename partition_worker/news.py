@@ -1,0 +1,88 @@
+"""From effects to messages: what the engine wants told, gathered into as few messages as keep the order.
+
+Neighbours of one sort and one cause become one message. Of a batch of decisions the states that applications entered
+go first: they were entered before the allocations that show them, and the RM gets one message instead of one for each
+change of sort.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    News,
+    NodeResponse,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+from partition_worker.engine.effects import Effect, Note, Part
+
+ITEMS_MAX: Final = 10_000
+"""Entries in one message; more become several."""
+
+_SORT: Final[dict[type[Part], str]] = {
+    AcceptedNode: "nodes",
+    RejectedNode: "nodes",
+    AcceptedApplication: "applications",
+    RejectedApplication: "applications",
+    UpdatedApplication: "states",
+    Allocation: "new",
+    AllocationRelease: "released",
+    RejectedAllocation: "rejected",
+}
+
+
+def of_input(effects: Sequence[Effect]) -> Iterator[News]:
+    """The messages for the effects of one input, in order."""
+    told = [effect for effect in effects if not isinstance(effect.part, Note)]
+    for (sort, cause), group in groupby(told, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
+        parts = [effect.part for effect in group]
+        for start in range(0, len(parts), ITEMS_MAX):
+            yield _message(sort, cause, parts[start : start + ITEMS_MAX])
+
+
+def of_decisions(effects: Sequence[Effect]) -> Iterator[News]:
+    """The messages for the effects of scheduling: first states, then the rest in order."""
+    return of_input(sorted(effects, key=lambda effect: not isinstance(effect.part, UpdatedApplication)))
+
+
+def notes(effects: Sequence[Effect]) -> Iterator[str]:
+    """What is for the log only."""
+    return (effect.part.text for effect in effects if isinstance(effect.part, Note))
+
+
+def _message(sort: str, cause: int, parts: list[Part]) -> News:
+    match sort:
+        case "nodes":
+            return NodeResponse(
+                accepted=[part for part in parts if isinstance(part, AcceptedNode)],
+                rejected=[part for part in parts if isinstance(part, RejectedNode)],
+                cause=cause,
+            )
+        case "applications":
+            return ApplicationResponse(
+                accepted=[part for part in parts if isinstance(part, AcceptedApplication)],
+                rejected=[part for part in parts if isinstance(part, RejectedApplication)],
+                cause=cause,
+            )
+        case "states":
+            return ApplicationResponse(
+                updated=[part for part in parts if isinstance(part, UpdatedApplication)], cause=cause
+            )
+        case "new":
+            return AllocationResponse(new=[part for part in parts if isinstance(part, Allocation)], cause=cause)
+        case "released":
+            return AllocationResponse(
+                released=[part for part in parts if isinstance(part, AllocationRelease)], cause=cause
+            )
+    return AllocationResponse(
+        rejected_allocations=[part for part in parts if isinstance(part, RejectedAllocation)], cause=cause
+    )

@@ -1,0 +1,61 @@
+"""The worker's shell: one connection to the broker, and its log."""
+
+import argparse
+import gc
+import logging
+from typing import Final
+
+from common.driver import drive
+from common.machine import Delivery, Send
+from common.process import Life
+from common.sockets import Dealer, Wire
+from partition_worker.worker import BROKER, Worker
+
+YOUNG_OBJECTS: Final = 50_000
+"""Objects between two collections of garbage: the engine's objects live long and their rare cycles can wait."""
+
+_log = logging.getLogger("core.scheduler.partition")
+
+
+class _Logged:
+    """A worker whose notes go to the log after each step."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def deadline(self) -> float:
+        return self._worker.deadline
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        sends = self._worker.handle(delivery, now)
+        self._write()
+        return sends
+
+    def tick(self, now: float) -> list[Send]:
+        sends = self._worker.tick(now)
+        self._write()
+        return sends
+
+    def _write(self) -> None:
+        for note in self._worker.notes:
+            _log.debug("%s: %s", self._worker.name, note)
+        self._worker.notes.clear()
+
+
+async def serve(args: argparse.Namespace, life: Life) -> None:
+    """Run the worker of one partition until told to stop."""
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+    worker = Worker(partition=args.partition, epoch=args.epoch)
+    wire = Wire()
+    link = Dealer(args.broker, peer=BROKER, name=args.partition, wake=wire.wake)
+    wire.add(BROKER, link)
+    link.watch()
+    wire.send(worker.hello())
+    life.ready()
+    life.on_stop(wire.wake)
+    try:
+        await drive(_Logged(worker), wire, life.stopping)
+    finally:
+        link.close()

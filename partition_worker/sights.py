@@ -1,0 +1,242 @@
+"""Filling the views of the REST API from the engine's objects.
+
+Nothing here changes the state, and nothing of the state is handed out: views hold copies or what never changes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.resources import pruned, saturated
+from partition_worker.engine.applications.allocation import FOREIGN, Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.limits.usage import Level
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.headroom import headroom
+from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.rejection import Rejection
+from partition_worker.views import (
+    NEVER_MS,
+    AllocationView,
+    ApplicationView,
+    AskView,
+    CapacityView,
+    ForeignAllocationView,
+    HistoryView,
+    NodeSortingView,
+    NodeView,
+    PartitionView,
+    QueueView,
+    StateView,
+    TemplateView,
+    UsageView,
+    UserView,
+    duration,
+    percentages,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a partition is presented: its RM, and the name that the asker knows it by."""
+
+    rm: str
+    name: str
+
+
+def partition(partition: Partition, shown: Shown) -> PartitionView:
+    """An entry of the list of partitions."""
+    root, fleet = partition.tree.root, partition.fleet
+    states = Counter(str(one.state) for one in (*partition.applications.values(), *partition.ended.values()))
+    states[AppState.REJECTED] += len(partition.rejections)
+    counts = {state: number for state, number in sorted(states.items()) if number}
+    return PartitionView(
+        cluster_id=shown.rm,
+        name=shown.name,
+        capacity=CapacityView(
+            capacity=saturated(fleet.total),
+            used_capacity=saturated(root.allocated),
+            utilization=percentages(root.allocated, fleet.total),
+        ),
+        node_sorting_policy=NodeSortingView(
+            type=fleet.policy,
+            resource_weights={kind: int(w) if w == w // 1 else w for kind, w in sorted(fleet.weights.items())},
+        ),
+        preemption_enabled=partition.config.preemption.is_enabled,
+        quota_preemption_enabled=partition.config.preemption.is_quota_enabled,
+        total_nodes=len(fleet),
+        applications={**counts, "total": sum(counts.values())},
+        total_containers=partition.running_allocations,
+        state="Active",
+        last_state_transition_time=partition.created_ns,
+    )
+
+
+def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
+    """A queue, with everything below it if `subtree`; `partition` is shown on this queue only."""
+    policies = one.policies
+    children = sorted(one.children.values(), key=lambda child: child.path)
+    return QueueView(
+        queuename=one.path,
+        status=one.state,
+        partition=partition,
+        pending_resource=saturated(one.pending),
+        max_resource=saturated(one.maximum or {}),
+        guaranteed_resource=saturated(one.guaranteed or {}),
+        allocated_resource=saturated(one.allocated),
+        headroom=saturated(headroom(one) or {}),
+        is_leaf=one.leaf,
+        is_managed=one.managed,
+        properties=dict(one.properties),
+        parent=one.parent.path if one.parent else "",
+        template=_template(one.template),
+        children=[queue(child, subtree=True, partition="") for child in children] if subtree else [],
+        child_names=[child.path for child in children],
+        abs_used_capacity=percentages(one.allocated, one.maximum or {}),
+        max_running_apps=one.max_applications,
+        running_apps=one.running,
+        current_priority=one.priority,
+        sorting_policy=policies.application_sort if one.leaf else "fair",
+        priority_sorting=policies.priority_sort,
+        preemption_enabled=policies.preemption != "disabled",
+        is_preemption_fence=policies.preemption == "fence",
+        preemption_delay=duration(round(policies.preemption_delay_s * 1e9)),
+        quota_preemption_delay=duration(round(policies.quota_preemption_delay_s * 1e9)),
+        is_priority_fence=policies.priority_fence,
+        priority_offset=policies.priority_offset,
+    )
+
+
+def _template(template: Template | None) -> TemplateView | None:
+    if template is None:
+        return None
+    return TemplateView(
+        max_applications=template.max_applications,
+        max_resource=saturated(template.maximum or {}),
+        guaranteed_resource=saturated(template.guaranteed or {}),
+        properties=dict(template.properties),
+    )
+
+
+def application(application: Application, shown: Shown) -> ApplicationView:
+    """An application that was accepted, whether or not it has ended."""
+    asks = sorted(application.requests.values(), key=lambda ask: ask.key)
+    allocations = sorted(application.allocations.values(), key=lambda one: one.key)
+    return ApplicationView(
+        application_id=application.application_id,
+        used_resource=saturated(application.allocated),
+        max_used_resource=saturated(application.max_allocated),
+        pending_resource=saturated(application.pending),
+        partition=shown.name,
+        queue_name=application.queue.path,
+        submission_time=application.submitted_ns,
+        finished_time=application.finished_ns,
+        requests=[_ask(ask) for ask in asks],
+        allocations=[_allocation(one) for one in allocations],
+        application_state=application.state,
+        user=application.user.name,
+        groups=list(application.user.groups),
+        state_log=[StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
+        max_request_priority=application.priority,
+        start_time=application.started_ns // 1_000_000 if application.started_ns else NEVER_MS,
+        resource_history=HistoryView(),
+    )
+
+
+def rejection(rejection: Rejection, shown: Shown) -> ApplicationView:
+    """An application that was refused."""
+    return ApplicationView(
+        application_id=rejection.application_id,
+        partition=shown.name,
+        queue_name=rejection.queue_name,
+        submission_time=rejection.at_ns,
+        finished_time=rejection.at_ns,
+        application_state=AppState.REJECTED,
+        user=rejection.user,
+        groups=list(rejection.groups),
+        rejected_message=rejection.reason,
+        state_log=[StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
+        max_request_priority=-(2**31),
+        start_time=NEVER_MS,
+        resource_history=HistoryView(),
+    )
+
+
+def _ask(ask: Allocation) -> AskView:
+    return AskView(
+        allocation_key=ask.key,
+        allocation_tags=ask.tags,
+        request_time=ask.created_ns,
+        resource=ask.resources,
+        priority=str(ask.priority),
+        required_node_id=ask.required_node,
+        application_id=ask.application.application_id if ask.application else "",
+        placeholder=ask.placeholder,
+        task_group_name=ask.task_group,
+        originator=ask.originator,
+    )
+
+
+def _allocation(allocation: Allocation) -> AllocationView:
+    return AllocationView(
+        allocation_key=allocation.key,
+        allocation_tags=allocation.tags,
+        request_time=allocation.created_ns,
+        allocation_time=allocation.created_ns,
+        resource=allocation.resources,
+        priority=str(allocation.priority),
+        node_id=allocation.node_id,
+        application_id=allocation.application.application_id if allocation.application else "",
+        placeholder=allocation.placeholder,
+        task_group_name=allocation.task_group,
+        originator=allocation.originator,
+    )
+
+
+def _foreign(allocation: Allocation) -> ForeignAllocationView:
+    return ForeignAllocationView(
+        allocation_key=allocation.key,
+        allocation_tags=allocation.tags,
+        allocation_time=allocation.created_ns,
+        resource=allocation.resources,
+        priority=str(allocation.priority),
+        node_id=allocation.node_id,
+        preemptable=allocation.tags.get(FOREIGN) != "static",
+    )
+
+
+def node(node: Node) -> NodeView:
+    """A node with all that runs on it."""
+    return NodeView(
+        node_id=node.node_id,
+        host_name=node.attribute("hostname"),
+        rack_name=node.attribute("rackname"),
+        attributes=node.attributes,
+        capacity=saturated(node.capacity),
+        allocated=saturated(node.allocated),
+        occupied=saturated(node.occupied),
+        available=saturated(pruned(node.available)),
+        utilized=percentages(node.allocated, node.capacity),
+        allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
+        foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
+        schedulable=node.schedulable,
+        is_reserved=False,
+    )
+
+
+def user(name: str, levels: Mapping[str, Level]) -> UserView:
+    """A user's usage as a tree of queues."""
+    return UserView(user_name=name, queues=_usage("root", levels) if "root" in levels else None)
+
+
+def _usage(path: str, levels: Mapping[str, Level]) -> UsageView:
+    below = [other for other in levels if other.rpartition(".")[0] == path]
+    level = levels[path]
+    return UsageView(
+        queue_path=path,
+        resource_usage=saturated(pruned(level.used)),
+        running_applications=sorted(level.applications),
+        children=[_usage(other, levels) for other in sorted(below)],
+    )

@@ -1,0 +1,196 @@
+"""The worker's machine: messages to the engine, effects to news, and the lanes to the RM.
+
+    empty --PrepareConfig--> prepared --CommitConfig--> running       (PrepareConfig and CommitConfig again: from empty)
+                                |-----AbortConfig-----> as before
+
+A running worker takes the commands of its RM's session in order, once each, and schedules whenever something may be
+placed and the RM has acknowledged enough of what it was told. Not here: decisions (the engine), sockets.
+"""
+
+from typing import Final
+
+from common.config.check import load_problems
+from common.machine import NEVER, Delivery, Send, send
+from common.messages import (
+    AllocationRequest,
+    Answer,
+    ApplicationRequest,
+    Command,
+    ConfigVote,
+    Header,
+    Hello,
+    News,
+    NodeRequest,
+    PrepareConfig,
+    Query,
+    Received,
+    Refused,
+)
+from common.outbox import Arrival, Inbox, Outbox
+from common.wire import WireError, body_of, decoded
+from partition_worker import news, queries
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+
+BROKER: Final = "broker"
+
+BUDGET_DECISIONS: Final = 256
+"""Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
+
+_COMMANDS: Final[dict[str, type[Command]]] = {
+    kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
+}
+
+
+class Worker:
+    """Everything a worker decides. `notes` collects lines for the log until the shell takes them."""
+
+    def __init__(self, *, partition: str, epoch: int) -> None:
+        self.name = partition
+        self.epoch = epoch
+        self.partition: Partition | None = None
+        self.notes: list[str] = []
+        self._rm = ""
+        self._session = ""
+        self._prepared: tuple[Header, PrepareConfig] | None = None
+        self._inbox = Inbox()
+        self._outbox = Outbox()
+
+    @property
+    def deadline(self) -> float:
+        if self.partition is None:
+            return NEVER
+        if self._outbox.full and not self.partition.idle:
+            return self.partition.next_timer
+        return self.partition.deadline
+
+    def hello(self) -> Send:
+        """The first message to the broker."""
+        return send(BROKER, Hello(role="worker"), Header(kind="Hello", partition=self.name, epoch=self.epoch))
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind in _COMMANDS:
+            return self._command(delivery, now)
+        match header.kind:
+            case "Ack":
+                if header.session == self._session:
+                    self._outbox.acknowledge(header.ack)
+                return []
+            case "Query":
+                return [self._answer(delivery, now)]
+            case "PrepareConfig":
+                return [self._prepare(delivery)]
+            case "CommitConfig":
+                self._commit(now)
+                return []
+            case "AbortConfig":
+                self._prepared = None
+                return []
+            case "Repeat":
+                return self._repeat(header)
+        self.notes.append(f"{header.kind} from {delivery.source} is not for a worker")
+        return []
+
+    def tick(self, now: float) -> list[Send]:
+        """Let timers go off, then decide as much as the budget allows."""
+        partition = self.partition
+        if partition is None:
+            return []
+        sends = self._tell(list(news.of_input(self._noted(partition.elapse(now)))))
+        if not self._outbox.full and not partition.idle:
+            effects = self._noted(partition.schedule(now, BUDGET_DECISIONS))
+            sends += self._tell(list(news.of_decisions(effects)))
+        return sends
+
+    # Commands of the RM ---------------------------------------------------------------------------------------------
+
+    def _command(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if self.partition is None or header.session != self._session:
+            return []
+        self._outbox.acknowledge(header.ack)
+        if header.seq:
+            match self._inbox.arrival(header.seq):
+                case Arrival.SEEN:
+                    return [self._received()]
+                case Arrival.GAP:
+                    reason = f"message {header.seq} came after {self._inbox.last}: resume to send what is missing"
+                    return [self._refusal(header, "gap", reason)]
+                case Arrival.NEXT:
+                    self._inbox.took(header.seq)
+        try:
+            command = decoded(_COMMANDS[header.kind], delivery.body)
+        except WireError as error:
+            return [self._refusal(header, "malformed", str(error)), self._received()]
+        effects = self._noted(self.partition.apply(command, now))
+        return self._tell(list(news.of_input(effects))) or [self._received()]
+
+    def _tell(self, messages: list[News]) -> list[Send]:
+        sends: list[Send] = []
+        for message in messages:
+            kind, body = type(message).__name__, body_of(message)
+            sends.append(Send(BROKER, self._header(kind, self._outbox.add(kind, body)), body))
+        return sends
+
+    def _received(self) -> Send:
+        return send(BROKER, Received(), self._header("Received", 0))
+
+    def _refusal(self, header: Header, code: str, reason: str) -> Send:
+        return send(BROKER, Refused(code=code, reason=reason, seq=header.seq), self._header("Refused", 0, header.ref))
+
+    def _repeat(self, header: Header) -> list[Send]:
+        """The RM is back after a break: it says what it has, and gets the rest again."""
+        if header.session != self._session:
+            return []
+        self._outbox.acknowledge(header.ack)
+        again = [Send(BROKER, self._header(kind, seq), body) for seq, kind, body in self._outbox.unacknowledged()]
+        return [self._received(), *again]
+
+    def _header(self, kind: str, seq: int, ref: str = "") -> Header:
+        return Header(
+            kind=kind,
+            rm=self._rm,
+            partition=self.name,
+            session=self._session,
+            seq=seq,
+            ack=self._inbox.last,
+            epoch=self.epoch,
+            ref=ref,
+        )
+
+    def _noted(self, effects: list[Effect]) -> list[Effect]:
+        self.notes += news.notes(effects)
+        return effects
+
+    # Configuration --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, delivery: Delivery) -> Send:
+        """Vote: could this worker run the configuration?"""
+        message = decoded(PrepareConfig, delivery.body)
+        problems = load_problems(message.config)
+        self._prepared = None if problems else (delivery.header, message)
+        vote = ConfigVote(rollout=message.rollout, reason="; ".join(str(problem) for problem in problems))
+        return send(
+            BROKER, vote, Header(kind="ConfigVote", rm=delivery.header.rm, partition=self.name, epoch=self.epoch)
+        )
+
+    def _commit(self, now: float) -> None:
+        assert self._prepared is not None, "the broker commits only what this worker has voted for"
+        header, message = self._prepared
+        self._prepared = None
+        self._rm, self._session = header.rm, header.session
+        self._inbox, self._outbox = Inbox(), Outbox()
+        self.partition = Partition(message.config, name=self.name, now=now)
+        if self.partition.placement_problem:
+            problem = self.partition.placement_problem
+            self.notes.append(f"no placement rule is active, every application is rejected: {problem}")
+
+    # Questions ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, delivery: Delivery, now: float) -> Send:
+        header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
+        if self.partition is None:
+            return send(BROKER, Answer(status=503, body=b"the partition is starting"), header)
+        query = decoded(Query, delivery.body)
+        return send(BROKER, queries.answer(self.partition, self._rm, query, now), header)
