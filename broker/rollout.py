@@ -1,0 +1,66 @@
+"""One configuration, carried to every partition of an RM or to none.
+
+    preparing --every worker votes yes--> committed      (CommitConfig to all)
+        |-----any no, or time is up-----> aborted        (AbortConfig to all)
+
+A worker that is not there yet is asked when it says hello. Not here: routing, and what a registration means afterwards
+(`switch.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from common.config.model import PartitionConfig
+from common.machine import Send, send
+from common.messages import AbortConfig, CommitConfig, Header, PrepareConfig
+
+ROLLOUT_MAX_S: Final = 30.0
+"""How long the workers may take to start and to vote; then the configuration is refused and nothing has changed."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """The vote on one configuration."""
+
+    number: int
+    rm: str
+    session: str
+    configs: Mapping[str, PartitionConfig]
+    """By normalised partition name."""
+    deadline: float
+    accepted: set[str] = field(default_factory=set)
+    """Partitions whose workers voted yes; only asked for membership and size."""
+
+    def ask(self, partition: str) -> list[Send]:
+        """Ask a worker that is there."""
+        message = PrepareConfig(rollout=self.number, config=self.configs[partition])
+        return [send(partition, message, self._header("PrepareConfig", partition))]
+
+    def restarted(self, partition: str) -> None:
+        """The worker lost what it had prepared."""
+        self.accepted.discard(partition)
+
+    def accept(self, partition: str) -> bool:
+        """Note a vote of yes; whether that was the last one missing."""
+        self.accepted.add(partition)
+        return len(self.accepted) == len(self.configs)
+
+    def commit(self) -> list[Send]:
+        return [
+            send(partition, CommitConfig(rollout=self.number), self._header("CommitConfig", partition))
+            for partition in self.configs
+        ]
+
+    def abort(self) -> list[Send]:
+        return [
+            send(partition, AbortConfig(rollout=self.number), self._header("AbortConfig", partition))
+            for partition in self.configs
+        ]
+
+    def missing(self) -> list[str]:
+        """Partitions that have not voted."""
+        return [partition for partition in self.configs if partition not in self.accepted]
+
+    def _header(self, kind: str, partition: str) -> Header:
+        return Header(kind=kind, rm=self.rm, partition=partition, session=self.session)

@@ -1,0 +1,90 @@
+"""Who lives where: the RMs with what they registered, and the workers of their partitions.
+
+Not here: how an RM or worker gets on the roster (`switch.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from common.config.model import PartitionConfig
+from common.messages import PartitionEntry
+from common.names import PARTITION, RM_ID, external, normalised
+
+
+@dataclass(slots=True)
+class Registration:
+    """One RM's current session."""
+
+    rm: str
+    session: str
+    proxy: str
+    """The peer through which it speaks."""
+    configs: Mapping[str, PartitionConfig]
+    """By normalised partition name."""
+    build_info: dict[str, str]
+
+
+@dataclass(slots=True)
+class Seat:
+    """The place of one partition's worker."""
+
+    epoch: int
+    """Of its lease; messages that carry another come from a worker that no longer counts."""
+    present: bool = False
+    """Whether a worker under this lease has said hello."""
+    committed: bool = False
+    """Whether it runs what its RM registered."""
+
+
+class Roster:
+    """Registrations by RM id, seats by partition."""
+
+    def __init__(self) -> None:
+        self.registrations: dict[str, Registration] = {}
+        self.seats: dict[str, Seat] = {}
+        self._epochs = 0
+
+    def registration(self, rm: str, session: str) -> Registration | None:
+        """The registration of an RM, if this is its current session."""
+        found = self.registrations.get(rm)
+        return found if found is not None and found.session == session else None
+
+    def owner(self, partition: str) -> Registration | None:
+        """The RM that a partition belongs to."""
+        return next((one for one in self.registrations.values() if partition in one.configs), None)
+
+    def seat(self, partition: str) -> Seat:
+        """The partition's seat, with a new lease if it has none."""
+        if partition not in self.seats:
+            self._epochs += 1
+            self.seats[partition] = Seat(self._epochs)
+        return self.seats[partition]
+
+    def leases(self) -> dict[str, int]:
+        """The epoch of every seat: the workers that are wanted."""
+        return {partition: seat.epoch for partition, seat in self.seats.items()}
+
+    def entries(self) -> Iterator[PartitionEntry]:
+        """Every registered partition, by RM in order of registration."""
+        for one in self.registrations.values():
+            for full_name in one.configs:
+                yield PartitionEntry(full_name=full_name, name=external(one.rm, full_name), rm_id=one.rm)
+
+    def name_problem(self, rm: str, partitions: list[str]) -> str:
+        """Why an RM cannot have partitions of these plain names, or empty if it can."""
+        if not rm:
+            return "partition cannot be created without name or RM, one is not set"
+        if not RM_ID.fullmatch(rm):
+            return f"RM id {rm!r} must be 1 to 64 letters, digits and '_', '.', ':', '-'"
+        for name in partitions:
+            if not PARTITION.fullmatch(name):
+                return f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
+            if name.startswith(f"{rm}_"):
+                return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
+            owner = self.owner(normalised(rm, name))
+            if owner is not None and owner.rm != rm:
+                return (
+                    f"partition {name!r} of RM {rm!r} would be {normalised(rm, name)!r}, "
+                    f"which is partition {external(owner.rm, normalised(rm, name))!r} of RM {owner.rm!r}"
+                )
+        return ""

@@ -1,0 +1,1 @@
+"""The proxy: the ports that resource managers connect to."""

@@ -1,0 +1,13 @@
+"""`python -m rmproxy`: the ports that resource managers connect to."""
+
+import sys
+
+from common.process import main, parser
+from rmproxy.service import serve
+
+options = parser("rmproxy", __doc__)
+options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
+options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT")
+options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port")
+args = options.parse_args()
+sys.exit(main("rmproxy", args, lambda life: serve(args, life)))

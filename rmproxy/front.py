@@ -1,0 +1,175 @@
+"""The proxy's machine: RM sessions, partition names, and who gets which answer.
+
+A peer (a native connection, or an RM of the gRPC port) registers an RM and thereby speaks for its session. What it
+sends for one of its partitions goes on to the broker with the body unopened; an update that names no partition in its
+header is split here, once. Not here: registration itself (the broker's), sockets, gRPC.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from common.machine import MALFORMED, NEVER, Delivery, Send, send
+from common.messages import (
+    AllocationRequest,
+    ApplicationRequest,
+    Command,
+    Header,
+    NodeRequest,
+    Received,
+    Refused,
+    Registered,
+)
+from common.names import normalised
+from common.split import split
+from common.wire import WireError, body_of, decoded
+from rmproxy.strangers import refusal, says_something
+
+BROKER: Final = "broker"
+
+_UPDATES: Final[dict[str, type[Command]]] = {
+    kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
+}
+_CALLS: Final = frozenset({"RegisterResourceManager", "Resume"})
+
+
+@dataclass(slots=True)
+class Seat:
+    """Who speaks for an RM."""
+
+    peer: str
+    session: str
+    partitions: frozenset[str]
+    """Normalised names; only asked for membership."""
+
+
+class Front:
+    """Everything the proxy decides."""
+
+    def __init__(self) -> None:
+        self._seats: dict[str, Seat] = {}
+
+    @property
+    def deadline(self) -> float:
+        return NEVER
+
+    def tick(self, now: float) -> list[Send]:
+        """Nothing here waits for time to pass."""
+        return []
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        if delivery.source == BROKER:
+            return self._from_core(delivery)
+        return self._from_manager(delivery)
+
+    # From RMs -------------------------------------------------------------------------------------------------------
+
+    def _from_manager(self, delivery: Delivery) -> list[Send]:
+        header = delivery.header
+        if header.kind == MALFORMED:
+            return [self._refused(delivery, "malformed", header.ref)]
+        if header.kind in _CALLS:
+            # The answer finds the peer by the reference, whatever else this connection or another does meanwhile.
+            return [Send(BROKER, _with_ref(header, f"{delivery.source} {header.ref}"), delivery.body)]
+        if header.kind not in _UPDATES and header.kind != "Ack":
+            return [self._refused(delivery, "unknown-kind", f"an RM does not send {header.kind!r}")]
+        seat = self._seats.get(header.rm)
+        if seat is None or seat.session != header.session or seat.peer != delivery.source:
+            reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
+            return [self._refused(delivery, "unknown-session", reason)]
+        if not header.partition:
+            return self._split(delivery, seat)
+        partition = normalised(header.rm, header.partition)
+        if partition not in seat.partitions:
+            return self._stranger(delivery, partition)
+        return [Send(BROKER, _to(header, partition, header.seq), delivery.body)]
+
+    def _split(self, delivery: Delivery, seat: Seat) -> list[Send]:
+        header = delivery.header
+        if header.seq:
+            reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
+            return [self._refused(delivery, "no-partition", reason)]
+        if header.kind == "Ack":
+            return [self._refused(delivery, "no-partition", "an acknowledgement belongs to one partition")]
+        try:
+            command = decoded(_UPDATES[header.kind], delivery.body)
+        except WireError as error:
+            return [self._refused(delivery, "malformed", str(error))]
+        sends: list[Send] = []
+        for partition, part in split(header.rm, command).items():
+            own = Delivery(delivery.source, _to(header, partition, 0), body_of(part))
+            if partition in seat.partitions:
+                sends.append(Send(BROKER, own.header, own.body))
+            else:
+                sends += self._stranger(own, partition)
+        return sends
+
+    def _stranger(self, delivery: Delivery, partition: str) -> list[Send]:
+        """An update for a partition that does not exist: refused item by item, and acknowledged."""
+        header = delivery.header
+        if header.kind == "Ack":
+            return []
+        try:
+            answer = refusal(decoded(_UPDATES[header.kind], delivery.body), partition)
+        except WireError as error:
+            return [self._refused(delivery, "malformed", str(error))]
+        if not says_something(answer):
+            answer = Received()
+        back = Header(
+            kind=type(answer).__name__,
+            rm=header.rm,
+            partition=header.partition,
+            session=header.session,
+            ack=header.seq,
+        )
+        return [send(delivery.source, answer, back)]
+
+    # From the core --------------------------------------------------------------------------------------------------
+
+    def _from_core(self, delivery: Delivery) -> list[Send]:
+        header = delivery.header
+        if header.kind == "Registered":
+            return self._registered(delivery)
+        if header.kind == "Refused" and " " in header.ref:
+            peer, _, ref = header.ref.partition(" ")
+            return [Send(peer, _with_ref(header, ref), delivery.body)]
+        seat = self._seats.get(header.rm)
+        if seat is None or seat.session != header.session:
+            return []
+        if header.kind == "Refused" and not header.partition and not decoded(Refused, delivery.body).seq:
+            del self._seats[header.rm]  # the broker's last word to a session: another took its place
+        return [Send(seat.peer, header, delivery.body)]
+
+    def _registered(self, delivery: Delivery) -> list[Send]:
+        header = delivery.header
+        peer, _, ref = header.ref.partition(" ")
+        partitions = frozenset(decoded(Registered, delivery.body).partitions)
+        before = self._seats.get(header.rm)
+        self._seats[header.rm] = Seat(peer, header.session, partitions)
+        sends = [Send(peer, _with_ref(header, ref), delivery.body)]
+        if before is not None and before.session != header.session:
+            told = Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
+            sends.append(send(before.peer, told, Header(kind="Refused", rm=header.rm, session=before.session)))
+        return sends
+
+    def _refused(self, delivery: Delivery, code: str, reason: str) -> Send:
+        header = delivery.header
+        answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
+        if header.kind == MALFORMED:
+            answer = Header(kind="Refused")
+        return send(delivery.source, Refused(code=code, reason=reason, seq=header.seq), answer)
+
+
+def _with_ref(header: Header, ref: str) -> Header:
+    return Header(kind=header.kind, rm=header.rm, partition=header.partition, session=header.session, ref=ref)
+
+
+def _to(header: Header, partition: str, seq: int) -> Header:
+    return Header(
+        kind=header.kind,
+        rm=header.rm,
+        partition=partition,
+        session=header.session,
+        seq=seq,
+        ack=header.ack,
+        ref=header.ref,
+    )

@@ -1,0 +1,42 @@
+"""The proxy's shell: the native port, the gRPC port, and the connection to the broker."""
+
+import argparse
+from typing import Final
+
+from common.driver import drive
+from common.machine import send
+from common.messages import Hello
+from common.process import Life
+from common.sockets import Dealer, Inbox, Router, Wire
+from rmproxy.front import BROKER, Front
+from rmproxy.grpc_port import GrpcPort
+
+NATIVE: Final = "native:"
+GRPC: Final = "grpc:"
+STOP_GRACE_S: Final = 2.0
+"""How long gRPC calls may take to end when the proxy stops."""
+
+
+async def serve(args: argparse.Namespace, life: Life) -> None:
+    """Run the proxy until told to stop. A port that cannot be opened is an OSError."""
+    wire = Wire()
+    inbox = Inbox(wake=wire.wake)
+    port = GrpcPort(inbox.put)
+    inbox.receive = port.receive
+    native = Router(args.native, prefix=NATIVE, named=False, wake=wire.wake)
+    link = Dealer(args.broker, peer=BROKER, name="rmproxy", wake=wire.wake)
+    wire.add(NATIVE, native)
+    wire.add(GRPC, inbox)
+    wire.add(BROKER, link)
+    for socket in (native, link):
+        socket.watch()
+    try:
+        grpc_address = await port.start(args.grpc)
+        wire.send(send(BROKER, Hello(role="rmproxy")))
+        life.ready(native=native.address, grpc=grpc_address)
+        life.on_stop(wire.wake)
+        await drive(Front(), wire, life.stopping)
+    finally:
+        await port.stop(STOP_GRACE_S)
+        for socket in (native, link):
+            socket.close()

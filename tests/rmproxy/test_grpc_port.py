@@ -1,0 +1,277 @@
+"""Who may register, whose a stream is, and the address: told to a real server by a real client."""
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+
+from common.messages import (
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    Header,
+    NodeRequest,
+    RegisterResourceManager,
+    UpdatedApplication,
+)
+from rmproxy.grpc_port import STATUS_TEXT_BYTES_MAX, GrpcPort
+from rmproxy.si import scheduler_pb2 as pb
+from tests.rmproxy.world import BOUND, PARTITION, RM, Code, Front, accepted, accepted_pb, end_of, nodes, running
+
+# Address ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_address_has_the_port_that_was_bound() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            host, port = world.address.split(":")
+            assert host == "127.0.0.1"
+            assert int(port) > 0
+
+    asyncio.run(scenario())
+
+
+def test_a_port_in_use_is_an_error_that_says_so() -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            with pytest.raises(OSError, match=f"cannot listen for gRPC on {address}: it is in use"):
+                await GrpcPort(Front().deliver).start(address)
+
+    asyncio.run(scenario())
+
+
+def test_two_ports_do_not_share_an_address() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            with pytest.raises(OSError, match="cannot listen"):
+                await GrpcPort(Front().deliver).start(world.address)
+
+    asyncio.run(scenario())
+
+
+# Registration -------------------------------------------------------------------------------------------------------
+
+
+def test_a_registration_is_a_native_one_with_a_session_of_its_own() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            header, message = await world.front.registrations.get()
+            assert header == Header(kind="RegisterResourceManager", rm=RM, session="session-0", ref="register")
+            assert message == RegisterResourceManager(rm_id=RM, config="partitions: []")
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_registration_says_why_and_may_be_tried_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.refusal = "registration of RM failed: no queues"
+            assert await world.refused() == (Code.INVALID_ARGUMENT, "registration of RM failed: no queues")
+            call = world.stub.UpdateNode(metadata=BOUND)
+            assert await call.code() == Code.FAILED_PRECONDITION
+            world.front.refusal = ""
+            await world.register()
+
+    asyncio.run(scenario())
+
+
+def test_a_long_reason_is_cut_to_what_clients_can_read() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.refusal = "ä" * 20_000
+            assert await world.refused() == (Code.INVALID_ARGUMENT, "ä" * (STATUS_TEXT_BYTES_MAX // 2))
+
+    asyncio.run(scenario())
+
+
+def test_a_registration_without_an_answer_ends_in_time() -> None:
+    async def scenario() -> None:
+        async with running(registration_s=0.01) as world:
+            world.front.silent = True
+            assert await world.refused() == (Code.DEADLINE_EXCEEDED, "the core did not answer within 0.01 s")
+            world.front.silent = False
+            world.front.answer((await world.front.registrations.get())[0])  # too late to mean anything
+            call = world.stub.UpdateNode(metadata=BOUND)
+            assert await call.code() == Code.FAILED_PRECONDITION
+
+    asyncio.run(scenario())
+
+
+def test_while_a_registration_is_in_progress_others_and_streams_are_aborted() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.silent = True
+            first = asyncio.create_task(world.register())
+            header, _ = await world.front.registrations.get()
+            in_progress = (Code.ABORTED, "a registration of RM rm-1 is in progress")
+            assert await world.refused() == in_progress
+            assert await end_of(world.stub.UpdateNode(metadata=BOUND)) == in_progress
+            world.front.answer(header)
+            await first
+
+    asyncio.run(scenario())
+
+
+def test_registering_again_ends_the_streams_and_forgets_what_waited_for_them() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            bound = world.stub.UpdateApplication(metadata=BOUND)
+            await bound.initial_metadata()
+            world.front.say(accepted("old"))
+            await world.register()
+            assert await end_of(bound) == (Code.ABORTED, "RM rm-1 registered again")
+            world.front.say(accepted("new"))
+            assert await world.stub.UpdateNode(metadata=BOUND).read() == accepted_pb("new")
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_second_registration_leaves_the_first_as_it_was() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            session = world.front.session
+            world.front.refusal = "no"
+            await world.refused()
+            world.front.session = session
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+def test_a_second_registration_of_unknown_outcome_ends_the_first() -> None:
+    async def scenario() -> None:
+        async with running(registration_s=0.01) as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.silent = True
+            assert (await world.refused())[0] == Code.DEADLINE_EXCEEDED
+            assert await call.code() == Code.ABORTED
+
+    asyncio.run(scenario())
+
+
+# Streams: binding ---------------------------------------------------------------------------------------------------
+
+
+def test_a_request_binds_the_stream_and_reaches_the_partition() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode()
+            await call.write(nodes("n1"))
+            header, command = await world.front.commands.get()
+            assert (header.kind, header.rm, header.partition, header.seq) == ("NodeRequest", RM, PARTITION, 1)
+            assert isinstance(command, NodeRequest)
+            assert [node.node_id for node in command.nodes] == ["n1"]
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+def test_an_empty_request_only_binds() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode()
+            await call.write(pb.NodeRequest(rmID=RM))
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+            assert world.front.commands.empty()
+
+    asyncio.run(scenario())
+
+
+def test_responses_wait_for_their_stream_and_keep_their_order() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.say(accepted("n1"), accepted("n2"))
+            call = world.stub.UpdateNode(metadata=BOUND)
+            assert [await call.read(), await call.read()] == [accepted_pb("n1"), accepted_pb("n2")]
+
+    asyncio.run(scenario())
+
+
+def test_each_sort_of_response_goes_out_on_its_own_stream() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            silent = [world.stub.UpdateAllocation(), world.stub.UpdateApplication(), world.stub.UpdateNode()]
+            world.front.say(
+                AllocationResponse(released=[AllocationRelease(allocation_key="k1")]),
+                ApplicationResponse(updated=[UpdatedApplication(application_id="a", state="Running")]),
+                accepted("n1"),
+            )
+            requests = (pb.AllocationRequest, pb.ApplicationRequest, pb.NodeRequest)
+            for call, request in zip(silent, requests, strict=True):
+                await call.write(request(rmID=RM))
+            allocations, applications, response = [await call.read() for call in silent]
+            assert allocations.released[0].allocationKey == "k1"
+            assert applications.updated[0].state == "Running"
+            assert response == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("stream", "request_type"),
+    [
+        ("UpdateNode", pb.NodeRequest),
+        ("UpdateApplication", pb.ApplicationRequest),
+        ("UpdateAllocation", pb.AllocationRequest),
+    ],
+)
+def test_an_unregistered_rm_is_told_so(stream: str, request_type: type[pb.NodeRequest]) -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            call = getattr(world.stub, stream)()
+            await call.write(request_type(rmID="x"))
+            text = f'received {request_type.DESCRIPTOR.name}, but RmID="x" not registered'
+            assert await end_of(call) == (Code.FAILED_PRECONDITION, text)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_of_another_rm_ends_the_stream() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            await world.register("rm-2")
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1", rm="rm-2"))
+            assert await end_of(call) == (Code.INVALID_ARGUMENT, 'this stream is of RM "rm-1", not of "rm-2"')
+            assert world.front.commands.empty()
+
+    asyncio.run(scenario())
+
+
+def test_on_a_bound_stream_a_request_need_not_name_its_rm() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1", rm=""))
+            assert (await world.front.commands.get())[0].rm == RM
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_protobuf_ends_the_stream() -> None:
+    async def scenario() -> None:
+        async with running() as world, grpc.aio.insecure_channel(world.address) as channel:
+            await world.register()
+            call = channel.stream_stream("/si.v1.Scheduler/UpdateNode")()
+            await call.write(b"\xff\xff\xff")
+            assert await call.code() == Code.INVALID_ARGUMENT
+
+    asyncio.run(scenario())

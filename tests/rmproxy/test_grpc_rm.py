@@ -1,0 +1,231 @@
+"""How streams end and who waits when one side is slow: told to a real server by a real client."""
+
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+import uvloop
+
+from common.messages import (
+    Allocation,
+    AllocationRelease,
+    AllocationRequest,
+    AllocationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    RejectedNode,
+)
+from common.outbox import WINDOW_MESSAGES
+from rmproxy.grpc_rm import RESPONSE_ENTRIES_MAX, RESPONSES_QUEUED_MAX
+from rmproxy.si import scheduler_pb2 as pb
+from tests.rmproxy.world import BOUND, Code, accepted, accepted_pb, end_of, nodes, running
+
+# Streams: ending ----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_stream_takes_over() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            old = world.stub.UpdateNode(metadata=BOUND)
+            await old.initial_metadata()
+            new = world.stub.UpdateNode(metadata=BOUND)
+            assert await end_of(old) == (Code.ABORTED, "another stream of RM rm-1 took over")
+            world.front.say(accepted("n1"))
+            assert await new.read() == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+def test_a_half_close_flushes_what_waits_and_ends_well() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.say(*[accepted(f"n{number}") for number in range(50)])
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            await call.done_writing()
+            assert len([response async for response in call]) == 50
+            assert await call.code() == Code.OK
+            assert world.front.commands.qsize() == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_half_close_of_a_stream_that_was_never_bound_ends_well() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            call = world.stub.UpdateNode()
+            await call.done_writing()
+            assert await call.code() == Code.OK
+
+    asyncio.run(scenario())
+
+
+def test_what_a_vanished_client_did_not_read_waits_for_its_next_stream() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            gone = world.stub.UpdateNode(metadata=BOUND)
+            await gone.initial_metadata()
+            gone.cancel()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+def test_stopping_ends_streams_and_registrations_and_refuses_new_calls() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            bound, unbound = world.stub.UpdateNode(metadata=BOUND), world.stub.UpdateNode()
+            for call in (bound, unbound):
+                await call.initial_metadata()
+            world.front.silent = True
+            registration = asyncio.create_task(world.refused("rm-2"))
+            await world.front.registrations.get()
+            await world.front.registrations.get()
+            await world.port.stop(5)
+            stopping = (Code.UNAVAILABLE, "the scheduler is stopping")
+            assert [await end_of(bound), await end_of(unbound), await registration] == [stopping] * 3
+            assert (await world.refused())[0] == Code.UNAVAILABLE
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loss", ["restart", "gap", "refusal"])
+def test_when_the_core_lost_track_the_rm_has_to_register_again(loss: str) -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            match loss:
+                case "restart":
+                    world.front.say(PartitionRestarted())
+                case "gap":
+                    world.front.lose_a_message()
+                    world.front.say(accepted("n1"))
+                case "refusal":
+                    world.front.refusal = "unknown session"
+                    world.front.answer((await world.front.registrations.get())[0])
+            code, text = await end_of(call)
+            assert code == Code.ABORTED
+            assert text.endswith(": register again")
+            assert await world.stub.UpdateNode(metadata=BOUND).code() == Code.FAILED_PRECONDITION
+
+    asyncio.run(scenario())
+
+
+def test_what_a_stream_could_not_carry_any_more_goes_out_on_the_next_one() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            unread = world.stub.UpdateNode(metadata=BOUND)
+            await unread.initial_metadata()
+            reason = "x" * 1_000_000  # so that flow control stops the stream before the last one
+            world.front.say(*[NodeResponse(rejected=[RejectedNode(node_id=str(n), reason=reason)]) for n in range(20)])
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.done_writing()
+            numbers = [int(response.rejected[0].nodeID) async for response in call]
+            assert numbers == list(range(numbers[0], 20))
+            assert numbers
+
+    asyncio.run(scenario())
+
+
+def test_a_loss_during_a_second_registration_ends_the_first_too() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            await world.front.registrations.get()
+            world.front.silent = True
+            second = asyncio.create_task(world.refused())
+            await world.front.registrations.get()
+            world.front.say(PartitionRestarted())
+            assert (await second)[0] == Code.ABORTED
+            assert await end_of(call) == (Code.ABORTED, "RM rm-1 registered again")
+
+    asyncio.run(scenario())
+
+
+# Flow control -------------------------------------------------------------------------------------------------------
+
+
+def test_commands_wait_when_the_core_does_not_acknowledge_them() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.acknowledges = False
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            for _ in range(WINDOW_MESSAGES + 2):
+                await call.write(nodes("n1"))
+            heard = [(await world.front.commands.get())[0].seq for _ in range(WINDOW_MESSAGES)]
+            await world.register("rm-2")  # one more turn around, in which nothing may follow
+            assert world.front.commands.empty()
+            world.front.session = "session-0"
+            world.front.take(heard[0])
+            assert (await world.front.commands.get())[0].seq == WINDOW_MESSAGES + 1
+            world.front.take(heard[-1])
+            assert (await world.front.commands.get())[0].seq == WINDOW_MESSAGES + 2
+
+    asyncio.run(scenario())
+
+
+def test_results_are_acknowledged_until_too_many_wait_and_again_when_they_were_read() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.say(*[accepted("n")] * (RESPONSES_QUEUED_MAX - 1))
+            await asyncio.sleep(0)  # the batch ends
+            assert world.front.acknowledged == RESPONSES_QUEUED_MAX - 1
+            world.front.say(*[accepted("n")] * 10)
+            await asyncio.sleep(0)
+            assert world.front.acknowledged == RESPONSES_QUEUED_MAX - 1
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.done_writing()
+            assert len([response async for response in call]) == RESPONSES_QUEUED_MAX + 9
+            assert world.front.acknowledged == RESPONSES_QUEUED_MAX + 9
+
+    asyncio.run(scenario())
+
+
+def test_a_response_that_is_too_large_for_most_clients_comes_in_pieces() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            releases = [AllocationRelease(allocation_key=f"k{n}") for n in range(RESPONSE_ENTRIES_MAX + 1)]
+            world.front.say(AllocationResponse(released=releases))
+            call = world.stub.UpdateAllocation(metadata=BOUND)
+            first, second = await call.read(), await call.read()
+            assert [len(first.released), len(second.released)] == [RESPONSE_ENTRIES_MAX, 1]
+            assert second.released[0].allocationKey == releases[-1].allocation_key
+
+    asyncio.run(scenario())
+
+
+def test_big_batches_pass_both_ways_under_uvloop() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateAllocation(metadata=BOUND)
+            asks = [pb.Allocation(allocationKey=f"k{number}", applicationID="a") for number in range(5000)]
+            await call.write(pb.AllocationRequest(allocations=asks))
+            _, command = await world.front.commands.get()
+            assert isinstance(command, AllocationRequest)
+            assert len(command.allocations) == 5000
+            new = [Allocation(allocation_key=ask.allocation_key, node_id="n1") for ask in command.allocations]
+            world.front.say(AllocationResponse(new=new))
+            assert [item.allocationKey for item in (await call.read()).new] == [ask.allocationKey for ask in asks]
+
+    run_under_uvloop(scenario())
+
+
+def run_under_uvloop(scenario: Coroutine[None, None, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario)

@@ -1,0 +1,132 @@
+"""The gRPC port with a client, and the proxy's machine played in a few lines."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from common.machine import Delivery, Send
+from common.messages import (
+    AcceptedNode,
+    Command,
+    Header,
+    Message,
+    NodeResponse,
+    Received,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+)
+from common.wire import body_of, decoded
+from rmproxy.grpc_port import GrpcPort
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+
+RM = "rm-1"
+PARTITION = "rm-1_default"
+BOUND = (("yk-rm-id", RM),)
+Code = grpc.StatusCode
+
+
+class Front:
+    """The proxy's machine and all behind it: admits every RM and takes every command, unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.port: GrpcPort
+        self.refusal = ""
+        self.silent = False
+        """Does not answer registrations."""
+        self.acknowledges = True
+        self.commands: asyncio.Queue[tuple[Header, Command]] = asyncio.Queue()
+        self.registrations: asyncio.Queue[tuple[Header, RegisterResourceManager]] = asyncio.Queue()
+        self.acknowledged = 0
+        """The last number of our news that the port acknowledged."""
+        self.session = ""
+        """The latest that registered; it is the one that hears what we say."""
+        self._said = 0
+
+    def deliver(self, delivery: Delivery) -> None:
+        header = delivery.header
+        assert delivery.source == f"grpc:{header.rm}"
+        message = decoded(Message.kinds[header.kind], delivery.body)
+        if isinstance(message, RegisterResourceManager):
+            self.session, self._said, self.acknowledged = header.session, 0, 0
+            self.registrations.put_nowait((header, message))
+            if not self.silent:
+                self.answer(header)
+            return
+        assert isinstance(message, Command)
+        self.acknowledged = max(self.acknowledged, header.ack)
+        if header.seq:
+            self.commands.put_nowait((header, message))
+            if self.acknowledges:
+                self.take(header.seq)
+
+    def answer(self, to: Header) -> None:
+        reply = Refused(code="config", reason=self.refusal) if self.refusal else Registered(partitions=[PARTITION])
+        self._send(reply, Header(kind=type(reply).__name__, rm=to.rm, session=to.session, ref=to.ref))
+
+    def take(self, seq: int) -> None:
+        """Acknowledge commands up to this number."""
+        self._send(Received(), Header(kind="Received", rm=RM, partition=PARTITION, session=self.session, ack=seq))
+
+    def say(self, *news: Message) -> None:
+        for message in news:
+            self._said += 1
+            kind = type(message).__name__
+            self._send(message, Header(kind=kind, rm=RM, partition=PARTITION, session=self.session, seq=self._said))
+
+    def lose_a_message(self) -> None:
+        self._said += 1
+
+    def _send(self, message: Message, header: Header) -> None:
+        self.port.receive(Send(f"grpc:{header.rm}", header, body_of(message)))
+
+
+class World:
+    """A running port, the machine behind it, and a client."""
+
+    def __init__(self, front: Front, port: GrpcPort, channel: grpc.aio.Channel, address: str) -> None:
+        self.front = front
+        self.port = port
+        self.stub = SchedulerStub(channel)
+        self.address = address
+
+    async def register(self, rm: str = RM) -> None:
+        await self.stub.RegisterResourceManager(pb.RegisterResourceManagerRequest(rmID=rm, config="partitions: []"))
+
+    async def refused(self, rm: str = RM) -> tuple[grpc.StatusCode, str | None]:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await self.register(rm)
+        return error.value.code(), error.value.details()
+
+
+@asynccontextmanager
+async def running(registration_s: float = 60) -> AsyncIterator[World]:
+    front = Front()
+    sessions: Iterator[str] = (f"session-{number}" for number in range(100))
+    front.port = port = GrpcPort(front.deliver, new_session=lambda: next(sessions), registration_s=registration_s)
+    address = await port.start("127.0.0.1:0")
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield World(front, port, channel, address)
+    finally:
+        await port.stop(0)
+
+
+async def end_of(call: grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:
+    return await call.code(), await call.details()
+
+
+def nodes(*names: str, rm: str = RM) -> pb.NodeRequest:
+    return pb.NodeRequest(nodes=[pb.NodeInfo(nodeID=name, action=pb.NodeInfo.CREATE) for name in names], rmID=rm)
+
+
+def accepted(name: str) -> NodeResponse:
+    return NodeResponse(accepted=[AcceptedNode(node_id=name)])
+
+
+def accepted_pb(name: str) -> pb.NodeResponse:
+    return pb.NodeResponse(accepted=[pb.AcceptedNode(nodeID=name)])
