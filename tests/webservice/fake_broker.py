@@ -1,0 +1,64 @@
+"""A broker that answers for itself and for all workers, on a real socket."""
+
+import asyncio
+import contextlib
+import math
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from common.machine import Delivery, Send
+from common.messages import Answer, Header, ListPartitions, Message, PartitionList
+from common.sockets import Router, Wire
+from common.wire import body_of
+from tests.webservice.fakes import partition
+
+Behaviour = Callable[[Delivery], list[Send]]
+
+
+def reply(delivery: Delivery, message: Message) -> Send:
+    return Send(delivery.source, Header(kind=type(message).__name__, ref=delivery.header.ref), body_of(message))
+
+
+def helpful(delivery: Delivery) -> list[Send]:
+    """One partition, whose worker answers every question with the same body."""
+    if delivery.header.kind == ListPartitions.__name__:
+        return [reply(delivery, PartitionList(partitions=[partition()], build_information={}, started_ns=1))]
+    if delivery.header.kind == "Query":
+        return [reply(delivery, Answer(status=200, body=f'["{delivery.header.partition}"]\n'.encode()))]
+    return []
+
+
+class FakeBroker:
+    def __init__(self, address: str, behaviour: Behaviour) -> None:
+        self.address = address
+        self.heard: list[Delivery] = []
+        self._behaviour = behaviour
+        self._wire = Wire()
+        self._router = Router(address, prefix="", named=True, wake=self._wire.wake)
+        self._wire.add("", self._router)
+
+    async def run(self) -> None:
+        self._router.watch()
+        try:
+            while True:
+                for delivery in await self._wire.receive(math.inf):
+                    self.heard.append(delivery)
+                    for message in self._behaviour(delivery):
+                        self._wire.send(message)
+        finally:
+            self._router.close()
+
+
+@contextlib.asynccontextmanager
+async def broker(behaviour: Behaviour = helpful) -> AsyncIterator[FakeBroker]:
+    """A broker that listens in a directory of its own; a short one, for socket paths are short."""
+    with tempfile.TemporaryDirectory(prefix="ysh-") as directory:
+        fake = FakeBroker(f"ipc://{Path(directory) / 'broker'}", behaviour)
+        task = asyncio.create_task(fake.run())
+        try:
+            yield fake
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,109 @@
+"""Each question gets its own answer, or an error in time."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.machine import Delivery, Send
+from common.messages import Answer, Header, Hello, Query, Refused
+from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
+from webservice.broker_link import QUESTIONS_MAX, BrokerLink
+from webservice.errors import RequestError
+
+Talk = Callable[[BrokerLink, FakeBroker], Awaitable[None]]
+
+
+def talk(talking: Talk, behaviour: Behaviour = helpful, *, answer_max_s: float = 5.0) -> None:
+    """Run a conversation over real sockets."""
+
+    async def run() -> None:
+        async with broker(behaviour) as fake:
+            link = BrokerLink(fake.address, answer_max_s=answer_max_s)
+            running = asyncio.create_task(link.run())
+            try:
+                await talking(link, fake)
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    asyncio.run(run())
+
+
+def test_it_introduces_itself_and_then_asks() -> None:
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        known = await link.partitions()
+        assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
+        assert [delivery.header.kind for delivery in fake.heard] == [Hello.__name__, "ListPartitions"]
+        assert {delivery.source for delivery in fake.heard} == {"webservice"}
+
+    talk(talking)
+
+
+def test_each_question_gets_its_own_answer_in_whatever_order_they_come() -> None:
+    held: list[Send] = []
+
+    def backwards(delivery: Delivery) -> list[Send]:
+        if delivery.header.kind != "Query":
+            return []
+        held.append(reply(delivery, Answer(status=200, body=delivery.header.partition.encode())))
+        return held[::-1] if len(held) == 3 else []
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        answers = await asyncio.gather(*(link.ask(name, Query(what="nodes")) for name in ("a", "b", "c")))
+        assert [answer.body for answer in answers] == [b"a", b"b", b"c"]
+
+    talk(talking, backwards)
+
+
+def test_more_questions_than_may_be_on_their_way_are_all_answered() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        asked = [link.ask("p", Query(what="nodes")) for _ in range(QUESTIONS_MAX * 2)]
+        assert {answer.body for answer in await asyncio.gather(*asked)} == {b'["p"]\n'}
+
+    talk(talking)
+
+
+def test_a_question_without_an_answer_is_given_up() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError, match=r"Partition p did not answer within 0\.01 s") as given_up:
+            await link.ask("p", Query(what="nodes"))
+        assert given_up.value.status == 503
+        with pytest.raises(RequestError, match=r"The broker did not answer within 0\.01 s"):
+            await link.partitions()
+
+    talk(talking, lambda _: [], answer_max_s=0.01)
+
+
+def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
+    def twice_and_stray(delivery: Delivery) -> list[Send]:
+        stray = Send(delivery.source, Header(kind="Answer", ref="0-1"), b"")
+        return [stray, *helpful(delivery), *helpful(delivery)]
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        for what in ("nodes", "queues", "nodes"):
+            assert (await link.ask("p", Query(what=what))).status == 200
+
+    talk(talking, twice_and_stray)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (lambda d: reply(d, Refused(code="gone", reason="no worker")), "Partition p cannot answer: no worker"),
+        (lambda d: reply(d, Hello(role="x")), "Partition p answered what cannot be read: Hello instead of Answer"),
+        (
+            lambda d: Send(d.source, Header(kind="Answer", ref=d.header.ref), b"\xc1"),
+            "Partition p answered what cannot be read: Answer: ",
+        ),
+    ],
+)
+def test_what_is_no_answer_is_told(answer: Callable[[Delivery], Send], text: str) -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError) as told:
+            await link.ask("p", Query(what="nodes"))
+        assert told.value.text.startswith(text)
+
+    talk(talking, lambda delivery: [answer(delivery)] if delivery.header.ref else [])

@@ -1,0 +1,52 @@
+"""A client that does not finish its request's head loses its connection; one that does keeps it."""
+
+import asyncio
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from tests.webservice.fakes import FakeLink
+from webservice.api import Api
+from webservice.http1 import ImpatientHttp
+
+REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class VeryImpatientHttp(ImpatientHttp):
+    head_max_s = 0.02
+
+
+def converse(sent: bytes) -> bytes:
+    """What comes back until the server ends the connection."""
+
+    async def run() -> bytes:
+        config = uvicorn.Config(Api(FakeLink()), http=VeryImpatientHttp, lifespan="off", ws="none", log_config=None)
+        config.load()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: VeryImpatientHttp(config, ServerState(), app_state={}), "127.0.0.1", 0
+        )
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(sent)
+            received = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return received
+
+    return asyncio.run(run())
+
+
+def test_a_client_that_says_nothing_is_left() -> None:
+    assert converse(b"") == b""
+
+
+def test_a_client_that_stops_in_the_middle_of_a_head_is_left() -> None:
+    assert converse(REQUEST[:-2]) == b""
+
+
+def test_a_client_is_answered_first_and_left_when_its_next_head_is_late() -> None:
+    assert converse(REQUEST + REQUEST[:-2]).count(b"HTTP/1.1 200 OK") == 1
+
+
+def test_requests_may_follow_each_other() -> None:
+    assert converse(REQUEST + REQUEST).count(b"HTTP/1.1 200 OK") == 2

@@ -1,0 +1,92 @@
+"""Samples of several partitions become one text, which Prometheus reads."""
+
+import doctest
+import json
+import math
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from webservice import metrics
+from webservice.metrics import Family, families, number, text
+
+
+def family(
+    name: str, *samples: tuple[list[str], float], kind: str = "gauge", labels: tuple[str, ...] = ("state",)
+) -> Family:
+    shape = {"name": name, "kind": kind, "help": f"About {name}.", "labels": labels, "samples": samples}
+    [made] = families(json.dumps([shape]).encode())
+    return made
+
+
+def test_a_series_of_several_partitions_is_their_sum() -> None:
+    one = [family("node", (["active"], 2), (["failed"], 1))]
+    other = [family("node", (["active"], 3))]
+    assert text([one, other]) == (
+        b'# HELP node About node.\n# TYPE node gauge\nnode{state="active"} 5\nnode{state="failed"} 1\n'
+    )
+
+
+def test_families_come_by_name_and_series_by_their_labels() -> None:
+    shown = text([[family("b", (["y"], 1), (["x"], 1)), family("a", ([], 1), labels=())]]).decode()
+    assert [line for line in shown.splitlines() if line[0] != "#"] == ["a 1", 'b{state="x"} 1', 'b{state="y"} 1']
+
+
+def test_labels_come_by_name() -> None:
+    shown = text([[family("q", (["running", "root.a"], 1), labels=("state", "queue"))]])
+    assert b'q{queue="root.a",state="running"} 1\n' in shown
+
+
+def test_a_counter_keeps_its_name_with_or_without_total() -> None:
+    shown = text([[family("a_total", (["x"], 1), kind="counter"), family("a", (["x"], 1), kind="counter")]]).decode()
+    assert "# TYPE a counter\n" in shown
+    assert "# TYPE a_total counter\n" in shown
+
+
+def test_the_text_is_what_the_client_library_reads() -> None:
+    odd = 'quote " slash \\ line \n end'
+    shown = text([[family("node", ([odd], 1.68e10), kind="gauge"), family("n_total", (["a"], 7), kind="counter")]])
+    read = {found.name: found for found in text_string_to_metric_families(shown.decode())}
+    assert read["node"].samples[0].labels == {"state": odd}
+    assert read["node"].samples[0].value == 1.68e10
+    assert (read["n"].type, read["n"].samples[0].name) == ("counter", "n_total")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (-3.0, "-3"),
+        (999_999.0, "999999"),
+        (1e6, "1e+06"),
+        (-1_234_567.5, "-1.2345675e+06"),
+        (2.0**70, "1.1805916207174113e+21"),
+        (0.0001, "0.0001"),
+        (0.000012, "1.2e-05"),
+        (math.nan, "NaN"),
+        (-math.inf, "-Inf"),
+    ],
+)
+def test_a_number_is_written_in_its_shortest_form(value: float, shown: str) -> None:
+    assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'[{"name":"a","kind":"summary","help":"","labels":[],"samples":[]}]',
+        b'[{"name":"a","kind":"gauge","help":"","labels":["x"],"samples":[[[],1]]}]',
+    ],
+)
+def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the text is msgspec's
+        families(body)
+
+
+def test_without_partitions_there_are_no_metrics() -> None:
+    assert text([]) == b""
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    assert doctest.testmod(metrics).failed == 0

@@ -1,0 +1,41 @@
+"""Paths are matched exactly; near misses are mended; the rest is unknown."""
+
+import pytest
+
+from webservice.router import Elsewhere, Match, OtherMethods, Route, find
+
+LIST = Route("GET", "/v/lists", 1)
+ONE = Route("GET", "/v/list/{list}/items", 2)
+STATE = Route("GET", "/v/list/{list}/items/{state}", 3)
+CHECK = Route("POST", "/v/check", 4)
+ROUTES = (LIST, ONE, STATE, CHECK)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/v/lists", Match(LIST, {})),
+        ("/v/list/A b/items", Match(ONE, {"list": "A b"})),
+        ("/v/list//items", Match(ONE, {"list": ""})),
+        ("/v/list/../items", Match(ONE, {"list": ".."})),
+        ("/v/list/x/items/y", Match(STATE, {"list": "x", "state": "y"})),
+        ("/v/list/X/items/", Elsewhere("/v/list/X/items")),
+        ("/V/List/X/ITEMS", Elsewhere("/v/list/X/items")),
+        ("//v//lists", Elsewhere("/v/lists")),
+        ("/v/./x/../lists", Elsewhere("/v/lists")),
+        ("/v/check", OtherMethods("OPTIONS, POST")),
+        ("/v/check/", None),
+        ("/v/list/x", None),
+        ("/v/lists/more", None),
+        ("/", None),
+        ("", None),
+        ("*", None),
+    ],
+)
+def test_a_path_is_found_mended_or_unknown(path: str, found: Match[int] | Elsewhere | OtherMethods | None) -> None:
+    assert find(ROUTES, "GET", path) == found
+
+
+def test_a_mended_path_never_leaves_the_host() -> None:
+    assert find(ROUTES, "GET", "//evil.example/..//v/lists") == Elsewhere("/v/lists")
+    assert find(ROUTES, "GET", "//evil.example/v/lists") is None

@@ -1,0 +1,202 @@
+"""Which question each path asks, in which order requests are checked, and what all partitions say together."""
+
+import json
+
+import pytest
+
+from common.messages import Answer, Query
+from tests.webservice.fakes import FakeLink, SilentLink, partition, request
+
+PARTITION = "/ws/v1/partition/default"
+ILLEGAL_QUEUE = (
+    "invalid queue name, max 64 characters consisting of alphanumeric characters "
+    "and '-', '_', '#', '@', '/', ':' allowed"
+)
+
+
+def link() -> FakeLink:
+    return FakeLink(partition())
+
+
+def missing_queue(query: Query) -> Answer:
+    assert "queue" in query.args
+    return Answer(status=404, body=b"Queue not found")
+
+
+@pytest.mark.parametrize(
+    ("path", "what", "args"),
+    [
+        ("/queues", "queues", {}),
+        ("/queue/root.A", "queue", {"queue": "root.a"}),
+        ("/queue/root.a?subtree", "queue", {"queue": "root.a", "subtree": "true"}),
+        ("/queue/root.a?subtree=false", "queue", {"queue": "root.a", "subtree": "true"}),
+        ("/queue/root.%2540recovery%2540", "queue", {"queue": "root.@recovery@"}),
+        ("/queue/root.a%252Fb", "queue", {"queue": "root.a/b"}),
+        ("/queue/root.a/applications", "queue-applications", {"queue": "root.a"}),
+        ("/queue/root.a/applications/Active", "applications", {"queue": "root.a", "state": "active"}),
+        (
+            "/queue/root.a/applications/active?status=Running&status=new",
+            "applications",
+            {"queue": "root.a", "state": "active", "status": "running"},
+        ),
+        ("/applications/active?status=", "applications", {"state": "active"}),
+        ("/applications/COMPLETED?status=nonsense", "applications", {"state": "completed"}),
+        ("/applications/rejected", "applications", {"state": "rejected"}),
+        ("/application/App%20+%251", "application", {"application": "App +%1"}),
+        ("/nodes", "nodes", {}),
+        ("/node/node-1", "node", {"node": "node-1"}),
+        ("/usage/users", "users", {}),
+        ("/usage/groups", "groups", {}),
+    ],
+)
+def test_a_path_asks_the_partition_one_question(path: str, what: str, args: dict[str, str]) -> None:
+    asked = link()
+    response = request(asked, PARTITION + path)
+    assert (response.status_code, response.content) == (200, b'{"name":"default"}\n')
+    assert asked.asked == [("rm-1_default", Query(what=what, name="default", args=args))]
+
+
+def test_an_answer_is_passed_on_as_it_is() -> None:
+    odd = FakeLink(partition(), worker=lambda _: Answer(status=404, body=b"Nothing here"))
+    response = request(odd, f"{PARTITION}/node/n")
+    assert response.json() == {"status_code": 404, "message": "Nothing here", "description": "Nothing here"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        # one queue: partition, decoding, syntax
+        ("/ws/v1/partition/x/queue/root.%25zz", 404, "Partition not found"),
+        (f"{PARTITION}/queue/root.%25zz", 400, 'invalid URL escape "%zz"'),
+        (f"{PARTITION}/queue/root.a%20b", 400, ILLEGAL_QUEUE),
+        (f"{PARTITION}/queue/root.a+b", 400, ILLEGAL_QUEUE),
+        (f"{PARTITION}/queue/root..a", 400, ILLEGAL_QUEUE),
+        # the applications of a queue: decoding, syntax, partition
+        ("/ws/v1/partition/x/queue/root.%25zz/applications", 400, 'invalid URL escape "%zz"'),
+        ("/ws/v1/partition/x/queue/root.!/applications", 400, ILLEGAL_QUEUE),
+        ("/ws/v1/partition/x/queue/root.a/applications", 404, "Partition not found"),
+        # with a state: partition, decoding, syntax, (queue,) state, status
+        ("/ws/v1/partition/x/queue/root.%25/applications/active", 404, "Partition not found"),
+        (f"{PARTITION}/queue/root.%25/applications/x", 400, 'invalid URL escape "%"'),
+        (f"{PARTITION}/queue/root.!/applications/x", 400, ILLEGAL_QUEUE),
+        (
+            f"{PARTITION}/queue/root.a/applications/completed?status=x",
+            400,
+            "Only following application states are allowed: active",
+        ),
+        (
+            f"{PARTITION}/queue/root.a/applications/active?status=x",
+            400,
+            "Only following active statuses are allowed: new,accepted,running,completing,failing,resuming",
+        ),
+        # of a partition: partition, state, status
+        ("/ws/v1/partition/x/applications/x", 404, "Partition not found"),
+        (
+            f"{PARTITION}/applications/running",
+            400,
+            "Only following application states are allowed: active, rejected, completed",
+        ),
+        ("/ws/v1/partition//queues", 404, "Partition not found"),
+        ("/ws/v1/partition/Default/queues", 404, "Partition not found"),
+        ("/ws/v1/partition/x/nodes", 404, "Partition not found"),
+        ("/ws/v1/partition/x/node/n", 404, "Partition not found"),
+        ("/ws/v1/partition/x/application/a", 404, "Partition not found"),
+    ],
+)
+def test_the_first_check_that_fails_is_told(path: str, status: int, text: str) -> None:
+    response = request(link(), path)
+    assert (response.status_code, response.json()["message"]) == (status, text)
+
+
+def test_a_missing_queue_is_told_before_a_wrong_state() -> None:
+    response = request(FakeLink(partition(), worker=missing_queue), f"{PARTITION}/queue/root.x/applications/completed")
+    assert (response.status_code, response.json()["message"]) == (404, "Queue not found")
+
+
+def test_the_brackets_of_the_scheduler_interface_name_a_partition_too() -> None:
+    asked = link()
+    request(asked, "/ws/v1/partition/[rm-1]default/queues")
+    request(asked, "/ws/v1/partition/rm-1_default/queues")
+    assert [(to, query.name) for to, query in asked.asked] == [("rm-1_default", "default")] * 2
+
+
+def test_a_plain_name_of_two_partitions_is_refused_with_the_candidates() -> None:
+    two = FakeLink(partition("rm-1"), partition("rm-2"))
+    response = request(two, f"{PARTITION}/queues")
+    assert response.status_code == 409
+    assert response.json()["message"] == "Partition 'default' is ambiguous, use one of: rm-1_default, rm-2_default"
+    assert request(two, "/ws/v1/partition/rm-2_default/queues").json() == {"name": "rm-2_default"}
+
+
+def test_nobody_uses_anything_in_an_unknown_partition() -> None:
+    assert request(link(), "/ws/v1/partition/x/usage/users").content == b"[]\n"
+    assert request(link(), "/ws/v1/partition/x/usage/groups").content == b"[]\n"
+
+
+def test_clusters_lists_each_partition_with_the_builds_of_all_managers() -> None:
+    response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/clusters")
+    builds = '[{"buildVersion":"1.0","rmId":"rm-1"},{"buildVersion":"1.0","rmId":"rm-2"}]'
+    assert response.text == (
+        f'[{{"startTime":7,"rmBuildInformation":{builds},"partition":"default","clusterName":"kubernetes"}},'
+        f'{{"startTime":7,"rmBuildInformation":{builds},"partition":"gpu","clusterName":"kubernetes"}}]\n'
+    )
+
+
+def test_partitions_joins_the_answers_of_all_workers() -> None:
+    response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/partitions")
+    assert response.content == b'[{"name":"default"},{"name":"gpu"}]\n'
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/clusters", "/ws/v1/partitions"])
+def test_without_partitions_the_lists_are_empty(path: str) -> None:
+    assert request(FakeLink(), path).content == b"[]\n"
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/partitions", "/ws/v1/metrics", f"{PARTITION}/queues"])
+def test_a_worker_that_does_not_answer_is_named(path: str) -> None:
+    response = request(SilentLink(partition()), path)
+    assert response.status_code == 503
+    assert response.json()["message"] == "Partition rm-1_default did not answer within 10 s"
+
+
+def test_a_worker_that_cannot_say_what_its_partition_is_makes_the_list_fail() -> None:
+    response = request(FakeLink(partition(), worker=lambda _: Answer(status=500, body=b"no\n")), "/ws/v1/partitions")
+    assert response.status_code == 503
+    assert response.json()["message"] == "Partition rm-1_default answered with status 500: no"
+
+
+def test_metrics_are_added_up_and_have_their_own_headers() -> None:
+    family = {"name": "n", "kind": "gauge", "help": "Nodes.", "labels": [], "samples": [[[], 2]]}
+    body = json.dumps([family]).encode()
+    two = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: Answer(status=200, body=body))
+    response = request(two, "/ws/v1/metrics")
+    assert response.text == "# HELP n Nodes.\n# TYPE n gauge\nn 4\n"
+    assert dict(response.headers) == {
+        "content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+        "content-length": str(len(response.content)),
+    }
+
+
+def test_metrics_that_cannot_be_read_are_told() -> None:
+    response = request(FakeLink(partition(), worker=lambda _: Answer(status=200, body=b"{}")), "/ws/v1/metrics")
+    assert response.status_code == 503
+    assert response.json()["message"].startswith("Partition rm-1_default answered what cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        (b"", b'{"allowed":true}\n'),
+        (b"partitions:\n- name: default\n  queues:\n  - name: a\n", b'{"allowed":true}\n'),
+        (b"partitions:\n- name: default\n", b'{"allowed":false,"reason":"queue config is not set"}\n'),
+    ],
+)
+def test_a_configuration_gets_a_verdict(body: bytes, verdict: bytes) -> None:
+    response = request(link(), "/ws/v1/validate-conf", "POST", body=body)
+    assert (response.status_code, response.content) == (200, verdict)
+    assert response.headers["access-control-allow-methods"] == "OPTIONS, POST"
+
+
+def test_a_configuration_that_is_not_text_is_not_allowed() -> None:
+    response = request(link(), "/ws/v1/validate-conf", "POST", body=b"\xff")
+    assert response.json()["allowed"] is False

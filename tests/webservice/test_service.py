@@ -1,0 +1,98 @@
+"""The whole service over real sockets: it opens its port, answers, and stops in order."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+from common.machine import Delivery, Send
+from tests.webservice.fake_broker import Behaviour, broker, helpful
+from webservice.service import listen, serve
+
+
+class FakeLife:
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self.endpoints: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    def ready(self, **endpoints: str) -> None:
+        self.endpoints.set_result(endpoints)
+
+
+def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behaviour = helpful) -> None:
+    """Run the service, and a visitor who gets its address."""
+
+    async def run() -> None:
+        life = FakeLife()
+        async with broker(behaviour) as fake:
+            serving = asyncio.create_task(serve(life, broker=fake.address, listener=listen("127.0.0.1", 0)))
+            try:
+                await visiting((await life.endpoints)["rest"], life)
+            finally:
+                life.stopping.set()
+                await serving
+
+    asyncio.run(run())
+
+
+def test_a_question_goes_through_the_broker_and_back() -> None:
+    async def visiting(address: str, _: FakeLife) -> None:
+        async with httpx.AsyncClient(base_url=address) as client:
+            response = await client.get("/ws/v1/partition/default/queues")
+        assert (response.status_code, response.content) == (200, b'["rm-1_default"]\n')
+        assert "server" not in response.headers
+
+    visit(visiting)
+
+
+def test_a_malformed_escape_in_the_request_line_is_a_bad_request() -> None:
+    async def visiting(address: str, _: FakeLife) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        writer.write(b"GET /ws/v1/partition/default/queue/root%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        assert received.startswith(b"HTTP/1.1 400 ")
+        assert received.endswith(b"\r\n\r\n400 Bad Request")
+
+    visit(visiting)
+
+
+def test_a_request_that_is_running_at_the_stop_is_answered() -> None:
+    lives: list[FakeLife] = []
+
+    def stop_then_help(delivery: Delivery) -> list[Send]:
+        for life in lives:
+            life.stopping.set()
+        return helpful(delivery)
+
+    async def visiting(address: str, life: FakeLife) -> None:
+        lives.append(life)
+        async with httpx.AsyncClient(base_url=address) as client:
+            assert (await client.get("/ws/v1/partition/default/queues")).status_code == 200
+
+    visit(visiting, stop_then_help)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with listen("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(OSError, match=f"^cannot listen on 127.0.0.1:{port}: Address already in use$"):
+            listen("127.0.0.1", port)
+
+
+def test_an_unknown_host_is_one_line() -> None:
+    with pytest.raises(OSError, match=r"^cannot listen on \[::zz\]:0: "):
+        listen("::zz", 0)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_it_listens_on_ipv6_where_there_is_one() -> None:
+    try:
+        listener = listen("::1", 0)
+    except OSError as error:
+        pytest.skip(str(error))
+    with listener:
+        assert listener.family == socket.AF_INET6

@@ -1,0 +1,106 @@
+"""Questions to the broker, and through it to the partitions' workers; each is answered once or given up.
+
+An answer finds its question by the `ref` in its header. At most QUESTIONS_MAX questions are on their way; more wait for
+a place, and the time they wait counts. Not here: what is asked (`routes.py`).
+"""
+
+import asyncio
+import itertools
+import logging
+import math
+import secrets
+from typing import Final, TypeVar
+
+from common.machine import Delivery, Send
+from common.messages import Answer, Header, Hello, ListPartitions, Message, PartitionList, Query, Refused
+from common.sockets import Dealer, Wire
+from common.wire import WireError, body_of, decoded
+from webservice.errors import RequestError
+
+ANSWER_MAX_S: Final = 10.0
+QUESTIONS_MAX: Final = 256
+
+BROKER: Final = "broker"
+ROLE: Final = "webservice"
+
+_M = TypeVar("_M", bound=Message)
+_log = logging.getLogger("core.rest")
+
+
+class BrokerLink:
+    """The connection to the broker. `run` must be running for questions to be answered."""
+
+    def __init__(self, address: str, *, answer_max_s: float = ANSWER_MAX_S) -> None:
+        self._answer_max_s = answer_max_s
+        self._wire = Wire()
+        self._dealer = Dealer(address, peer=BROKER, name=ROLE, wake=self._wire.wake)
+        self._wire.add(BROKER, self._dealer)
+        self._places = asyncio.Semaphore(QUESTIONS_MAX)
+        self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
+        self._numbers = itertools.count(1)
+        #: All and only questions that were sent and are neither answered nor given up.
+        self._open: dict[str, asyncio.Future[Delivery]] = {}
+        self._give(Header(kind=Hello.__name__), Hello(role=ROLE))  # before any question
+
+    async def run(self) -> None:
+        """Take answers until cancelled."""
+        self._dealer.watch()
+        try:
+            while True:
+                for delivery in await self._wire.receive(math.inf):
+                    self._settle(delivery)
+        finally:
+            self._dealer.close()
+
+    async def ask(self, partition: str, query: Query) -> Answer:
+        """A worker's answer.
+
+        Raises:
+            RequestError: 503, with what went wrong.
+        """
+        return await self._question(query, Answer, partition=partition, whom=f"Partition {partition}")
+
+    async def partitions(self) -> PartitionList:
+        """All that is registered.
+
+        Raises:
+            RequestError: 503, with what went wrong.
+        """
+        return await self._question(ListPartitions(), PartitionList, partition="", whom="The broker")
+
+    async def _question(self, message: Message, answer: type[_M], *, partition: str, whom: str) -> _M:
+        ref = f"{self._life}-{next(self._numbers)}"
+        try:
+            async with asyncio.timeout(self._answer_max_s), self._places:
+                self._open[ref] = asyncio.get_running_loop().create_future()
+                try:
+                    self._give(Header(kind=type(message).__name__, partition=partition, ref=ref), message)
+                    delivery = await self._open[ref]
+                finally:
+                    del self._open[ref]
+        except TimeoutError:
+            raise RequestError(503, f"{whom} did not answer within {self._answer_max_s:g} s") from None
+        return _read(delivery, answer, whom=whom)
+
+    def _give(self, header: Header, message: Message) -> None:
+        self._wire.send(Send(BROKER, header, body_of(message)))
+        self._wire.wake()  # sending may take note of arrivals without a signal, so look
+
+    def _settle(self, delivery: Delivery) -> None:
+        question = self._open.get(delivery.header.ref)
+        if question is None or question.done():
+            _log.debug("%s for question %s, which is closed", delivery.header.kind, delivery.header.ref)
+        else:
+            question.set_result(delivery)
+
+
+def _read(delivery: Delivery, answer: type[_M], *, whom: str) -> _M:
+    kind = delivery.header.kind
+    try:
+        if kind == Refused.__name__:
+            raise RequestError(503, f"{whom} cannot answer: {decoded(Refused, delivery.body).reason}")
+        if kind != answer.__name__:
+            raise WireError(f"{kind} instead of {answer.__name__}")
+        return decoded(answer, delivery.body)
+    except WireError as error:
+        raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None

@@ -1,0 +1,49 @@
+"""HTTP/1.1 as uvicorn speaks it, with a limit on how long the head of a request may take.
+
+uvicorn itself limits only the pause between requests, so a client that never sends a whole head would keep its
+connection for ever. Everything else is uvicorn's.
+"""
+
+import asyncio
+from typing import ClassVar, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_MAX_S: Final = 10.0
+
+
+class ImpatientHttp(H11Protocol):
+    """Closes a connection whose next request's head is not complete in time."""
+
+    head_max_s: ClassVar[float] = HEAD_MAX_S
+
+    _late: asyncio.TimerHandle | None = None
+    """Runs all and only while the peer owes us the rest of a head, or a first byte of it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+            self._forget()
+        elif self._late is None:
+            self._late = self.loop.call_later(self.head_max_s, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

@@ -1,0 +1,72 @@
+"""What the names and words in a path and a query may be, checked before anybody is asked.
+
+Queue names are decoded a second time, with the rules of query strings, because the first decoding cannot let through
+everything that a name may hold. Not here: whether what is named exists.
+"""
+
+import json
+import re
+from typing import Final
+from urllib.parse import unquote_plus
+
+from common.names import ILLEGAL_QUEUE, QUEUE
+from webservice.errors import RequestError
+
+ACTIVE: Final = "active"
+PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
+ACTIVE_STATUSES: Final = ("new", "accepted", "running", "completing", "failing", "resuming")
+
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+
+
+def has_bad_escape(raw_path: str) -> bool:
+    """Whether a path as it came holds a percent sign without two hexadecimal digits."""
+    return _BAD_ESCAPE.search(raw_path) is not None
+
+
+def decoded(text: str) -> str:
+    """The text after the second decoding.
+
+    Raises:
+        RequestError: a percent sign without two hexadecimal digits.
+    """
+    bad = _BAD_ESCAPE.search(text)
+    if bad:
+        raise RequestError(400, f"invalid URL escape {json.dumps(bad.group(), ensure_ascii=False)}")
+    return unquote_plus(text)
+
+
+def queue_path(text: str) -> str:
+    """The path of a queue, in lower case as paths are kept.
+
+    Raises:
+        RequestError: it cannot be decoded, or a part of it is not a name.
+    """
+    path = decoded(text)
+    if not all(QUEUE.fullmatch(part) for part in path.split(".")):
+        raise RequestError(400, ILLEGAL_QUEUE)
+    return path.lower()
+
+
+def application_state(text: str, allowed: tuple[str, ...]) -> str:
+    """The state by which a list of applications is chosen.
+
+    Raises:
+        RequestError: it is not one of those allowed.
+    """
+    state = text.lower()
+    if state not in allowed:
+        raise RequestError(400, f"Only following application states are allowed: {', '.join(allowed)}")
+    return state
+
+
+def active_status(text: str) -> str:
+    """The status by which active applications are narrowed down; empty for all.
+
+    Raises:
+        RequestError: there is no such status.
+    """
+    status = text.lower()
+    if status and status not in ACTIVE_STATUSES:
+        raise RequestError(400, f"Only following active statuses are allowed: {','.join(ACTIVE_STATUSES)}")
+    return status

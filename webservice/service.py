@@ -1,0 +1,88 @@
+"""The web service as a process: its port, its link to the broker, an ordered stop. It holds no state of its own."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import uvicorn
+
+from webservice.api import Api
+from webservice.broker_link import BrokerLink
+from webservice.http1 import ImpatientHttp
+
+STOP_MAX_S: Final = 5
+"""How long requests that are running at the stop may still take."""
+
+CONNECTIONS_MAX: Final = 1000
+"""More are answered with 503."""
+
+BACKLOG: Final = 256
+
+
+class Life(Protocol):
+    """What the process needs of its own beginning and end (`common/process.py`)."""
+
+    stopping: asyncio.Event
+
+    def ready(self, **endpoints: str) -> None: ...
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, but the signals stay with `Life`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; no host means all interfaces, port 0 means any.
+
+    Raises:
+        OSError: in one line, with the reason.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a connection that just ended is free
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"cannot listen on {endpoint(host, port)}: {error.strerror or error}") from error
+    return listener
+
+
+def endpoint(host: str, port: int) -> str:
+    """A host and a port as people write them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def serve(life: Life, *, broker: str, listener: socket.socket) -> None:
+    """Answer requests at the listener until it is time to stop. A defect in the link to the broker ends the process."""
+    link = BrokerLink(broker)
+    server = _Server(
+        uvicorn.Config(
+            Api(link),
+            http=ImpatientHttp,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=STOP_MAX_S,
+        )
+    )
+    async with asyncio.TaskGroup() as tasks:
+        answering = tasks.create_task(link.run())
+        serving = tasks.create_task(server.serve(sockets=[listener]))
+        host, port, *_ = listener.getsockname()
+        life.ready(rest=f"http://{endpoint(host, port)}")
+        await life.stopping.wait()
+        server.should_exit = True
+        await serving
+        answering.cancel()

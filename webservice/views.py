@@ -1,0 +1,42 @@
+"""The JSON that the web service makes itself: clusters, verdicts on configurations, errors.
+
+Everything about a partition comes from its worker as finished JSON and is passed on untouched
+(`partition_worker/views.py`). A key without a default here is always shown; one with a default is left out when empty.
+"""
+
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.json import Encoder
+
+_encoder: Final = Encoder(order="deterministic")  # maps by key, objects in the order of their fields
+
+
+class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One partition among the clusters, with the build information of every resource manager."""
+
+    start_time: int = 0
+    """When scheduling began, in Unix nanoseconds."""
+    rm_build_information: list[dict[str, str]] = field(default_factory=list)
+    partition: str
+    cluster_name: str
+
+
+class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a configuration would be taken, and if not, its first problem."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error; both texts are the same."""
+
+    status_code: int
+    message: str = ""
+    description: str = ""
+
+
+def encoded(view: Struct | list[ClusterView]) -> bytes:
+    """The body that shows a view: compact JSON and a newline."""
+    return _encoder.encode(view) + b"\n"
