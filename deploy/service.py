@@ -1,0 +1,132 @@
+"""The loop around the supervisor's machine: events in, instructions done, and the connection to the broker.
+
+Not here: decisions (`supervisor.py`), what a child is (`processes.py`).
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from common.driver import clock
+from common.machine import NEVER, send
+from common.messages import Hello, WorkersWanted
+from common.sockets import Dealer
+from common.wire import decoded
+from deploy.processes import Commands, Processes
+from deploy.supervisor import (
+    Announce,
+    Connect,
+    Disconnect,
+    Event,
+    Instruction,
+    Kill,
+    Leave,
+    Note,
+    Plan,
+    Start,
+    Supervisor,
+    Terminate,
+)
+
+NAME: Final = "supervisor"
+
+_log = logging.getLogger("core.supervisor")
+
+
+class Link:
+    """The connection to the broker, while there is one. It only ever hears which workers are wanted."""
+
+    def __init__(self, address: str, report: Callable[[Event], None]) -> None:
+        self._address = address
+        self._report = report
+        self._dealer: Dealer | None = None
+
+    def open(self) -> None:
+        """Connect and say Hello."""
+        self.close()
+        self._dealer = Dealer(self._address, peer="broker", name=NAME, wake=self._read)
+        self._dealer.watch()
+        self._dealer.give(send("broker", Hello(role=NAME)))
+        self._read()  # the socket signals once, and sending may have used the signal up
+
+    def close(self) -> None:
+        """Drop it, if it is there."""
+        if self._dealer is not None:
+            self._dealer.close()
+            self._dealer = None
+
+    def _read(self) -> None:
+        while self._dealer is not None and (delivery := self._dealer.take()) is not None:
+            if delivery.header.kind == WorkersWanted.__name__:
+                self._report(decoded(WorkersWanted, delivery.body))
+            else:
+                _log.debug("the broker sent %s, which is not for us", delivery.header.kind)
+
+
+async def supervise(plan: Plan, commands: Commands, *, inherited: int) -> Supervisor:
+    """Run the whole system until it has stopped; the machine in its last state, with status and failure."""
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    _leave_on_signals(lambda: events.put_nowait(Leave()))
+    supervisor = Supervisor(plan)
+    link = Link(plan.broker, events.put_nowait)
+    async with asyncio.TaskGroup() as group:
+        processes = Processes(commands, inherited=inherited, group=group, report=events.put_nowait)
+        while supervisor.status is None:
+            event = await _next(events, supervisor.deadline - clock())
+            now = clock()
+            todo = supervisor.handle(event, now) if event else []
+            if supervisor.deadline <= now:
+                todo += supervisor.tick(now)
+            for instruction in todo:
+                await _do(instruction, processes, link)
+    link.close()
+    return supervisor
+
+
+async def _next(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
+    """The next event, or None after the timeout."""
+    if not events.empty():
+        return events.get_nowait()
+    try:
+        async with asyncio.timeout(None if timeout_s == NEVER else timeout_s):
+            return await events.get()
+    except TimeoutError:
+        return None
+
+
+async def _do(instruction: Instruction, processes: Processes, link: Link) -> None:
+    match instruction:
+        case Start():
+            await processes.start(instruction)
+        case Terminate(name):
+            processes.signal(name, signal.SIGTERM)
+        case Kill(name):
+            processes.signal(name, signal.SIGKILL)
+        case Connect():
+            link.open()
+        case Disconnect():
+            link.close()
+        case Note(level, text):
+            _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+        case Announce(line):
+            _say(line)
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read us has gone, as in `yunishard up | head -1`: that is no reason to stop
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave_on_signals(leave: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, leave)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # the terminal was closed; under nohup that is ignored
+        loop.add_signal_handler(signal.SIGHUP, leave)

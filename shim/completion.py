@@ -1,0 +1,207 @@
+"""`yunishard completion SHELL`: completion scripts, derived from the argparse tree so that they cannot lie.
+
+What an option takes is read off its metavar: FILE and DIR complete paths, `a|b|c` completes these words. The scripts
+are static: completing starts no process.
+
+Not here: the commands themselves.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from shim.cli import COMMANDS, PROGRAM, parser_of
+
+ABOUT: Final = """\
+Print a completion script.
+
+  bash   source <(yunishard completion bash)                      in ~/.bashrc
+  zsh    source <(yunishard completion zsh)                       in ~/.zshrc, after compinit
+  fish   yunishard completion fish > ~/.config/fish/completions/yunishard.fish"""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An option, or a positional argument, which has no flags."""
+
+    flags: tuple[str, ...]
+    about: str
+    metavar: str
+    takes: Literal["nothing", "text", "word", "file", "folder"]
+    words: tuple[str, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = ABOUT
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the script."""
+    script = {"bash": bash, "zsh": zsh, "fish": fish}[args.shell]
+    sys.stdout.write("\n".join(script(tree(parser_of(COMMANDS)))) + "\n")
+    return 0
+
+
+# The tree -------------------------------------------------------------------------------------------------------------
+
+Tree = dict[str, list[Argument]]
+"""Arguments by command; those of the program itself under the empty name."""
+
+
+def tree(parser: argparse.ArgumentParser) -> Tree:
+    """All commands and their arguments. argparse shows its tree only to those who look at its private fields."""
+    found: Tree = {"": []}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, own in action.choices.items():
+                found[name] = [_argument(own_action) for own_action in own._actions]
+        else:
+            found[""].append(_argument(action))
+    return found
+
+
+def _argument(action: argparse.Action) -> Argument:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    words = tuple(str(choice) for choice in action.choices or (metavar.split("|") if "|" in metavar else ()))
+    about = " ".join((action.help or "").replace("%%", "%").split())
+    if action.nargs == 0:
+        return Argument(tuple(action.option_strings), about, metavar, "nothing")
+    if words:
+        return Argument(tuple(action.option_strings), about, metavar, "word", words)
+    kind: Literal["file", "folder", "text"] = "file" if metavar == "FILE" else "folder" if metavar == "DIR" else "text"
+    return Argument(tuple(action.option_strings), about, metavar, kind)
+
+
+# bash: written for 3.2, which macOS still has -------------------------------------------------------------------------
+
+
+def bash(commands: Tree) -> Iterator[str]:
+    """Yield the lines of the script for bash."""
+    names = [name for name in commands if name]
+    yield f"_{PROGRAM}() {{"
+    yield "    local IFS=$'\\n' word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= i"
+    yield "    for ((i = 1; i < COMP_CWORD; i++)); do"
+    yield f'        case "${{COMP_WORDS[i]}}" in {"|".join(names)}) command=${{COMP_WORDS[i]}}; break ;; esac'
+    yield "    done"
+    yield '    case "$command $before" in'
+    for name, arguments in commands.items():
+        for argument in arguments:
+            if argument.flags and argument.takes != "nothing":
+                patterns = "|".join(f'"{name} {flag}"' for flag in argument.flags)
+                yield f"        {patterns}) COMPREPLY=({_bash_words(argument)}); return ;;"
+    yield "    esac"
+    yield '    case "$command" in'
+    for name, arguments in commands.items():
+        flags = [flag for argument in arguments for flag in argument.flags]
+        own = Argument((), "", "", "word", (*flags, *(names if not name else ())))
+        parts = " ".join(filter(None, map(_bash_words, [own, *(one for one in arguments if not one.flags)])))
+        yield f'        "{name}") COMPREPLY=({parts}) ;;'
+    yield "    esac"
+    yield "}"
+    yield f"complete -o filenames -F _{PROGRAM} {PROGRAM}"
+
+
+def _bash_words(argument: Argument) -> str:
+    match argument.takes:
+        case "word":
+            return f"$(compgen -W $'{_NEWLINE.join(argument.words)}' -- \"$word\")"
+        case "file":
+            return '$(compgen -f -- "$word")'
+        case "folder":
+            return '$(compgen -d -- "$word")'
+        case _:
+            return ""
+
+
+_NEWLINE: Final = "\\n"
+
+# zsh ------------------------------------------------------------------------------------------------------------------
+
+
+def zsh(commands: Tree) -> Iterator[str]:
+    """Yield the lines of the script for zsh, to be sourced or put into a folder of $fpath."""
+    yield f"#compdef {PROGRAM}"
+    yield f"_{PROGRAM}() {{"
+    yield "    local context state line"
+    yield "    local -a commands"
+    yield "    commands=("
+    for name in commands:
+        if name:
+            yield f"        {_quoted(name + ':' + COMMANDS[name].about)}"
+    yield "    )"
+    yield f"    _arguments -C {' '.join(map(_zsh_spec, commands['']))} '1:command:->command' '*::argument:->argument'"
+    yield "    case $state in"
+    yield "        command) _describe command commands ;;"
+    yield "        argument) case $words[1] in"
+    for name, arguments in commands.items():
+        if name:
+            yield f"            {name}) _arguments {' '.join(map(_zsh_spec, arguments))} ;;"
+    yield "        esac ;;"
+    yield "    esac"
+    yield "}"
+    yield f'if [[ $funcstack[1] == _{PROGRAM} ]]; then _{PROGRAM} "$@"; else compdef _{PROGRAM} {PROGRAM}; fi'
+
+
+def _zsh_spec(argument: Argument) -> str:
+    takes = {"word": f"({' '.join(argument.words)})", "file": "_files", "folder": "_files -/"}.get(argument.takes, " ")
+    value = f":{_zsh_text(argument.metavar)}:{takes}"
+    if not argument.flags:
+        return _quoted(value)
+    about = f"[{_zsh_text(argument.about)}]"
+    return " ".join(
+        _quoted(f"{flag}{about}" if argument.takes == "nothing" else f"{flag}={about}{value}")
+        for flag in argument.flags
+    )
+
+
+def _zsh_text(text: str) -> str:
+    for special in "\\[]:":
+        text = text.replace(special, f"\\{special}")
+    return text
+
+
+# fish -----------------------------------------------------------------------------------------------------------------
+
+
+def fish(commands: Tree) -> Iterator[str]:
+    """Yield the lines of the script for fish."""
+    yield f"complete -c {PROGRAM} -f"
+    for name, arguments in commands.items():
+        here = f"-n {_fish_quoted(f'__fish_seen_subcommand_from {name}' if name else '__fish_use_subcommand')}"
+        if name:
+            about = _fish_quoted(COMMANDS[name].about)
+            yield f"complete -c {PROGRAM} -n __fish_use_subcommand -a {name} -d {about}"
+        for argument in arguments:
+            flags = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in argument.flags]
+            parts = [f"complete -c {PROGRAM}", here, *flags, _fish_takes(argument)]
+            if flags:
+                parts.append(f"-d {_fish_quoted(argument.about)}")
+            yield " ".join(filter(None, parts))
+
+
+def _fish_takes(argument: Argument) -> str:
+    match argument.takes:
+        case "nothing":
+            return ""
+        case "word":
+            return f"-x -a {_fish_quoted(' '.join(argument.words))}"
+        case "file":
+            return "-r -F" if argument.flags else "-F"
+        case "folder":
+            return "-x -a '(__fish_complete_directories)'"
+        case "text":
+            return "-x"
+
+
+def _quoted(text: str) -> str:
+    """In single quotes, for bash and zsh."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

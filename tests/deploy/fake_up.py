@@ -1,0 +1,12 @@
+"""`yunishard up` with fakes for children: `python -m tests.deploy.fake_up OPTIONS`."""
+
+import argparse
+import sys
+
+from deploy.supervisor import STOP_ORDER
+from deploy.up import add_arguments, main
+
+parser = argparse.ArgumentParser()
+add_arguments(parser)
+commands = {role: (sys.executable, "-P", "-m", "tests.deploy.fakes", role) for role in STOP_ORDER}
+sys.exit(main(parser.parse_args(), commands))

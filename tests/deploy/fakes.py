@@ -1,0 +1,86 @@
+"""Tiny stand-ins for the processes, to see what the supervisor does with them: `python -m tests.deploy.fakes ROLE
+...`.
+
+They share a folder (the environment's FAKES) with the test. A fake adds a line about itself to `started`; a file
+`fails.ROLE`, `mute.ROLE` or `stubborn.ROLE` makes it report a failure, never be ready, or ignore SIGTERM. The broker
+wants the workers in `wanted.json`, and looks again all the time.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+import zmq
+
+from common.messages import Header, Hello, WorkersWanted
+from common.process import parser, tell
+from common.wire import body_of, decoded, frames_of, header_of
+
+POLL_S = 0.02
+FOLDER = Path(os.environ.get("FAKES", "."))
+
+
+def main(role: str, arguments: list[str]) -> int:
+    options = parser(role, "a fake")
+    for name in ("listen", "default-config", "broker", "native", "grpc", "rest", "partition", "epoch"):
+        options.add_argument(f"--{name}")
+    args = options.parse_args(arguments)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not (FOLDER / f"stubborn.{role}").exists():
+            with (FOLDER / "stopped").open("a") as stopped:
+                stopped.write(f"{role}\n")
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    with (FOLDER / "started").open("a") as started:
+        started.write(json.dumps({"role": role, "pid": os.getpid(), "arguments": arguments}) + "\n")
+    if (FOLDER / f"fails.{role}").exists():
+        tell(args.lifeline, {"failed": "its knee hurts"})
+        return 2
+    threading.Thread(target=follow, args=(args.lifeline,), daemon=True).start()
+    endpoints = {name: bound(value) for name in ("native", "grpc", "rest") if (value := getattr(args, name))}
+    if args.rest:
+        endpoints["rest"] = f"http://{endpoints['rest']}"
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    if role == "broker":
+        socket.bind(args.listen)
+    if not (FOLDER / f"mute.{role}").exists():
+        tell(args.lifeline, {"ready": endpoints})
+    while True:
+        if role == "broker":
+            serve(socket)
+        time.sleep(POLL_S)
+
+
+def bound(address: str) -> str:
+    """The address with a made-up port for 0."""
+    return f"{address[:-1]}4711" if address.endswith(":0") else address
+
+
+def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # noqa: B006 - one broker per process
+    wanted = (FOLDER / "wanted.json").read_text()
+    while socket.poll(0):
+        peer, *frames = socket.recv_multipart()
+        assert header_of(frames).kind == "Hello"
+        assert decoded(Hello, frames[2]).role == "supervisor"
+        told[peer.decode()] = ""
+    message = WorkersWanted(partitions=json.loads(wanted))
+    for name in [name for name, last in told.items() if last != wanted]:
+        told[name] = wanted
+        socket.send_multipart([name.encode(), *frames_of(Header(kind="WorkersWanted"), body_of(message))])
+
+
+def follow(lifeline: int) -> None:
+    while os.read(lifeline, 4096):
+        pass
+    os._exit(70)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,108 @@
+"""A running `yunishard up` for tests: starts it, reads what it says, looks at its processes, and never leaves one
+behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+WAIT_MAX_S = 30.0
+POLL_S = 0.02
+
+FREE_PORTS = ("--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0")
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until it holds; fail after WAIT_MAX_S."""
+    deadline = time.monotonic() + WAIT_MAX_S
+    while not holds():
+        assert time.monotonic() < deadline, f"still not so after {WAIT_MAX_S} s"
+        time.sleep(POLL_S)
+
+
+class Up:
+    """The supervisor, and what can be seen of it from outside."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self.process = process
+        self._errors = errors
+
+    def announced(self) -> dict[str, str]:
+        """The endpoints, once it is ready."""
+        assert self.process.stdout is not None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line.rstrip("\n"))
+            if lines[-1] == "ready":
+                return dict(line.split() for line in lines[:-1])
+        raise AssertionError(f"never ready: {lines}\n{self.errors}")
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    @property
+    def children(self) -> dict[int, str]:
+        """Process ids and command lines of what it started and is still there."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == self.process.pid:
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        return {number: command for number, command in found.items() if command}  # a zombie has no command
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until it holds; fail when that takes too long or the supervisor is gone."""
+        eventually(lambda: self.process.poll() is not None or holds())
+        assert self.process.returncode is None, self.errors
+
+    def child(self, words: str) -> int:
+        """The process whose command line has these words."""
+        [number] = [number for number, command in self.children.items() if words in command]
+        return number
+
+    def says(self, words: str) -> bool:
+        return words in self.errors
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=WAIT_MAX_S)
+
+
+def gone(number: int) -> bool:
+    """Whether a process is no more; one that nobody has waited for yet counts as gone."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextlib.contextmanager
+def up(*arguments: str, folder: Path, module: str = "deploy") -> Iterator[Up]:
+    """Start it with these arguments; `folder` is for its logs, and its home."""
+    errors = folder / "errors"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
+    with (
+        errors.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**environment, "FAKES": str(folder), "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")},
+        ) as process,
+    ):
+        running = Up(process, errors)
+        try:
+            yield running
+        finally:
+            children = running.children
+            process.kill()
+            for number in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)

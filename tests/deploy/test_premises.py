@@ -1,0 +1,155 @@
+"""What must hold before anything is started, tried on real files and ports."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from deploy.premises import SOCKET_PATH_BYTES_MAX, prepared
+from deploy.settings import Settings, Unusable, settings_from
+
+FREE: Mapping[str, str | None] = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port where someone listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def asked(**flags: str) -> Settings:
+    return settings_from({**FREE, "ephemeral": None if "state" in flags else "true", **flags}, {})
+
+
+def refusal(settings: Settings) -> str:
+    with pytest.raises(Unusable) as refused, prepared(settings):
+        pass
+    line = str(refused.value)
+    assert "\n" not in line
+    return line
+
+
+def test_an_ephemeral_directory_is_private_and_gone_at_the_end() -> None:
+    with prepared(asked()) as premises:
+        folder = Path(premises.broker.removeprefix("ipc://")).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.parent.exists()
+
+
+def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) -> None:
+    state = tmp_path / "a" / "b"
+    with prepared(asked(state=str(state))) as premises:
+        assert premises.broker == f"ipc://{state}/run/broker.sock"
+        assert (state / "run").stat().st_mode & 0o777 == 0o700
+        assert (state / "lock").read_text() == f"{os.getpid()}\n"
+    assert state.exists()
+    with prepared(asked(state=str(state))):
+        pass
+
+
+def test_a_path_too_long_for_a_socket_gives_way_to_a_temporary_one(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 100)
+    with prepared(asked(state=str(state))) as premises:
+        path = Path(premises.broker.removeprefix("ipc://"))
+        assert len(str(path)) <= SOCKET_PATH_BYTES_MAX
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert not path.parent.exists()
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "not a directory" in refusal(asked(state=str(tmp_path / "file")))
+    assert "not a directory" in refusal(asked(state=str(tmp_path / "file" / "below")))
+
+
+def test_a_directory_that_cannot_be_written_to_is_refused() -> None:
+    line = refusal(asked(state="/proc/1/yunishard"))
+    assert line.startswith("--state: /proc/1/yunishard: ")
+    assert line.endswith("choose a directory you can write to with --state, or use --ephemeral")
+
+
+def test_a_directory_in_use_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
+    with prepared(asked(state=str(tmp_path))):
+        line = refusal(asked(state=str(tmp_path)))
+    assert line.startswith(f"--state: {tmp_path} is in use by process {os.getpid()}; stop that one first")
+
+
+LEAVES_ONCE_LOCK_IS_OPENED = """
+import os, sys, time
+sys.stdin.readline()
+files = f"/proc/{os.getppid()}/fd"
+while sys.argv[1] not in map(os.path.realpath, (os.path.join(files, number) for number in os.listdir(files))):
+    time.sleep(0.01)
+"""
+
+
+def test_the_processes_of_a_killed_instance_are_waited_for(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:  # its number names nobody any more
+        gone.wait()
+    lock = tmp_path / "lock"
+    with prepared(asked(state=str(tmp_path))) as premises:
+        child = subprocess.Popen(
+            [sys.executable, "-c", LEAVES_ONCE_LOCK_IS_OPENED, str(lock.resolve())],
+            stdin=subprocess.PIPE,
+            pass_fds=(premises.lock,),
+        )
+    lock.write_text(f"{gone.pid}\n")
+    with child:
+        assert child.stdin is not None
+        child.stdin.close()
+        with prepared(asked(state=str(tmp_path))):
+            assert child.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize(("option", "scheme"), [("native", "tcp://"), ("grpc", ""), ("rest", "")])
+def test_a_port_in_use_is_refused(taken: int, option: str, scheme: str) -> None:
+    address = f"{scheme}127.0.0.1:{taken}"
+    assert refusal(asked(**{option: address})) == (
+        f"--{option}: {address}: address already in use; stop what listens there, "
+        f"or choose another port (--{option} {scheme}127.0.0.1:0 takes any free one)"
+    )
+
+
+def test_two_options_with_the_same_port_are_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    line = refusal(asked(grpc=f"127.0.0.1:{port}", rest=f"127.0.0.1:{port}"))
+    assert line == f"--rest: 127.0.0.1:{port}: --grpc has the same; give each its own"
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    assert "give an address of this machine" in refusal(asked(rest="192.0.2.1:0"))
+
+
+def test_a_host_that_does_not_exist_is_refused() -> None:
+    assert "give an address of this machine" in refusal(asked(rest="no.such.host.invalid:0"))
+
+
+def test_ports_are_free_again_after_the_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with prepared(asked(rest=f"127.0.0.1:{port}")), socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot be read: no such file or directory"),
+        (b"\xff\xfe", "cannot be read: not UTF-8 text (byte 0)"),
+        (b"partitions: {", ""),
+        (b"partitions:\n  - name: default\n    queues:\n      - name: root\n        shape: round\n", "line 5"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    file = tmp_path / "queues.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    line = refusal(asked(config=str(file)))
+    assert line.startswith(f"--config: {file}: ")
+    assert reason in line

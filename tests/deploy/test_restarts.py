@@ -1,0 +1,31 @@
+"""The pauses between death and new start."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.restarts import FIRST_S, LONGEST_S, STEADY_S, Restarts
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    restarts = Restarts()
+    pauses = [restarts.pause(lived_s=1.0) for _ in range(10)]
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
+
+
+def test_a_process_that_lived_long_enough_is_well_again() -> None:
+    restarts = Restarts()
+    for _ in range(5):
+        restarts.pause(lived_s=STEADY_S - 0.1)
+    assert restarts.pause(lived_s=STEADY_S) == FIRST_S
+    assert restarts.pause(lived_s=1.0) == 2 * FIRST_S
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e9)))
+def test_every_pause_is_between_the_bounds_and_none_shrinks_without_a_long_life(lives: list[float]) -> None:
+    restarts = Restarts()
+    pauses = [restarts.pause(life) for life in lives]
+    assert all(FIRST_S <= pause <= LONGEST_S for pause in pauses)
+    for (before, after), life in zip(itertools.pairwise(pauses), lives[1:], strict=False):
+        assert after >= before or life >= STEADY_S

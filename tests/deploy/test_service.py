@@ -1,0 +1,151 @@
+"""The supervisor with real processes, which are fakes: what it starts, how it stops, what it leaves behind."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
+
+pytestmark = pytest.mark.processes
+
+FAKES = "tests.deploy.fake_up"
+
+
+class Start(msgspec.Struct):
+    """What a fake says of itself."""
+
+    role: str
+    pid: int
+    arguments: list[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    wanted(tmp_path, rm_a=1)
+    return tmp_path
+
+
+def wanted(folder: Path, **partitions: int) -> None:
+    """Let the fake broker want these workers."""
+    (folder / "wanted.new").write_text(json.dumps(partitions))
+    (folder / "wanted.new").rename(folder / "wanted.json")
+
+
+def starts(folder: Path) -> list[Start]:
+    """Every fake that came to life, in order."""
+    file = folder / "started"
+    return [msgspec.json.decode(line, type=Start) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def started(folder: Path, role: str) -> list[list[str]]:
+    """The arguments of each start of a role."""
+    return [start.arguments for start in starts(folder) if start.role == role]
+
+
+def whole(system: Up, folder: Path, workers: int = 1) -> bool:
+    """Whether all that should run came to life."""
+    children = system.children.keys()
+    return len(children) == 3 + workers and children <= {start.pid for start in starts(folder)}
+
+
+def test_it_says_what_is_ready_and_stops_in_order(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        assert system.announced() == {
+            "native": "tcp://127.0.0.1:4711",
+            "grpc": "127.0.0.1:4711",
+            "rest": "http://127.0.0.1:4711",
+        }
+        system.until(lambda: whole(system, folder))
+        children = system.children
+        assert system.stop() == 0
+        assert (folder / "stopped").read_text().split() == ["webservice", "rmproxy", "partition_worker", "broker"]
+        assert all(map(gone, children))
+
+
+def test_children_are_in_sessions_of_their_own_and_die_with_the_supervisor(folder: Path) -> None:
+    with up(*FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        children = system.children
+        assert all(os.getsid(number) == number for number in children)
+        assert system.stop(signal.SIGKILL) == -signal.SIGKILL
+        eventually(lambda: all(map(gone, children)))
+
+
+def test_what_dies_starts_again_and_ports_stay(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: len(started(folder, "partition_worker")) == 1)
+        system.until(lambda: whole(system, folder))
+        os.kill(system.child(" partition_worker "), signal.SIGKILL)
+        os.kill(system.child(" rmproxy "), signal.SIGSEGV)
+        system.until(lambda: len(started(folder, "partition_worker")) == 2 and len(started(folder, "rmproxy")) == 2)
+        first, second = started(folder, "partition_worker")
+        assert first[:6] == second[:6]
+        assert "tcp://127.0.0.1:4711" in started(folder, "rmproxy")[1]
+        assert system.says(" s: SIGKILL\n")
+        assert system.says(" s: SIGSEGV\n")
+        assert system.stop() == 0
+
+
+def test_workers_follow_what_the_broker_wants(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        wanted(folder, rm_a=2, rm_b=1)
+        system.until(lambda: whole(system, folder, workers=2) and len(started(folder, "partition_worker")) == 3)
+        wanted(folder)
+        system.until(lambda: whole(system, folder, workers=0))
+        assert system.stop() == 0
+
+
+def test_when_the_broker_dies_all_begin_again(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        before = system.children
+        os.kill(system.child(" broker "), signal.SIGKILL)
+        system.until(lambda: whole(system, folder) and not before.keys() & system.children.keys())
+        assert len(started(folder, "partition_worker")) == 2
+        assert system.stop() == 0
+
+
+@pytest.mark.parametrize("role", ["broker", "rmproxy", "webservice"])
+def test_one_that_cannot_start_stops_all_with_one_line_and_status_2(folder: Path, role: str) -> None:
+    (folder / f"fails.{role}").touch()
+    with up("--ephemeral", "--log-level", "error", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        assert system.process.wait(timeout=30) == 2
+        assert system.errors == f"yunishard up: {role} cannot start: its knee hurts\n"
+        assert system.process.stdout is not None
+        assert system.process.stdout.read() == ""
+
+
+def test_a_second_signal_hastens(folder: Path) -> None:
+    (folder / "stubborn.webservice").touch()
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        children = system.children
+        system.process.send_signal(signal.SIGINT)
+        system.until(lambda: system.says("stopping"))
+        assert system.stop(signal.SIGINT) == 130
+        assert all(map(gone, children))
+
+
+def test_leaving_before_all_is_ready_is_an_ordered_stop_too(folder: Path) -> None:
+    (folder / "mute.rmproxy").touch()
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.until(lambda: len(started(folder, "rmproxy")) == 1)
+        assert system.stop() == 0
+
+
+def test_losing_its_reader_is_no_reason_to_stop(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        assert system.process.stdout is not None
+        system.process.stdout.close()
+        system.until(lambda: whole(system, folder))
+        assert system.stop() == 0

@@ -1,0 +1,144 @@
+"""What `yunishard up` was told, from four kinds of sources."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.settings import OPTIONS, Address, Settings, Unusable, settings_from
+
+HOME = {"XDG_STATE_HOME": "/xdg"}
+
+
+def test_without_anything_the_documented_defaults_hold() -> None:
+    settings = settings_from({}, HOME)
+    assert str(settings.native) == "127.0.0.1:9090"
+    assert settings.grpc == Address("127.0.0.1", 3333)
+    assert settings.rest == Address("127.0.0.1", 9080)
+    assert settings.config is None
+    assert settings.state == Path("/xdg/yunishard")
+    assert settings.log_level == "info"
+
+
+def test_a_relative_xdg_directory_is_ignored() -> None:
+    state = settings_from({}, {"XDG_STATE_HOME": "here"}).state
+    assert state == Path.home() / ".local" / "state" / "yunishard"
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("grpc: file:1\nrest: file:2\nnative: tcp://file:3\nconfig: queues.yaml\n")
+    environment = {**HOME, "YUNISHARD_REST": "variable:2", "YUNISHARD_NATIVE": "tcp://variable:3"}
+    settings = settings_from({"native": "tcp://flag:3", "settings": str(file)}, environment)
+    assert (settings.native.host, settings.rest.host, settings.grpc.host) == ("flag", "variable", "file")
+    assert settings.config == tmp_path / "queues.yaml"
+    assert [settings.source(option) for option in ("native", "rest", "grpc", "state")] == [
+        "--native",
+        "YUNISHARD_REST",
+        f"grpc in {file}",
+        "--state",
+    ]
+
+
+def test_the_settings_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("log-level: debug\nephemeral: yes\n")
+    settings = settings_from({}, {"YUNISHARD_SETTINGS": str(file)})
+    assert (settings.log_level, settings.state) == ("debug", None)
+
+
+def test_an_empty_value_counts_as_not_given(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("config:\n")
+    settings = settings_from({"settings": str(file)}, {**HOME, "YUNISHARD_CONFIG": ""})
+    assert settings.config is None
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n"])
+def test_an_empty_settings_file_says_nothing(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    assert settings_from({"settings": str(file)}, HOME).log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "state"),
+    [
+        ({"ephemeral": "true"}, {"YUNISHARD_STATE": "/there"}, None),
+        ({"state": "/here"}, {"YUNISHARD_EPHEMERAL": "true"}, Path("/here")),
+        ({"state": "/here"}, {"YUNISHARD_EPHEMERAL": "false"}, Path("/here")),
+        ({}, {"YUNISHARD_EPHEMERAL": "1"}, None),
+    ],
+)
+def test_of_state_and_ephemeral_the_stronger_source_wins(
+    flags: dict[str, str | None], environment: dict[str, str], state: Path | None
+) -> None:
+    assert settings_from(flags, environment).state == state
+
+
+def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
+    with pytest.raises(Unusable, match="--ephemeral and --state exclude each other"):
+        settings_from({"state": "/here", "ephemeral": "true"}, HOME)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "line"),
+    [
+        ({"native": "127.0.0.1:1"}, {}, "--native: expected tcp://HOST:PORT, got '127.0.0.1:1'"),
+        ({"grpc": "3333"}, {}, "--grpc: expected HOST:PORT, got '3333'"),
+        ({"rest": "::1:80"}, {}, "--rest: expected HOST:PORT, got '::1:80'"),
+        ({"rest": "*:80"}, {}, "--rest: expected HOST:PORT, got '*:80'"),
+        ({"rest": "a:65536"}, {}, "--rest: port 65536 is above 65535"),
+        ({}, {"YUNISHARD_GRPC": "a b:1"}, "YUNISHARD_GRPC: expected HOST:PORT, got 'a b:1'"),
+        (
+            {},
+            {"YUNISHARD_LOG_LEVEL": "loud"},
+            "YUNISHARD_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'",
+        ),
+        ({}, {"YUNISHARD_EPHEMERAL": "maybe"}, "YUNISHARD_EPHEMERAL: expected true or false, got 'maybe'"),
+        ({"state": "~nobody-of-that-name/x"}, {}, "--state: no such user in '~nobody-of-that-name/x'"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_source(
+    flags: dict[str, str | None], environment: dict[str, str], line: str
+) -> None:
+    with pytest.raises(Unusable) as refusal:
+        settings_from(flags, {**HOME, **environment})
+    assert str(refusal.value) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("rest: nowhere\n", "rest in {file}: expected HOST:PORT, got 'nowhere'"),
+        ("rest: [a, b]\n", "rest in {file}: expected one value, got a list or a map"),
+        ("- rest\n", "--settings {file}: expected lines such as `native: tcp://127.0.0.1:9090`"),
+        ("prot: 1\n", "--settings {file}: unknown setting 'prot'; there are " + ", ".join(OPTIONS)),
+    ],
+)
+def test_a_bad_settings_file_is_told_in_one_line(tmp_path: Path, text: str, line: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(Unusable) as refusal:
+        settings_from({"settings": str(file)}, HOME)
+    assert str(refusal.value) == line.format(file=file)
+
+
+@pytest.mark.parametrize("content", [b"rest: {\n", b"\xff\xfe", b"a: b: c\n", b"rest: \0\n", b"rest: &a [*a]\n"])
+def test_a_settings_file_that_makes_no_sense_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(content)
+    with pytest.raises(Unusable) as refusal:
+        settings_from({"settings": str(file)}, HOME)
+    assert str(file) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="cannot be read: no such file or directory"):
+        settings_from({"settings": str(tmp_path / "none")}, HOME)
+
+
+@pytest.mark.parametrize("text", ["[::1]:80", "localhost:65535", "0.0.0.0:1"])
+def test_addresses_come_back_as_they_were_written(text: str) -> None:
+    settings: Settings = settings_from({"rest": text}, HOME)
+    assert str(settings.rest) == text
