@@ -1,0 +1,79 @@
+"""A resource manager without any of this project's code: ZeroMQ and MessagePack, as every language has them.
+
+    .venv/bin/python examples/plain_rm.py tcp://127.0.0.1:9090
+
+It leaves `partition` empty and `seq` 0 in what it sends: then the core splits its updates by partition and delivers
+them at most once. What it receives is numbered, and it acknowledges that.
+"""
+# ruff: noqa: T201 - an example talks to whoever runs it
+
+import sys
+import uuid
+from collections.abc import Mapping
+
+import msgpack
+import zmq
+
+RM_ID = "plain"
+SESSION = uuid.uuid4().hex  # a new one for each life of the program
+QUEUES = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
+
+Map = Mapping[str, object]
+
+
+def send(socket: zmq.Socket[bytes], kind: str, body: Map, *, partition: str = "", ack: int = 0) -> None:
+    """Three frames: the protocol, the header [kind, rm, partition, session, seq, ack, epoch, ref], the body."""
+    header = [kind, RM_ID, partition, SESSION, 0, ack, 0, ""]
+    socket.send_multipart([b"YSH1", msgpack.packb(header), msgpack.packb(body)])
+
+
+def receive(socket: zmq.Socket[bytes]) -> tuple[str, dict[str, list[dict[str, str]]]]:
+    """The kind and the body of the next message, which is acknowledged."""
+    if not socket.poll(30_000):
+        sys.exit("the core says nothing")
+    _, header, body = socket.recv_multipart()
+    kind, _, partition, _, seq, *_ = msgpack.unpackb(header)
+    if seq:
+        send(socket, "Ack", {}, partition=partition, ack=seq)
+    return kind, msgpack.unpackb(body)
+
+
+def main(address: str) -> None:
+    """Register, report a node, submit an application with three asks, release what is allocated, remove it."""
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.linger = 1000
+    socket.connect(address)
+
+    send(socket, "RegisterResourceManager", {"rmID": RM_ID, "policyGroup": "queues", "config": QUEUES})
+    kind, answer = receive(socket)
+    print(kind, answer)
+    if kind != "Registered":
+        sys.exit(1)
+
+    capacity = {"vcore": 4000, "memory": 8 << 30}  # thousandths, bytes
+    send(socket, "NodeRequest", {"nodes": [{"nodeID": "node-1", "action": 1, "schedulableResource": capacity}]})
+    app = {"applicationID": "app-1", "queueName": "root.batch", "ugi": {"user": "alice", "groups": ["dev"]}}
+    send(socket, "ApplicationRequest", {"new": [app]})
+    keys = ["task-1", "task-2", "task-3"]
+    asks = [{"allocationKey": key, "applicationID": "app-1", "resourcePerAlloc": {"vcore": 1000}} for key in keys]
+    send(socket, "AllocationRequest", {"allocations": asks})
+
+    running = set(keys)
+    while running:
+        kind, news = receive(socket)
+        print(kind, news)
+        if kind == "Refused":
+            sys.exit(1)
+        if kind == "AllocationResponse":
+            ended = [{"applicationID": "app-1", "allocationKey": one["allocationKey"]} for one in news.get("new", [])]
+            if ended:
+                send(socket, "AllocationRequest", {"releases": {"allocationsToRelease": ended}})
+            running -= {one["allocationKey"] for one in news.get("released", [])}
+
+    send(socket, "ApplicationRequest", {"remove": [{"applicationID": "app-1"}]})
+    socket.close()
+    zmq.Context.instance().term()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090")

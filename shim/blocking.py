@@ -1,0 +1,177 @@
+"""The SDK for programs without asyncio: the same resource manager, run in a thread, with plain callbacks.
+
+    with BlockingResourceManager("tcp://127.0.0.1:9090", rm_id="rm-1", callbacks=Callbacks(allocated=print)) as rm:
+        rm.update_nodes([node("n1", {"vcore": "8", "memory": "32Gi"})])
+        rm.wait()
+
+Two threads: one runs the event loop, the other the callbacks, one after the other. So a callback may take its time (the
+core slows down for it) and may send updates itself. Not here: any behaviour of its own (`manager.py`).
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from common.messages import (
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    NodeInfo,
+    RemoveApplicationRequest,
+)
+from shim.manager import Closed, ResourceManager
+from shim.results import Callbacks, Result
+
+NO_CALLBACKS: Final = Callbacks()
+
+_T = TypeVar("_T")
+
+
+class BlockingResourceManager:
+    """A registered resource manager for any thread; made connected, with the arguments and errors of `connect`."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        rm_id: str,
+        callbacks: Callbacks = NO_CALLBACKS,
+        config: str = "",
+        policy_group: str = "queues",
+        version: str = "",
+        build_info: Mapping[str, str] | None = None,
+        extra_config: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._callbacks = callbacks
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
+        self._caller_thread = 0
+        """The thread that a callback runs in just now; 0 for none."""
+        self._closing = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{rm_id}-connection", daemon=True)
+        self._thread.start()
+        connecting = ResourceManager.connect(
+            address,
+            rm_id=rm_id,
+            config=config,
+            policy_group=policy_group,
+            version=version,
+            build_info=build_info,
+            extra_config=extra_config,
+            timeout_s=timeout_s,
+        )
+        try:
+            self._rm = self._result_of(connecting)
+        except BaseException:
+            self._stop_threads()
+            raise
+        self._run: Future[None] = asyncio.run_coroutine_threadsafe(self._consume(), self._loop)
+
+    @property
+    def rm_id(self) -> str:
+        return self._rm.rm_id
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The normalised names of the partitions that the configuration defines."""
+        return self._rm.partitions
+
+    def update_nodes(self, nodes: Sequence[NodeInfo]) -> None:
+        """Nodes that join, change or go.
+
+        Raises:
+            Exception: (every update) what the asyncio one raises, or what a callback raised: none is called after that.
+        """
+        self._check()
+        self._result_of(self._rm.update_nodes(nodes))
+
+    def update_applications(
+        self, *, new: Sequence[AddApplicationRequest] = (), remove: Sequence[RemoveApplicationRequest] = ()
+    ) -> None:
+        """Applications that come and go; the new ones are handled first."""
+        self._check()
+        self._result_of(self._rm.update_applications(new=new, remove=remove))
+
+    def update_allocations(
+        self, *, allocations: Sequence[Allocation] = (), releases: Sequence[AllocationRelease] = ()
+    ) -> None:
+        """Asks, allocations that already run, and releases; the releases are handled last."""
+        self._check()
+        self._result_of(self._rm.update_allocations(allocations=allocations, releases=releases))
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait while the callbacks do the work, until another thread closes this.
+
+        Raises:
+            TimeoutError: it was for `timeout_s`, and nothing ended.
+            Exception: the session was lost, or what a callback raised.
+        """
+        self._run.result(timeout_s)
+
+    def close(self) -> None:
+        """Close, and wait for the callback that runs just now; raises what a callback raised, if one did."""
+        if threading.get_ident() == self._caller_thread:
+            raise RuntimeError("a callback cannot close its own resource manager: let it end, or raise")
+        with self._closing:
+            if self._loop.is_closed():
+                return
+            try:
+                self._result_of(self._rm.close())
+                self._run.result()
+            except Closed:
+                pass  # a callback was sending an update
+            finally:
+                self._stop_threads()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception:
+            if error is None:
+                raise
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    async def _consume(self) -> None:
+        async for result in self._rm.results():
+            await self._loop.run_in_executor(self._caller, self._tell, result)
+
+    def _tell(self, result: Result) -> None:
+        self._caller_thread = threading.get_ident()
+        try:
+            for answer in self._callbacks.tell(result):
+                if answer is not None:
+                    raise TypeError(
+                        "these callbacks are plain functions; `async def` is for shim.manager.ResourceManager"
+                    )
+        finally:
+            self._caller_thread = 0
+
+    def _check(self) -> None:
+        if self._run.done():
+            self._run.result()
+            raise Closed(f"{self.rm_id}: this resource manager was closed by its program")
+
+    def _result_of(self, coroutine: Coroutine[None, None, _T]) -> _T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def _stop_threads(self) -> None:
+        self._result_of(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._caller.shutdown()

@@ -1,0 +1,194 @@
+"""What a resource manager says, and what it makes of what it hears: the machine that `manager.py` waits for.
+
+`common/session.py` numbers, repeats and acknowledges. This adds what only the SDK has: a consumer that takes its time.
+News are kept as they came until it asks for them, and only then count as received. So a slow consumer slows the core,
+and what a broken connection finds in the buffer can be dropped, because the core sends it again.
+
+Every call may leave messages to send; `to_send` hands them out. Not here: sockets, clocks, waiting.
+"""
+
+from collections import deque
+from typing import Final
+
+from common.messages import (
+    AllocationResponse,
+    ApplicationResponse,
+    Command,
+    Header,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+)
+from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
+from common.session import Outgoing, Session
+from common.wire import WireError, header_of
+from shim.results import Result
+
+READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
+"""Messages that are kept for the consumer; then reading stops, unless an update waits: what it waits for may be behind
+them, and the windows of the core's partitions bound them anyway."""
+
+FAULTS_MAX: Final = 3
+"""Times that a partition's news are asked for again because they could not be followed; then the session is over."""
+
+_CONSUMED: Final = frozenset(kind.__name__ for kind in (NodeResponse, ApplicationResponse, AllocationResponse))
+"""The kinds that count as received when the consumer takes them, not before."""
+
+
+_SESSION_ENDS: Final = frozenset({"superseded", "unknown-session"})
+"""The codes of refusals that say so: another session took this one's place, or the core has forgotten it."""
+
+
+class RegistrationRefused(Exception):
+    """The core does not want this resource manager; the text says why."""
+
+
+class SessionLost(ConnectionError):
+    """The core has forgotten all it knew of this resource manager: connect again and report everything."""
+
+
+class Closed(RuntimeError):
+    """This resource manager was closed by its own program."""
+
+
+class Dialogue:
+    """One session with the core, from registration until it is `over`."""
+
+    def __init__(self, request: RegisterResourceManager, *, session: str) -> None:
+        self.session = Session(rm_id=request.rm_id, session=session)
+        self.over: Exception | None = None
+        """Why nothing can be done any more; None while something can."""
+        self._request = request
+        self._to_send: list[Outgoing] = []
+        self._buffer: deque[Result | tuple[Header, bytes]] = deque()
+        """What the consumer has not taken: messages of the kinds in `_CONSUMED` as they came, and ready results."""
+        self._faults: dict[str, int] = {}
+        """Partition to how often its news could not be followed, since the last that could."""
+        self._taken = 0
+        """Results taken since the last acknowledgement."""
+
+    def to_send(self) -> list[Outgoing]:
+        """What is to be sent now, in this order."""
+        due, self._to_send = self._to_send, []
+        return due
+
+    # The program ----------------------------------------------------------------------------------------------------
+
+    def update(self, command: Command) -> None:
+        """Say it: now, or once the session has been resumed."""
+        messages = self.session.update(command)
+        if self.session.state == "open":
+            self._to_send += messages
+
+    def take(self) -> Result | None:
+        """The next result, or None if there is nothing. Asking for it says that the one before has been dealt with."""
+        if self._taken >= ACK_EVERY_MESSAGES:
+            self.acknowledge()
+        while self._buffer:
+            item = self._buffer.popleft()
+            result = item if isinstance(item, Result) else self._opened(*item)
+            if result is not None:
+                self._taken += 1
+                return result
+        self.acknowledge()
+        return None
+
+    def acknowledge(self) -> None:
+        """Tell the core what has been taken."""
+        self._taken = 0
+        if self.session.state == "open":
+            self._to_send += self.session.acknowledgements()
+
+    def backlog(self) -> int:
+        """How many messages are kept for the consumer."""
+        return len(self._buffer)
+
+    def end(self, reason: Exception) -> None:
+        """Nothing follows; the first reason stays."""
+        self.over = self.over or reason
+
+    # The connection -------------------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """On a new connection the first message says who speaks."""
+        if self.session.state in ("new", "registering"):
+            self._to_send = [self.session.register(self._request)]
+        else:
+            self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
+            self.resume()
+
+    def resume(self) -> None:
+        """Ask for everything that was not taken."""
+        if self.over is None:
+            self._to_send = [self.session.resume()]
+
+    def received(self, frames: list[bytes]) -> bool:
+        """Keep news for the consumer, act on everything else at once; whether an update may have room now."""
+        try:
+            header = header_of(frames)
+            if header.kind in _CONSUMED and header.session == self.session.session:
+                self._buffer.append((header, frames[2]))
+                return self.session.acknowledged(header)  # an update may wait for it
+            self._act(header, frames[2])
+        except WireError as error:
+            self._fault("", error)
+        return True
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _act(self, header: Header, body: bytes) -> None:
+        registering = self.session.state == "registering"
+        message = self.session.receive(header, body)
+        match message:
+            case Registered():
+                self._to_send += self.session.repeated()
+            case Refused() if self.session.state == "refused":
+                self.end(RegistrationRefused(message.reason) if registering else self._lost(message.reason))
+            case Refused() if message.code in _SESSION_ENDS:
+                self.end(self._lost(message.reason))
+            case Refused(code="gap"):
+                self.resume()
+            case Refused():
+                self._buffer.append(Result(header.partition, message))
+            case PartitionRestarted():
+                self._forget(header.partition)
+                self._buffer.append(Result(header.partition, message))
+            case _:
+                pass  # acknowledgements, and what an earlier session was meant to hear
+
+    def _forget(self, partition: str) -> None:
+        """Drop what a partition said before it died and nobody took: none of it is true any more."""
+        self._faults.pop(partition, None)
+        self._buffer = deque(item for item in self._buffer if _partition(item) != partition)
+
+    def _opened(self, header: Header, body: bytes) -> Result | None:
+        try:
+            news = self.session.receive(header, body)
+        except WireError as error:
+            self._fault(header.partition, error)
+            return None
+        if not isinstance(news, NodeResponse | ApplicationResponse | AllocationResponse):
+            return None  # seen before
+        self._faults.pop(header.partition, None)
+        return Result(header.partition, news)
+
+    def _fault(self, partition: str, error: WireError) -> None:
+        """What came cannot be followed: ask for it again, a few times."""
+        if self.session.state != "open":
+            return  # it is asked for already
+        self._faults[partition] = self._faults.get(partition, 0) + 1
+        if self._faults[partition] > FAULTS_MAX:
+            self.end(self._lost(f"it sends what cannot be followed: {error}"))
+        else:
+            self.resume()
+
+    def _lost(self, reason: str) -> SessionLost:
+        return SessionLost(
+            f"{self._request.rm_id}: session with the core lost ({reason}): connect again, report everything"
+        )
+
+
+def _partition(item: Result | tuple[Header, bytes]) -> str:
+    return item.partition if isinstance(item, Result) else item[0].partition

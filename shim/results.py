@@ -1,0 +1,85 @@
+"""What the core tells a resource manager: as an item of a stream, or as calls of plain functions.
+
+Not here: where it comes from, and in which thread the functions run (`manager.py`, `blocking.py`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+
+Update = NodeResponse | ApplicationResponse | AllocationResponse | PartitionRestarted | Refused
+"""What the core has to tell."""
+
+_T = TypeVar("_T")
+Answer = Awaitable[None] | None
+"""What a function gives back: an `async def` something to wait for, a plain one nothing."""
+Callback = Callable[[_T], Answer]
+
+
+class Result(NamedTuple):
+    """Something the core has to tell: about which partition (its normalised name, "" for none), and what."""
+
+    partition: str
+    news: Update
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Callbacks:
+    """What to call for which news; what is left out is not told."""
+
+    allocated: Callback[Allocation] | None = None
+    """An ask got its node, or a running allocation that was reported is now known."""
+    released: Callback[AllocationRelease] | None = None
+    """An allocation ends. Of type TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED it is the core's wish: stop
+    the work, then confirm by sending the same release back; until then its resources stay in use."""
+    allocation_rejected: Callback[RejectedAllocation] | None = None
+    application_accepted: Callback[AcceptedApplication] | None = None
+    application_rejected: Callback[RejectedApplication] | None = None
+    application_updated: Callback[UpdatedApplication] | None = None
+    node_accepted: Callback[AcceptedNode] | None = None
+    node_rejected: Callback[RejectedNode] | None = None
+    partition_restarted: Callback[str] | None = None
+    """The partition of this (normalised) name knows nothing any more: report everything of it again."""
+    refused: Callback[Refused] | None = None
+    """A whole message was not acted on."""
+
+    def tell(self, result: Result) -> Iterator[Answer]:
+        """Call what is meant for this result, one function a step; each step gives what the function gave back."""
+        match result.news:
+            case AllocationResponse() as news:
+                yield from _each(self.allocated, news.new)
+                yield from _each(self.released, news.released)
+                yield from _each(self.allocation_rejected, news.rejected_allocations)
+            case ApplicationResponse() as news:
+                yield from _each(self.application_accepted, news.accepted)
+                yield from _each(self.application_rejected, news.rejected)
+                yield from _each(self.application_updated, news.updated)
+            case NodeResponse() as news:
+                yield from _each(self.node_accepted, news.accepted)
+                yield from _each(self.node_rejected, news.rejected)
+            case PartitionRestarted():
+                yield from _each(self.partition_restarted, [result.partition])
+            case Refused() as refused:
+                yield from _each(self.refused, [refused])
+
+
+def _each(callback: Callback[_T] | None, items: Iterable[_T]) -> Iterator[Answer]:
+    if callback is not None:
+        for item in items:
+            yield callback(item)

@@ -1,0 +1,93 @@
+import asyncio
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRequest,
+    AllocationResponse,
+    ApplicationRequest,
+    ApplicationResponse,
+    Message,
+    NodeRequest,
+    NodeResponse,
+    Registered,
+    RegisterResourceManager,
+)
+from tests.shim.fake_core import FakeCore, play
+
+ROOT = Path(__file__).parents[2]
+MINIMAL = ROOT / "examples" / "minimal_rm.py"
+PLAIN = ROOT / "examples" / "plain_rm.py"
+
+
+async def core_for(core: FakeCore, partition: str) -> list[Message]:
+    """Play a core that lets everything run at once, until the application is removed; what it heard."""
+    heard = [(await core.hears(RegisterResourceManager))[1]]
+    await core.says(Registered(partitions=[partition]), partition="")
+    seq = 0
+    while True:
+        _, message = await core.hears()
+        heard.append(message)
+        news: list[Message] = []
+        match message:
+            case NodeRequest():
+                news = [NodeResponse(accepted=[AcceptedNode(node_id=one.node_id) for one in message.nodes])]
+            case ApplicationRequest() if message.remove:
+                return heard
+            case ApplicationRequest():
+                accepted = [AcceptedApplication(application_id=one.application_id) for one in message.new]
+                news = [ApplicationResponse(accepted=accepted)]
+            case AllocationRequest():
+                new = [
+                    Allocation(allocation_key=one.allocation_key, application_id=one.application_id, node_id="node-1")
+                    for one in message.allocations
+                ]
+                released = message.releases.allocations_to_release
+                news = [AllocationResponse(new=new)] if new else [AllocationResponse(released=released)]
+        for one in news:
+            seq += 1
+            await core.says(one, partition=partition, seq=seq)
+
+
+def test_the_minimal_resource_manager_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            main = runpy.run_path(str(MINIMAL))["main"]
+            await asyncio.gather(main(core.address), core_for(core, "minimal_default"))
+
+    play(story)
+    out = capsys.readouterr().out
+    assert "nodes: node-1 node-2 accepted" in out
+    assert "task-9 runs on node-1" in out
+    assert out.endswith("done\n")
+
+
+def test_the_plain_resource_manager_speaks_the_protocol_without_our_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not re.search(r"^\s*(from|import) (common|shim)", PLAIN.read_text(), re.MULTILINE)
+    heard: list[Message] = []
+
+    async def story() -> None:
+        async with FakeCore() as core:
+            main = runpy.run_path(str(PLAIN))["main"]
+            running = asyncio.to_thread(main, core.address)
+            _, messages = await asyncio.gather(running, core_for(core, "plain_default"))
+            heard.extend(messages)
+
+    play(story)
+    kinds = [type(message).__name__ for message in heard]
+    assert kinds[:4] == ["RegisterResourceManager", "NodeRequest", "ApplicationRequest", "AllocationRequest"]
+    assert kinds[-1] == "ApplicationRequest"
+    assert "task-3" in capsys.readouterr().out
+
+
+def test_the_guide_shows_the_code_of_the_example() -> None:
+    guide = (ROOT / "docs" / "writing-an-rm.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    shown = [block for block in blocks if block in MINIMAL.read_text()]
+    assert len(shown) == 3, "the sections Connect, Tell and Listen"

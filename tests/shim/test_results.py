@@ -1,0 +1,76 @@
+from collections.abc import Callable
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+from shim.results import Callbacks, Result, Update
+
+ALLOCATION = Allocation(allocation_key="k1")
+RELEASE = AllocationRelease(allocation_key="k2")
+REJECTED_ALLOCATION = RejectedAllocation(allocation_key="k3")
+ACCEPTED = AcceptedApplication(application_id="a1")
+REJECTED = RejectedApplication(application_id="a2")
+UPDATED = UpdatedApplication(application_id="a1", state="Running")
+NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2")
+REFUSED = Refused(code="c", reason="r")
+
+
+NEWS: list[Update] = [
+    AllocationResponse(new=[ALLOCATION]),
+    AllocationResponse(released=[RELEASE]),
+    AllocationResponse(rejected_allocations=[REJECTED_ALLOCATION]),
+    ApplicationResponse(accepted=[ACCEPTED], rejected=[REJECTED], updated=[UPDATED]),
+    NodeResponse(accepted=[NODE], rejected=[NO_NODE]),
+    PartitionRestarted(),
+    REFUSED,
+]
+
+
+def noting(name: str, book: list[tuple[str, object]]) -> Callable[[object], None]:
+    return lambda item: book.append((name, item))
+
+
+def test_every_item_goes_to_its_function() -> None:
+    book: list[tuple[str, object]] = []
+    callbacks = Callbacks(
+        allocated=noting("allocated", book),
+        released=noting("released", book),
+        allocation_rejected=noting("allocation_rejected", book),
+        application_accepted=noting("application_accepted", book),
+        application_rejected=noting("application_rejected", book),
+        application_updated=noting("application_updated", book),
+        node_accepted=noting("node_accepted", book),
+        node_rejected=noting("node_rejected", book),
+        partition_restarted=noting("partition_restarted", book),
+        refused=noting("refused", book),
+    )
+    for news in NEWS:
+        assert set(callbacks.tell(Result("rm-1_p", news))) == {None}
+    assert book == [
+        ("allocated", ALLOCATION),
+        ("released", RELEASE),
+        ("allocation_rejected", REJECTED_ALLOCATION),
+        ("application_accepted", ACCEPTED),
+        ("application_rejected", REJECTED),
+        ("application_updated", UPDATED),
+        ("node_accepted", NODE),
+        ("node_rejected", NO_NODE),
+        ("partition_restarted", "rm-1_p"),
+        ("refused", REFUSED),
+    ]
+
+
+def test_what_nobody_wants_to_hear_is_not_told() -> None:
+    assert [answer for news in NEWS for answer in Callbacks().tell(Result("rm-1_p", news))] == []
