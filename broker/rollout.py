@@ -29,6 +29,8 @@ class Rollout:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     deadline: float
+    life: int = 0
+    """Of the partitions, within the session."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only asked for membership and size."""
 
@@ -63,4 +65,4 @@ class Rollout:
         return [partition for partition in self.configs if partition not in self.accepted]
 
     def _header(self, kind: str, partition: str) -> Header:
-        return Header(kind=kind, rm=self.rm, partition=partition, session=self.session)
+        return Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=self.life)

@@ -3,8 +3,8 @@
 Not here: how an RM or worker gets on the roster (`switch.py`).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from common.config.model import PartitionConfig
 from common.messages import PartitionEntry
@@ -22,6 +22,8 @@ class Registration:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     build_info: dict[str, str]
+    lives: dict[str, int] = field(default_factory=dict)
+    """Partition to how often it has begun anew in this session; those left out never have."""
 
 
 @dataclass(slots=True)
@@ -70,8 +72,11 @@ class Roster:
             for full_name in one.configs:
                 yield PartitionEntry(full_name=full_name, name=external(one.rm, full_name), rm_id=one.rm)
 
-    def name_problem(self, rm: str, partitions: list[str]) -> str:
-        """Why an RM cannot have partitions of these plain names, or empty if it can."""
+    def name_problem(self, rm: str, partitions: list[str], claims: Iterable[Registration]) -> str:
+        """Why an RM cannot have partitions of these plain names, or empty if it can.
+
+        `claims` are registrations under way: what they ask for is as good as taken.
+        """
         if not rm:
             return "partition cannot be created without name or RM, one is not set"
         if not RM_ID.fullmatch(rm):
@@ -81,10 +86,11 @@ class Roster:
                 return f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
             if name.startswith(f"{rm}_"):
                 return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
-            owner = self.owner(normalised(rm, name))
-            if owner is not None and owner.rm != rm:
-                return (
-                    f"partition {name!r} of RM {rm!r} would be {normalised(rm, name)!r}, "
-                    f"which is partition {external(owner.rm, normalised(rm, name))!r} of RM {owner.rm!r}"
-                )
+            full_name = normalised(rm, name)
+            for other in (*self.registrations.values(), *claims):
+                if other.rm != rm and full_name in other.configs:
+                    return (
+                        f"partition {name!r} of RM {rm!r} would be {full_name!r}, "
+                        f"which is partition {external(other.rm, full_name)!r} of RM {other.rm!r}"
+                    )
         return ""

@@ -89,11 +89,15 @@ class Switch:
 
     def _to_proxy(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
-        seat = self.roster.seats.get(delivery.source)
         registration = self.roster.registration(header.rm, header.session)
-        if seat is None or registration is None or seat.epoch != header.epoch:
+        if registration is None or not self._holds_lease(delivery):
             return []
         return [Send(registration.proxy, header, delivery.body)]
+
+    def _holds_lease(self, delivery: Delivery) -> bool:
+        """Whether the sender is the worker that counts; one that lost its lease still carries the old epoch."""
+        seat = self.roster.seats.get(delivery.source)
+        return seat is not None and seat.epoch == delivery.header.epoch
 
     def _query(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
@@ -105,6 +109,8 @@ class Switch:
         return [Send(header.partition, asked, delivery.body)]
 
     def _answer(self, delivery: Delivery) -> list[Send]:
+        if not self._holds_lease(delivery):
+            return []
         asker, _, ref = delivery.header.ref.partition(" ")
         return [Send(asker, Header(kind="Answer", partition=delivery.header.partition, ref=ref), delivery.body)]
 
@@ -155,10 +161,21 @@ class Switch:
         if owner is None:
             return []
         self._numbers += 1
-        again = Rollout(self._numbers, owner.rm, owner.session, {partition: owner.configs[partition]}, NEVER)
+        owner.lives[partition] = owner.lives.get(partition, 0) + 1
+        configs = {partition: owner.configs[partition]}
+        again = Rollout(self._numbers, owner.rm, owner.session, configs, NEVER, owner.lives[partition])
         self.roster.seat(partition).committed = True
-        header = Header(kind="PartitionRestarted", rm=owner.rm, partition=partition, session=owner.session)
-        return [*again.ask(partition), *again.commit(), send(owner.proxy, PartitionRestarted(), header)]
+        return [*again.ask(partition), *again.commit(), self._restarted(owner, partition)]
+
+    def _restarted(self, owner: Registration, partition: str) -> Send:
+        header = Header(
+            kind="PartitionRestarted",
+            rm=owner.rm,
+            partition=partition,
+            session=owner.session,
+            life=owner.lives[partition],
+        )
+        return send(owner.proxy, PartitionRestarted(), header)
 
     def _workers_wanted(self) -> list[Send]:
         leases = self.roster.leases()
@@ -180,7 +197,9 @@ class Switch:
             configuration = load(request.config or self._default_config)
         except ConfigError as error:
             return [self._not_registered(delivery.source, header, str(error))]
-        problem = problem or self.roster.name_problem(header.rm, [one.name for one in configuration.partitions])
+        claims = [registration for _, registration, _ in self._rollouts.values()]
+        names = [one.name for one in configuration.partitions]
+        problem = problem or self.roster.name_problem(header.rm, names, claims)
         if problem:
             return [self._not_registered(delivery.source, header, problem)]
         configs = {normalised(header.rm, one.name): one for one in configuration.partitions}
@@ -200,7 +219,9 @@ class Switch:
     def _vote(self, delivery: Delivery) -> list[Send]:
         vote = decoded(ConfigVote, delivery.body)
         found = self._rollouts.get(delivery.header.rm)
-        if found is None or found[0].number != vote.rollout or delivery.source not in found[0].configs:
+        if found is None or found[0].number != vote.rollout:
+            return []
+        if not self._holds_lease(delivery) or delivery.source not in found[0].configs:
             return []
         if vote.reason:
             return self._abort(found[0].rm, f"partition {delivery.source}: {vote.reason}")
@@ -242,7 +263,7 @@ class Switch:
 
     def _resume(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
-        received = decoded(Resume, delivery.body).received
+        request = decoded(Resume, delivery.body)
         registration = self.roster.registration(header.rm, header.session)
         if registration is None:
             reason = f"RM {header.rm!r} has no such session, register again"
@@ -251,12 +272,17 @@ class Switch:
         answer = Header(kind="Registered", rm=header.rm, session=header.session, ref=header.ref)
         sends = [send(delivery.source, Registered(partitions=list(registration.configs)), answer)]
         for partition in registration.configs:
+            life = registration.lives.get(partition, 0)
+            known = request.lives.get(partition, 0) == life
+            if not known:
+                sends.append(self._restarted(registration, partition))
             again = Header(
                 kind="Repeat",
                 rm=header.rm,
                 partition=partition,
                 session=header.session,
-                ack=received.get(partition, 0),
+                ack=request.received.get(partition, 0) if known else 0,
+                life=life,
             )
             sends.append(send(partition, Repeat(), again))
         return sends

@@ -52,7 +52,11 @@ class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     epoch: int = 0
     """The lease under which a worker speaks; between broker and worker only."""
     ref: str = ""
-    """Chosen by who asks, repeated by who answers; the broker uses it to carry answers home."""
+    """Of a call or question: chosen by who asks, repeated by who answers."""
+    life: int = 0
+    """How often the partition has started anew in this session: numbers of an earlier life mean nothing in this one.
+    An RM repeats what the last `PartitionRestarted` said.
+    """
 
 
 class Part(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=interface_name):
@@ -306,6 +310,8 @@ class Resume(Call, frozen=True):
 
     received: dict[str, int] = field(default_factory=dict)
     """Partition to the number of the last news that the RM has; partitions left out have none."""
+    lives: dict[str, int] = field(default_factory=dict)
+    """Partition to the life that this number belongs to; partitions left out are in their first, 0."""
 
 
 class Registered(Reply, frozen=True):
@@ -333,7 +339,9 @@ class Received(News, frozen=True):
 
 
 class PartitionRestarted(News, frozen=True):
-    """The worker of this partition died with what it knew: numbering starts anew, the RM reports everything again."""
+    """The worker of this partition died with what it knew: numbering starts anew in the life that the header says,
+    and the RM reports everything again.
+    """
 
 
 # Control: roll-out of a configuration -------------------------------------------------------------------------------

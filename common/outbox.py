@@ -43,10 +43,12 @@ class Outbox:
         self._waiting.append((self._last, kind, body))
         return self._last
 
-    def acknowledge(self, seq: int) -> None:
-        """Forget everything up to and including `seq`. Old and repeated acknowledgements change nothing."""
+    def acknowledge(self, seq: int) -> bool:
+        """Forget everything up to and including `seq`; whether that made room. Old acknowledgements change nothing."""
+        before = len(self._waiting)
         while self._waiting and self._waiting[0][0] <= seq:
             self._waiting.popleft()
+        return len(self._waiting) < before
 
     def unacknowledged(self) -> Iterator[tuple[int, str, bytes]]:
         """(number, kind, body) of what must be sent again after a break, oldest first."""

@@ -50,6 +50,8 @@ class _Lanes:
     inbox: Inbox = field(default_factory=Inbox)
     acknowledged: int = 0
     """The last number of the inbox that the core was told."""
+    life: int = 0
+    """Of the partition; the numbers belong to it."""
 
 
 class Session:
@@ -73,7 +75,11 @@ class Session:
     def resume(self, *, ref: str = "resume") -> Outgoing:
         """The call to send on a new connection; once it is answered, send what `repeated` gives."""
         self.state = "resuming"
-        return self._call(Resume(received={name: lanes.inbox.last for name, lanes in self._lanes.items()}), ref)
+        request = Resume(
+            received={name: lanes.inbox.last for name, lanes in self._lanes.items()},
+            lives={name: lanes.life for name, lanes in self._lanes.items() if lanes.life},
+        )
+        return self._call(request, ref)
 
     def update(self, command: Command) -> list[Outgoing]:
         """The command as numbered messages, one for each partition that it mentions."""
@@ -119,6 +125,11 @@ class Session:
         assert isinstance(message, News)
         return self._heard(header, message)
 
+    def acknowledged(self, header: Header) -> bool:
+        """Take only the acknowledgement of a message that is not taken yet; whether an update may have room now."""
+        lanes = self._lane(header.partition)
+        return header.session == self.session and header.life == lanes.life and lanes.outbox.acknowledge(header.ack)
+
     def _replied(self, message: Reply) -> Reply:
         if isinstance(message, Registered):
             self.state = "open"
@@ -129,9 +140,10 @@ class Session:
 
     def _heard(self, header: Header, message: News) -> News | None:
         if isinstance(message, PartitionRestarted):
-            self._lanes[header.partition] = _Lanes()
-            return message
+            return self._restarted(header, message)
         lanes = self._lane(header.partition)
+        if header.life != lanes.life:
+            return None
         lanes.outbox.acknowledge(header.ack)
         if header.seq == 0:
             return message if header.kind != "Received" else None
@@ -145,6 +157,13 @@ class Session:
             case Arrival.GAP:
                 raise WireError(f"{header.partition}: news {header.seq} came after {lanes.inbox.last}")
 
+    def _restarted(self, header: Header, message: PartitionRestarted) -> PartitionRestarted | None:
+        """Everything begins again, once; after a break it may be told again."""
+        if header.life <= self._lane(header.partition).life:
+            return None
+        self._lanes[header.partition] = _Lanes(life=header.life)
+        return message
+
     # Private --------------------------------------------------------------------------------------------------------
 
     def _call(self, request: Call, ref: str) -> Outgoing:
@@ -157,8 +176,16 @@ class Session:
         return Outgoing(self._header(kind, partition, seq=seq), body)
 
     def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:
-        ack = self._lane(partition).inbox.last
-        return Header(kind=kind, rm=self.rm_id, partition=partition, session=self.session, seq=seq, ack=ack)
+        lanes = self._lane(partition)
+        return Header(
+            kind=kind,
+            rm=self.rm_id,
+            partition=partition,
+            session=self.session,
+            seq=seq,
+            ack=lanes.inbox.last,
+            life=lanes.life,
+        )
 
     def _lane(self, partition: str) -> _Lanes:
         lanes = self._lanes.get(partition)

@@ -38,34 +38,45 @@ def split(rm_id: str, command: Command) -> dict[str, Command]:
 
 
 def _split_nodes(rm_id: str, command: NodeRequest) -> dict[str, Command]:
-    nodes = _grouped(command.nodes, lambda node: normalised(rm_id, node.attributes.get(NODE_PARTITION, "")))
+    nodes = _grouped(rm_id, command.nodes, lambda node: node.attributes.get(NODE_PARTITION, ""))
+    if len(nodes) == 1:
+        return dict.fromkeys(nodes, command)
     return {name: replace(command, nodes=part) for name, part in nodes.items()}
 
 
 def _split_applications(rm_id: str, command: ApplicationRequest) -> dict[str, Command]:
-    new = _grouped(command.new, lambda item: normalised(rm_id, item.partition_name))
-    remove = _grouped(command.remove, lambda item: normalised(rm_id, item.partition_name))
-    return {
-        name: replace(command, new=new.get(name, []), remove=remove.get(name, []))
-        for name in dict.fromkeys([*new, *remove])
-    }
+    new = _grouped(rm_id, command.new, lambda item: item.partition_name)
+    remove = _grouped(rm_id, command.remove, lambda item: item.partition_name)
+    names = dict.fromkeys([*new, *remove])
+    if len(names) == 1:
+        return dict.fromkeys(names, command)
+    return {name: replace(command, new=new.get(name, []), remove=remove.get(name, [])) for name in names}
 
 
 def _split_allocations(rm_id: str, command: AllocationRequest) -> dict[str, Command]:
-    allocations = _grouped(command.allocations, lambda item: normalised(rm_id, item.partition_name))
-    releases = _grouped(command.releases.allocations_to_release, lambda item: normalised(rm_id, item.partition_name))
+    allocations = _grouped(rm_id, command.allocations, lambda item: item.partition_name)
+    releases = _grouped(rm_id, command.releases.allocations_to_release, lambda item: item.partition_name)
+    names = dict.fromkeys([*allocations, *releases])
+    if len(names) == 1:
+        return dict.fromkeys(names, command)
     return {
         name: replace(
             command,
             allocations=allocations.get(name, []),
             releases=AllocationReleasesRequest(allocations_to_release=releases.get(name, [])),
         )
-        for name in dict.fromkeys([*allocations, *releases])
+        for name in names
     }
 
 
-def _grouped(items: Iterable[_T], name: Callable[[_T], str]) -> dict[str, list[_T]]:
+def _grouped(rm_id: str, items: Iterable[_T], written: Callable[[_T], str]) -> dict[str, list[_T]]:
+    """Items by the normalised name of the partition that they name, each spelling normalised once."""
     groups: dict[str, list[_T]] = {}
+    spellings: dict[str, list[_T]] = {}
     for item in items:
-        groups.setdefault(name(item), []).append(item)
+        name = written(item)
+        group = spellings.get(name)
+        if group is None:
+            group = spellings[name] = groups.setdefault(normalised(rm_id, name), [])
+        group.append(item)
     return groups

@@ -53,7 +53,7 @@ def header_of(frames: list[bytes]) -> Header:
         raise WireError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX} are allowed")
     try:
         return _header_decoder.decode(frames[1])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"header: {error}") from None
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from common.messages import Resources
 from common.resources import pruned, saturated
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation
 from partition_worker.engine.applications.application import Application
@@ -46,6 +47,10 @@ class Shown:
     name: str
 
 
+def _nonzero(amounts: Resources) -> Resources:
+    return saturated(pruned(amounts))
+
+
 def partition(partition: Partition, shown: Shown) -> PartitionView:
     """An entry of the list of partitions."""
     root, fleet = partition.tree.root, partition.fleet
@@ -57,8 +62,8 @@ def partition(partition: Partition, shown: Shown) -> PartitionView:
         name=shown.name,
         capacity=CapacityView(
             capacity=saturated(fleet.total),
-            used_capacity=saturated(root.allocated),
-            utilization=percentages(root.allocated, fleet.total),
+            used_capacity=_nonzero(root.allocated),
+            utilization=percentages(pruned(root.allocated), fleet.total),
         ),
         node_sorting_policy=NodeSortingView(
             type=fleet.policy,
@@ -82,10 +87,10 @@ def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
         queuename=one.path,
         status=one.state,
         partition=partition,
-        pending_resource=saturated(one.pending),
+        pending_resource=_nonzero(one.pending),
         max_resource=saturated(one.maximum or {}),
         guaranteed_resource=saturated(one.guaranteed or {}),
-        allocated_resource=saturated(one.allocated),
+        allocated_resource=_nonzero(one.allocated),
         headroom=saturated(headroom(one) or {}),
         is_leaf=one.leaf,
         is_managed=one.managed,
@@ -94,7 +99,7 @@ def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
         template=_template(one.template),
         children=[queue(child, subtree=True, partition="") for child in children] if subtree else [],
         child_names=[child.path for child in children],
-        abs_used_capacity=percentages(one.allocated, one.maximum or {}),
+        abs_used_capacity=percentages(pruned(one.allocated), one.maximum or {}),
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
@@ -126,9 +131,9 @@ def application(application: Application, shown: Shown) -> ApplicationView:
     allocations = sorted(application.allocations.values(), key=lambda one: one.key)
     return ApplicationView(
         application_id=application.application_id,
-        used_resource=saturated(application.allocated),
+        used_resource=_nonzero(application.allocated),
         max_used_resource=saturated(application.max_allocated),
-        pending_resource=saturated(application.pending),
+        pending_resource=_nonzero(application.pending),
         partition=shown.name,
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
@@ -171,7 +176,7 @@ def _ask(ask: Allocation) -> AskView:
         request_time=ask.created_ns,
         resource=ask.resources,
         priority=str(ask.priority),
-        required_node_id=ask.required_node,
+        required_node_id=ask.need.required_node,
         application_id=ask.application.application_id if ask.application else "",
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
@@ -215,10 +220,10 @@ def node(node: Node) -> NodeView:
         rack_name=node.attribute("rackname"),
         attributes=node.attributes,
         capacity=saturated(node.capacity),
-        allocated=saturated(node.allocated),
-        occupied=saturated(node.occupied),
-        available=saturated(pruned(node.available)),
-        utilized=percentages(node.allocated, node.capacity),
+        allocated=_nonzero(node.allocated),
+        occupied=_nonzero(node.occupied),
+        available=_nonzero(node.available),
+        utilized=percentages(pruned(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.schedulable,
@@ -236,7 +241,7 @@ def _usage(path: str, levels: Mapping[str, Level]) -> UsageView:
     level = levels[path]
     return UsageView(
         queue_path=path,
-        resource_usage=saturated(pruned(level.used)),
+        resource_usage=_nonzero(level.used),
         running_applications=sorted(level.applications),
         children=[_usage(other, levels) for other in sorted(below)],
     )

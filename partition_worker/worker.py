@@ -52,6 +52,7 @@ class Worker:
         self.notes: list[str] = []
         self._rm = ""
         self._session = ""
+        self._life = 0
         self._prepared: tuple[Header, PrepareConfig] | None = None
         self._inbox = Inbox()
         self._outbox = Outbox()
@@ -74,7 +75,7 @@ class Worker:
             return self._command(delivery, now)
         match header.kind:
             case "Ack":
-                if header.session == self._session:
+                if header.session == self._session and header.life == self._life:
                     self._outbox.acknowledge(header.ack)
                 return []
             case "Query":
@@ -109,7 +110,9 @@ class Worker:
         header = delivery.header
         if self.partition is None or header.session != self._session:
             return []
-        self._outbox.acknowledge(header.ack)
+        if header.seq and header.life != self._life:
+            return []  # sent before the RM heard that this partition began anew: it will report everything again
+        self._outbox.acknowledge(header.ack if header.life == self._life else 0)
         if header.seq:
             match self._inbox.arrival(header.seq):
                 case Arrival.SEEN:
@@ -137,7 +140,7 @@ class Worker:
         return send(BROKER, Received(), self._header("Received", 0))
 
     def _refusal(self, header: Header, code: str, reason: str) -> Send:
-        return send(BROKER, Refused(code=code, reason=reason, seq=header.seq), self._header("Refused", 0, header.ref))
+        return send(BROKER, Refused(code=code, reason=reason, seq=header.seq), self._header("Refused", 0))
 
     def _repeat(self, header: Header) -> list[Send]:
         """The RM is back after a break: it says what it has, and gets the rest again."""
@@ -147,7 +150,7 @@ class Worker:
         again = [Send(BROKER, self._header(kind, seq), body) for seq, kind, body in self._outbox.unacknowledged()]
         return [self._received(), *again]
 
-    def _header(self, kind: str, seq: int, ref: str = "") -> Header:
+    def _header(self, kind: str, seq: int) -> Header:
         return Header(
             kind=kind,
             rm=self._rm,
@@ -156,7 +159,7 @@ class Worker:
             seq=seq,
             ack=self._inbox.last,
             epoch=self.epoch,
-            ref=ref,
+            life=self._life,
         )
 
     def _noted(self, effects: list[Effect]) -> list[Effect]:
@@ -179,7 +182,7 @@ class Worker:
         assert self._prepared is not None, "the broker commits only what this worker has voted for"
         header, message = self._prepared
         self._prepared = None
-        self._rm, self._session = header.rm, header.session
+        self._rm, self._session, self._life = header.rm, header.session, header.life
         self._inbox, self._outbox = Inbox(), Outbox()
         self.partition = Partition(message.config, name=self.name, now=now)
         if self.partition.placement_problem:

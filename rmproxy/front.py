@@ -29,6 +29,14 @@ BROKER: Final = "broker"
 _UPDATES: Final[dict[str, type[Command]]] = {
     kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
 }
+CALLS_MAX: Final = 4096
+"""Calls that may wait for the broker; beyond it the oldest is forgotten and its caller hears nothing but may ask
+again.
+"""
+
+NAME_MAX: Final = 128
+"""Characters of an RM id or session in a header, so that a header never outgrows its limit on the way."""
+
 _CALLS: Final = frozenset({"RegisterResourceManager", "Resume"})
 
 
@@ -47,6 +55,9 @@ class Front:
 
     def __init__(self) -> None:
         self._seats: dict[str, Seat] = {}
+        self._calls: dict[str, tuple[str, str]] = {}
+        """Calls that the broker has not answered: our number to the peer and its own reference."""
+        self._numbers = 0
 
     @property
     def deadline(self) -> float:
@@ -68,8 +79,7 @@ class Front:
         if header.kind == MALFORMED:
             return [self._refused(delivery, "malformed", header.ref)]
         if header.kind in _CALLS:
-            # The answer finds the peer by the reference, whatever else this connection or another does meanwhile.
-            return [Send(BROKER, _with_ref(header, f"{delivery.source} {header.ref}"), delivery.body)]
+            return self._call(delivery)
         if header.kind not in _UPDATES and header.kind != "Ack":
             return [self._refused(delivery, "unknown-kind", f"an RM does not send {header.kind!r}")]
         seat = self._seats.get(header.rm)
@@ -82,6 +92,18 @@ class Front:
         if partition not in seat.partitions:
             return self._stranger(delivery, partition)
         return [Send(BROKER, _to(header, partition, header.seq), delivery.body)]
+
+    def _call(self, delivery: Delivery) -> list[Send]:
+        """Pass a call on under a number of our own, by which its answer finds back."""
+        header = delivery.header
+        if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
+            reason = f"RM id and session have at most {NAME_MAX} characters"
+            return [self._refused(delivery, "malformed", reason)]
+        self._numbers += 1
+        self._calls[str(self._numbers)] = (delivery.source, header.ref)
+        if len(self._calls) > CALLS_MAX:
+            del self._calls[next(iter(self._calls))]
+        return [Send(BROKER, _with_ref(header, str(self._numbers)), delivery.body)]
 
     def _split(self, delivery: Delivery, seat: Seat) -> list[Send]:
         header = delivery.header
@@ -127,10 +149,11 @@ class Front:
 
     def _from_core(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
+        call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
-            return self._registered(delivery)
-        if header.kind == "Refused" and " " in header.ref:
-            peer, _, ref = header.ref.partition(" ")
+            return self._registered(delivery, call) if call else []
+        if header.kind == "Refused" and call:
+            peer, ref = call
             return [Send(peer, _with_ref(header, ref), delivery.body)]
         seat = self._seats.get(header.rm)
         if seat is None or seat.session != header.session:
@@ -139,9 +162,9 @@ class Front:
             del self._seats[header.rm]  # the broker's last word to a session: another took its place
         return [Send(seat.peer, header, delivery.body)]
 
-    def _registered(self, delivery: Delivery) -> list[Send]:
+    def _registered(self, delivery: Delivery, call: tuple[str, str]) -> list[Send]:
         header = delivery.header
-        peer, _, ref = header.ref.partition(" ")
+        peer, ref = call
         partitions = frozenset(decoded(Registered, delivery.body).partitions)
         before = self._seats.get(header.rm)
         self._seats[header.rm] = Seat(peer, header.session, partitions)
@@ -171,5 +194,5 @@ def _to(header: Header, partition: str, seq: int) -> Header:
         session=header.session,
         seq=seq,
         ack=header.ack,
-        ref=header.ref,
+        life=header.life,
     )

@@ -24,6 +24,11 @@ _CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
 class _Refusal(Exception):
     """An ask or allocation that cannot be taken; the text is the reason for the RM."""
 
+    def __init__(self, reason: str, *, counts: bool = False) -> None:
+        super().__init__(reason)
+        self.counts = counts
+        """Whether it counts as a scheduling error, which an RM that is in its right mind does not cause."""
+
 
 def handle(books: Books, request: AllocationRequest) -> None:
     """All allocations in order, then their rejections together, then all releases in order."""
@@ -32,7 +37,7 @@ def handle(books: Books, request: AllocationRequest) -> None:
         try:
             _take(books, message)
         except _Refusal as refusal:
-            books.counters.errors += 1
+            books.counters.errors += refusal.counts
             rejected.append(
                 RejectedAllocation(
                     allocation_key=message.allocation_key,
@@ -60,12 +65,12 @@ def _take(books: Books, message: messages.Allocation) -> None:
         return
     application = books.applications.get(message.application_id)
     if application is None:
-        raise _Refusal(f"failed to find application {message.application_id}")
+        raise _Refusal(f"failed to find application {message.application_id}", counts=True)
     node = _node(books, message)
     if is_zero(message.resource_per_alloc):
-        raise _Refusal("allocation contains no resources")
+        raise _Refusal("allocation contains no resources", counts=True)
     if not is_positive(message.resource_per_alloc):
-        raise _Refusal("allocation contains negative resources")
+        raise _Refusal("allocation contains negative resources", counts=True)
     known = application.find(message.allocation_key)
     if known is None:
         _take_new(books, application, message, node)
@@ -103,7 +108,7 @@ def _node(books: Books, message: messages.Allocation) -> Node | None:
         return None
     node = books.fleet.get(message.node_id)
     if node is None:
-        raise _Refusal(f"failed to find node {message.node_id}")
+        raise _Refusal(f"failed to find node {message.node_id}", counts=True)
     return node
 
 
@@ -118,12 +123,12 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
     before = books.foreign.get(key)
     if before is not None and before is not node:
         before.remove_foreign(key)
-        _room_may_have_grown(books)
+        _foreign_changed(books, before)
     allocation = from_message(message, None, stamp_ns=books.stamp_ns())
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     books.foreign[key] = node
-    _room_may_have_grown(books)
+    _foreign_changed(books, node)
 
 
 # Releases -----------------------------------------------------------------------------------------------------------
@@ -138,18 +143,27 @@ def _release(books: Books, release: AllocationRelease) -> None:
         books.note(f"release of {release.allocation_key}: application {release.application_id} is unknown")
         return
     if release.allocation_key:
-        allocation = application.find(release.allocation_key)
-        if allocation is None:
+        known = application.find(release.allocation_key)
+        if known is None:
             books.note(f"release of {release.allocation_key}: unknown to application {release.application_id}")
             return
-        chosen = [allocation]
+        released = _remove(books, application, [known], release.termination_type)
+        lifecycle.complete_if_done(books, application)
     else:
-        chosen = [*application.requests.values(), *application.allocations.values()]
-    _remove(books, application, chosen, release.termination_type)
+        everything = [*application.requests.values(), *application.allocations.values()]
+        released = _remove(books, application, everything, release.termination_type)
+        lifecycle.complete_emptied(books, application)
+    if release.termination_type not in _CONFIRMATIONS:
+        for entry in released:
+            books.emit(entry)
 
 
-def _remove(books: Books, application: Application, chosen: list[Allocation], termination_type: int) -> None:
-    """Asks go unless this confirms a time-out of placeholders; what ran is echoed unless it was the core's own wish."""
+def _remove(
+    books: Books, application: Application, chosen: list[Allocation], termination_type: int
+) -> list[AllocationRelease]:
+    """Take away what runs, and asks unless this confirms a time-out of placeholders; what ran is what an RM hears
+    of.
+    """
     released: list[AllocationRelease] = []
     for allocation in chosen:
         if allocation.node_id:
@@ -165,12 +179,7 @@ def _remove(books: Books, application: Application, chosen: list[Allocation], te
             )
         elif termination_type != TIMEOUT:
             ledger.remove_ask(books, application, allocation)
-    lifecycle.complete_if_done(books, application)
-    if termination_type in _CONFIRMATIONS:
-        books.counters.released += len(released)
-        return
-    for entry in released:
-        books.emit(entry)
+    return released
 
 
 def _release_foreign(books: Books, key: str) -> None:
@@ -179,10 +188,10 @@ def _release_foreign(books: Books, key: str) -> None:
         books.note(f"release of foreign allocation {key}: unknown")
         return
     node.remove_foreign(key)
-    _room_may_have_grown(books)
+    _foreign_changed(books, node)
 
 
-def _room_may_have_grown(books: Books) -> None:
-    """Foreign use changed. It does not move a node in the order: only what we place does."""
-    books.fleet.forget_failures()
-    books.tree.relieve()
+def _foreign_changed(books: Books, node: Node) -> None:
+    """Foreign use of a node changed. It does not move the node in the order: only what we place does."""
+    books.fleet.freed(node)
+    books.readiness.relieve()

@@ -11,6 +11,7 @@ from common.messages import (
 )
 from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.placement.rule import PlacementRejected
 from partition_worker.engine.queues.queue import Queue
@@ -21,6 +22,11 @@ from partition_worker.engine.users import Submission, User, UserError, is_forced
 
 class _Refusal(Exception):
     """An application that cannot be taken; the text is the reason for the RM."""
+
+    def __init__(self, reason: str, *, placed: bool = True) -> None:
+        super().__init__(reason)
+        self.placed = placed
+        """Whether it had a queue, or had not come to that; an application without one shows none."""
 
 
 def handle(books: Books, request: ApplicationRequest) -> None:
@@ -38,7 +44,7 @@ def _add(books: Books, new: AddApplicationRequest) -> None:
         user = _user(books, new)
         leaf = _leaf(books, new, user)
     except _Refusal as refusal:
-        _reject(books, new, user, str(refusal))
+        _reject(books, new, user, refusal)
         return
     application = Application(
         application_id=new.application_id,
@@ -77,7 +83,7 @@ def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
     try:
         path = books.placement.place(submission, books.tree)
     except PlacementRejected as error:
-        raise _Refusal(str(error)) from error
+        raise _Refusal(str(error), placed=False) from error
     queue = books.tree.find(path)
     if queue is None:
         queue = _created(books, new, path, user)
@@ -97,10 +103,11 @@ def _created(books: Books, new: AddApplicationRequest, path: str, user: User) ->
     return queue
 
 
-def _reject(books: Books, new: AddApplicationRequest, user: User, reason: str) -> None:
+def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
     books.counters.refused += 1
+    reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
     books.remember_rejection(
-        Rejection(new.application_id, new.queue_name, user.name, user.groups, books.stamp_ns(), reason)
+        Rejection(new.application_id, queue_name, user.name, user.groups, books.stamp_ns(), reason)
     )
     books.emit(RejectedApplication(application_id=new.application_id, reason=reason))
 
@@ -118,9 +125,12 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
     running = tuple(application.allocations.values())
     for allocation in running:
         ledger.remove_allocation(books, application, allocation)
-    lifecycle.complete_if_done(books, application)
-    books.timers.stop(application)
-    lifecycle.leave_queue(books, application)
+    lifecycle.complete_emptied(books, application)
+    if application.state is AppState.COMPLETED:
+        books.forget_ended(application)
+    else:
+        books.timers.stop(application)
+        lifecycle.leave_queue(books, application)
     for allocation in running:
         books.emit(
             AllocationRelease(

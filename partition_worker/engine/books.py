@@ -14,7 +14,7 @@ from common.messages import Allocation as Announced
 from common.messages import AllocationRelease, RejectedAllocation, UpdatedApplication
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.applications.states import RETENTION_S, AppState
 from partition_worker.engine.effects import Effect, Note, Part
 from partition_worker.engine.limits.usage import UserUsage
 from partition_worker.engine.nodes.fleet import Fleet
@@ -22,6 +22,7 @@ from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.placement.chain import Placement
 from partition_worker.engine.placement.rule import RuleError
 from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.readiness import Readiness
 from partition_worker.engine.rejection import Rejection
 from partition_worker.engine.timers import Timers
 from partition_worker.engine.users import Users, resolver_of
@@ -69,6 +70,7 @@ class Books:
             self.placement_problem = str(error)
         self.users = Users(resolver_of(config.user_group_resolver.type))
         self.usage = UserUsage()
+        self.readiness = Readiness(self.tree, self.fleet)
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
@@ -131,10 +133,25 @@ class Books:
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
 
+    def forget_ended(self, application: Application) -> None:
+        """Nobody may ask for this ended application any more."""
+        self.ended.pop(f"{application.application_id}-{application.finished_ns // 1_000_000_000}", None)
+
     def remember_rejection(self, rejection: Rejection) -> None:
         self.rejections.pop(rejection.application_id, None)
         self.rejections[rejection.application_id] = rejection
         if len(self.rejections) > ENDED_MAX:
+            del self.rejections[next(iter(self.rejections))]
+
+    @property
+    def next_forgetting(self) -> float:
+        """When the oldest rejection has been remembered for long enough, or NEVER."""
+        oldest = next(iter(self.rejections.values()), None)
+        return NEVER if oldest is None else oldest.at_ns / 1e9 + RETENTION_S
+
+    def forget_rejections(self) -> None:
+        """Forget the rejections whose time has come."""
+        while self.next_forgetting <= self.now:
             del self.rejections[next(iter(self.rejections))]
 
     def begin(self, now: float) -> None:

@@ -4,7 +4,7 @@
     2. In the leaf, the application whose turn it is by the leaf's policy.
     3. Of its asks, in order, the first that its queues have room for and that some node can take.
 
-A decision is a value; committing it is the ledger's. What cannot be placed is parked (`queues/tree.py`), so a
+A decision is a value; committing it is the ledger's. What cannot be placed is set aside (`readiness.py`), so a
 decision costs the depth of the tree and the logarithm of what is kept in order, however much waits. Each decision is
 the one that a cycle of its own would have made.
 """
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from partition_worker.engine import ledger
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
@@ -43,10 +42,10 @@ def run(books: Books, budget: int) -> int:
 
 
 def decide(books: Books) -> Allocate | None:
-    """The next decision, or None when nothing can be placed as things are. Changes nothing but what is parked."""
+    """The next decision, or None when nothing can be placed as things are. Changes nothing but what is set aside."""
     if books.tree.root.maximum is None:
         return None
-    books.tree.refresh()
+    books.readiness.refresh()
     return _from_queue(books, books.tree.root)
 
 
@@ -57,36 +56,29 @@ def _from_queue(books: Books, queue: Queue) -> Allocate | None:
         decision = _from_queue(books, child)
         if decision is not None:
             return decision
-        books.tree.park(child)
+        books.readiness.park(child)
     return None
 
 
 def _from_leaf(books: Books, leaf: Queue) -> Allocate | None:
-    while (application := leaf.ready_applications.first()) is not None:
-        if application.state is not AppState.ACCEPTED or may_start(leaf):
-            decision = _from_application(books, leaf, application)
-            if decision is not None:
-                return decision
-        books.tree.park_application(application)
+    while (application := books.readiness.next_application(leaf)) is not None:
+        if application.state is AppState.ACCEPTED and not may_start(leaf):
+            books.readiness.hold_application(application)
+            continue
+        decision = _from_application(books, leaf, application)
+        if decision is not None:
+            return decision
+        books.readiness.park_application(application)
     return None
 
 
 def _from_application(books: Books, leaf: Queue, application: Application) -> Allocate | None:
     for group in application.asks.groups:
-        ask = group.head
-        if not has_room(leaf, ask.resources):
-            continue
-        node = _node_for(books, group)
-        if node is not None:
-            return Allocate(application, ask, node)
+        if has_room(leaf, group.need.shape):
+            node = books.fleet.node_for(group.need)
+            if node is not None:
+                return Allocate(application, group.head, node)
     return None
-
-
-def _node_for(books: Books, group: Group) -> Node | None:
-    if not group.required_node:
-        return books.fleet.first_fit(group.shape)
-    node = books.fleet.get(group.required_node)  # a daemon's own node will do even while it drains
-    return node if node is not None and node.has_room(group.shape) else None
 
 
 def _commit(books: Books, decision: Allocate) -> None:

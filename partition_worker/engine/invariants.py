@@ -12,7 +12,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, LINGER_S, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 
 
 def check(books: Books) -> None:
@@ -87,9 +87,10 @@ def _queue(queue: Queue) -> Iterator[str]:
     )
     if running != queue.running:
         yield f"queue {queue.path}: {queue.running} running where {running} are"
-    priorities = [one.priority for one in below if pruned(one.pending)]
-    if (max(priorities) if priorities else None) != queue.priorities.highest:
-        yield f"queue {queue.path}: highest priority {queue.priorities.highest}, below are {priorities}"
+    highest = max((one.priority for one in below), default=NOTHING_PENDING)
+    counted = queue.priorities.highest
+    if highest != (NOTHING_PENDING if counted is None else counted):
+        yield f"queue {queue.path}: highest priority {counted}, below it is {highest}"
 
 
 def _indexes(books: Books) -> Iterator[str]:
@@ -113,3 +114,6 @@ def _users(books: Books) -> Iterator[str]:
     for user in {**used, **dict.fromkeys(books.usage)}:
         root = books.usage.levels(user).get(books.tree.root.path)
         yield from _differs(f"user {user}", used.get(user, {}), root.used if root else {})
+        stale = [one for one in (root.applications if root else ()) if one not in books.applications]
+        if stale:
+            yield f"user {user}: {stale} count as running and are gone"

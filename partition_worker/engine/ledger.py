@@ -48,7 +48,7 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
     headroom.charge(application.queue, allocation.resources)
     application.add_allocation(allocation)
     books.usage.increase(application.user.name, application.queue, application.application_id, allocation.resources)
-    books.tree.touch_application(application)
+    books.readiness.touch_application(application)
     lifecycle.fire(books, application, AppEvent.RUN)
 
 
@@ -66,15 +66,16 @@ def remove_allocation(books: Books, application: Application, allocation: Alloca
     books.usage.decrease(
         application.user.name, application.queue, application.application_id, allocation.resources, forget=forget
     )
-    books.tree.touch_application(application)
-    books.tree.relieve()
+    books.readiness.touch_application(application)
+    books.readiness.relieve()
 
 
 def resize_ask(books: Books, application: Application, ask: Allocation, resources: Resources) -> None:
     """An ask that has no node yet asks for other amounts, at its old place in the order."""
-    _take_ask(books, application, ask)
-    ask.resize(dict(resources))
-    add_ask(books, application, ask)
+    headroom.no_longer_expect(application.queue, ask.resources)
+    application.resize_ask(ask, dict(resources))
+    headroom.expect(application.queue, ask.resources)
+    books.readiness.touch_application(application)
 
 
 def resize_allocation(books: Books, application: Application, allocation: Allocation, resources: Resources) -> None:
@@ -87,10 +88,10 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
     application.grow_allocated(delta)
     books.usage.increase(application.user.name, application.queue, application.application_id, delta)
     allocation.resize(dict(resources))
-    books.tree.touch_application(application)
+    books.readiness.touch_application(application)
     if any(amount < 0 for amount in delta.values()):
-        books.fleet.gained(node)
-        books.tree.relieve()
+        books.fleet.freed(node)
+        books.readiness.relieve()
 
 
 def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
@@ -102,4 +103,4 @@ def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
 
 def _asks_changed(books: Books, application: Application, priority_before: int | None) -> None:
     priorities.exchange(application.queue, priority_before, application.asks.priority)
-    books.tree.touch_application(application)
+    books.readiness.touch_application(application)

@@ -37,12 +37,22 @@ def fire(books: Books, application: Application, event: AppEvent, info: str = ""
 
 def complete_if_done(books: Books, application: Application) -> None:
     """An application that runs and has neither asks nor allocations any more starts to complete."""
-    if (
-        application.state in (AppState.ACCEPTED, AppState.RUNNING)
-        and is_zero(application.pending)
-        and is_zero(application.allocated)
-    ):
+    if application.state in (AppState.ACCEPTED, AppState.RUNNING) and _has_nothing(application):
         fire(books, application, AppEvent.COMPLETE)
+
+
+def complete_emptied(books: Books, application: Application) -> None:
+    """Everything was taken from an application at once: it starts to complete, or if it already did it has
+    completed.
+    """
+    if application.state is AppState.COMPLETING and _has_nothing(application):
+        fire(books, application, AppEvent.COMPLETE)
+    else:
+        complete_if_done(books, application)
+
+
+def _has_nothing(application: Application) -> bool:
+    return is_zero(application.pending) and is_zero(application.allocated)
 
 
 def timed_out(books: Books, application: Application) -> None:
@@ -54,7 +64,7 @@ def _leave(books: Books, application: Application) -> None:
     books.timers.stop(application)
     if application.state is AppState.RUNNING:
         admission.stopped(application.queue)
-        books.tree.relieve()
+        books.readiness.relieve()
 
 
 def _enter(books: Books, application: Application, at_ns: int) -> None:
@@ -65,7 +75,7 @@ def _enter(books: Books, application: Application, at_ns: int) -> None:
         application.started_ns = at_ns
         admission.started(application.queue)
     elif state is AppState.EXPIRED:
-        _forget(books, application)
+        books.forget_ended(application)
     elif state in ENDED:
         _end(books, application, at_ns)
 
@@ -86,10 +96,7 @@ def leave_queue(books: Books, application: Application) -> None:
     assert not application.allocations, application.application_id
     del books.applications[application.application_id]
     del application.queue.applications[application.application_id]
-    books.tree.forget_application(application)
+    books.readiness.forget_application(application)
+    books.usage.forget(application.user.name, application.queue, application.application_id)
     if not application.queue.managed or application.queue.draining:
         books.expect_cleaning()
-
-
-def _forget(books: Books, application: Application) -> None:
-    books.ended.pop(f"{application.application_id}-{application.finished_ns // 1_000_000_000}", None)

@@ -15,6 +15,7 @@ from common.messages import (
     RejectedNode,
 )
 from common.names import NODE_PARTITION
+from common.resources import equal
 from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
@@ -22,6 +23,7 @@ from partition_worker.engine.nodes.node import Node
 
 def handle(books: Books, request: NodeRequest) -> None:
     """Each node by itself; created ones are answered, anything about an unknown node is only noted."""
+    total = books.fleet.total
     for info in request.nodes:
         if info.action in (NODE_CREATE, NODE_CREATE_DRAIN):
             _create(books, info)
@@ -31,6 +33,8 @@ def handle(books: Books, request: NodeRequest) -> None:
             books.note(f"node {info.node_id}: unknown, action {info.action} has no effect")
             continue
         _change(books, node, info)
+    if books.fleet.total != total:
+        books.readiness.resized()
 
 
 def _create(books: Books, info: NodeInfo) -> None:
@@ -44,7 +48,7 @@ def _create(books: Books, info: NodeInfo) -> None:
         {**info.attributes, NODE_PARTITION: books.name},
         schedulable=info.action == NODE_CREATE,
     )
-    _resized(books)
+    books.readiness.relieve()
     books.emit(AcceptedNode(node_id=node.node_id))
 
 
@@ -67,12 +71,17 @@ def _change(books: Books, node: Node, info: NodeInfo) -> None:
         case action if action == NODE_UPDATE:
             _resize(books, node, info)
         case action if action in (NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE):
-            books.fleet.set_schedulable(node, schedulable=action == NODE_DRAIN_TO_SCHEDULABLE)
-            books.tree.relieve()
+            _set_schedulable(books, node, schedulable=action == NODE_DRAIN_TO_SCHEDULABLE)
         case action if action == NODE_DECOMMISSION:
             _decommission(books, node)
         case unknown:
             books.note(f"node {node.node_id}: unknown action {unknown} has no effect")
+
+
+def _set_schedulable(books: Books, node: Node, *, schedulable: bool) -> None:
+    if node.schedulable != schedulable:
+        books.fleet.set_schedulable(node, schedulable=schedulable)
+        books.readiness.relieve()
 
 
 def _resize(books: Books, node: Node, info: NodeInfo) -> None:
@@ -82,19 +91,22 @@ def _resize(books: Books, node: Node, info: NodeInfo) -> None:
     if any(amount < 0 for amount in capacity.values()):
         books.note(f"node {node.node_id}: a negative capacity has no effect")
         return
+    if equal(capacity, node.capacity):
+        return
     books.fleet.resize(node, capacity)
-    _resized(books)
+    books.readiness.relieve()
 
 
 def _decommission(books: Books, node: Node) -> None:
-    """The node goes; its allocations end first, so that the cluster shrinks only after what was used has."""
+    """The node goes, after everything on it has ended; the RM hears of what ended in one list."""
     books.fleet.withdraw(node)
+    released: list[AllocationRelease] = []
     for allocation in tuple(node.allocations.values()):
         application = allocation.application
         assert application is not None, allocation.key
         ledger.remove_allocation(books, application, allocation)
         lifecycle.complete_if_done(books, application)
-        books.emit(
+        released.append(
             AllocationRelease(
                 partition_name=books.name,
                 application_id=application.application_id,
@@ -103,13 +115,9 @@ def _decommission(books: Books, node: Node) -> None:
                 message=f"Node {node.node_id} Removed",
             )
         )
+    for release in released:
+        books.emit(release)
     for key in node.foreign:
         del books.foreign[key]
     books.fleet.remove(node)
     books.counters.decommissioned += 1
-    _resized(books)
-
-
-def _resized(books: Books) -> None:
-    books.tree.resize(books.fleet.total)
-    books.tree.relieve()

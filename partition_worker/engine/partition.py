@@ -33,7 +33,7 @@ class Partition(Books):
     @property
     def next_timer(self) -> float:
         """When `elapse` has something to do."""
-        return min(self.timers.deadline, self.clean_at)
+        return min(self.timers.deadline, self.clean_at, self.next_forgetting)
 
     @property
     def idle(self) -> bool:
@@ -65,9 +65,12 @@ class Partition(Books):
         while (application := self.timers.due(now)) is not None:
             lifecycle.timed_out(self, application)
             self._idle = False
+        self.forget_rejections()
         if self.clean_at <= now:
             self.clean_at = NEVER
-            if self.tree.remove_empty() or self.tree.has_temporary():
+            for queue in self.tree.remove_empty():
+                self.readiness.forget_queue(queue)
+            if self.tree.has_temporary():
                 self.expect_cleaning()
         return self.taken()
 

@@ -14,6 +14,7 @@ from common.messages import (
     Header,
     Message,
     NodeResponse,
+    PartitionRestarted,
     Received,
     Refused,
     Registered,
@@ -76,7 +77,9 @@ class Front:
         for message in news:
             self._said += 1
             kind = type(message).__name__
-            self._send(message, Header(kind=kind, rm=RM, partition=PARTITION, session=self.session, seq=self._said))
+            life = int(isinstance(message, PartitionRestarted))
+            header = Header(kind=kind, rm=RM, partition=PARTITION, session=self.session, seq=self._said, life=life)
+            self._send(message, header)
 
     def lose_a_message(self) -> None:
         self._said += 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from common import messages
 from common.messages import Resources
-from partition_worker.engine.nodes.node import Shape
+from partition_worker.engine.needs import Need, shape_of
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application
@@ -35,21 +35,16 @@ class Allocation:
     bound_ns: int = 0
     rank: int = 0
     """Set by the application's pending asks: order among asks of equal priority and creation time."""
-    shape: Shape = field(init=False)
-    """The amounts, sorted: what makes two asks the same to a node."""
+    need: Need = field(init=False)
+    """What it needs of queues and nodes: the amounts, and the only node that will do, if any."""
 
     def __post_init__(self) -> None:
         self.resize(self.resources)
 
     def resize(self, resources: Resources) -> None:
-        """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by shape."""
+        """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by need."""
         self.resources = resources
-        self.shape = tuple(sorted(resources.items()))
-
-    @property
-    def required_node(self) -> str:
-        """The only node that will do, or empty."""
-        return self.tags.get(REQUIRED_NODE, "")
+        self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""))
 
     def announced(self) -> messages.Allocation:
         """As the RM is told of it: only what it needs to act."""

@@ -70,6 +70,11 @@ class Application:
         self.asks.remove(ask)
         take_from(self.pending, ask.resources)
 
+    def resize_ask(self, ask: Allocation, resources: Resources) -> None:
+        take_from(self.pending, ask.resources)
+        self.asks.resize(ask, resources)
+        add_to(self.pending, ask.resources)
+
     def add_allocation(self, allocation: Allocation) -> None:
         assert self.find(allocation.key) is None, allocation.key
         self.allocations[allocation.key] = allocation

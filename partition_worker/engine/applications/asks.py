@@ -1,22 +1,22 @@
 """The asks of one application that have no node yet, in the order in which they are tried.
 
-Asks of the same shape are one group, because what happens to one of them now would happen to each: an attempt looks
-at the first of each group, so it costs the number of shapes, not of asks.
+Asks with the same need are one group, because what happens to one of them now would happen to each: an attempt looks
+at the first of each group, so it costs the number of needs, not of asks.
 """
 
 from collections.abc import Iterator
 
+from common.messages import Resources
 from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.nodes.node import Shape
+from partition_worker.engine.needs import Need
 from partition_worker.engine.order import Key, Order
 
 
 class Group:
-    """Asks of one shape and the same required node, in order."""
+    """Asks with the same need, in order."""
 
-    def __init__(self, shape: Shape, required_node: str, rank: int) -> None:
-        self.shape = shape
-        self.required_node = required_node
+    def __init__(self, need: Need, rank: int) -> None:
+        self.need = need
         self.rank = rank
         self.asks: Order[Allocation] = Order()
 
@@ -24,7 +24,7 @@ class Group:
     def head(self) -> Allocation:
         """The first ask; a group is never empty."""
         first = self.asks.first()
-        assert first is not None, self.shape
+        assert first is not None, self.need
         return first
 
 
@@ -36,7 +36,7 @@ class PendingAsks:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[Shape, str], Group] = {}
+        self._groups: dict[Need, Group] = {}
         self._heads: Order[Group] = Order()
         self._equals: dict[tuple[int, int], tuple[int, int, int]] = {}  # (priority, time): lowest rank, highest, count
         self._ranks = 0
@@ -63,32 +63,42 @@ class PendingAsks:
 
     def add(self, ask: Allocation) -> None:
         """Add an ask at its place."""
-        name = (ask.shape, ask.required_node)
-        group = self._groups.get(name)
-        if group is None:
-            group = self._groups[name] = Group(*name, rank=self._ranks)
-            self._ranks += 1
         ask.rank = self._rank_among_equals(ask)
-        group.asks.put(ask, _key(ask))
-        self._heads.put(group, _key(group.head))
+        self._put(ask)
         self._count += 1
+
+    def resize(self, ask: Allocation, resources: Resources) -> None:
+        """Let an ask that is in ask for other amounts, at its old place."""
+        self._take(ask)
+        ask.resize(resources)
+        self._put(ask)
 
     def remove(self, ask: Allocation) -> None:
         """Take an ask out that is in."""
-        name = (ask.shape, ask.required_node)
-        group = self._groups[name]
-        group.asks.drop(ask)
-        if len(group.asks):
-            self._heads.put(group, _key(group.head))
-        else:
-            self._heads.drop(group)
-            del self._groups[name]
+        self._take(ask)
         low, high, count = self._equals[ask.priority, ask.created_ns]
         if count > 1:
             self._equals[ask.priority, ask.created_ns] = (low, high, count - 1)
         else:
             del self._equals[ask.priority, ask.created_ns]
         self._count -= 1
+
+    def _put(self, ask: Allocation) -> None:
+        group = self._groups.get(ask.need)
+        if group is None:
+            group = self._groups[ask.need] = Group(ask.need, self._ranks)
+            self._ranks += 1
+        group.asks.put(ask, _key(ask))
+        self._heads.put(group, _key(group.head))
+
+    def _take(self, ask: Allocation) -> None:
+        group = self._groups[ask.need]
+        group.asks.drop(ask)
+        if len(group.asks):
+            self._heads.put(group, _key(group.head))
+        else:
+            self._heads.drop(group)
+            del self._groups[ask.need]
 
     def _rank_among_equals(self, ask: Allocation) -> int:
         equals = self._equals.get((ask.priority, ask.created_ns))

@@ -68,13 +68,14 @@ TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
     },
 }
 
-_RETENTION_S: Final = 3 * 24 * 3600.0
+RETENTION_S: Final = 3 * 24 * 3600.0
+"""How long an ended or rejected application is remembered."""
 
 LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {
     AppState.COMPLETING: (30.0, AppEvent.COMPLETE),
-    AppState.COMPLETED: (_RETENTION_S, AppEvent.EXPIRE),
-    AppState.FAILED: (_RETENTION_S, AppEvent.EXPIRE),
-    AppState.REJECTED: (_RETENTION_S, AppEvent.EXPIRE),
+    AppState.COMPLETED: (RETENTION_S, AppEvent.EXPIRE),
+    AppState.FAILED: (RETENTION_S, AppEvent.EXPIRE),
+    AppState.REJECTED: (RETENTION_S, AppEvent.EXPIRE),
 }
 """How long an application stays in a state before this happens to it, in seconds."""
 

@@ -56,10 +56,18 @@ class UserUsage:
         if levels is None or leaf.path not in levels:
             return
         for queue in leaf.ancestry():
+            take_from(levels[queue.path].used, amount)
+        if forget:
+            self.forget(user, leaf, application_id)
+
+    def forget(self, user: str, leaf: Queue, application_id: str) -> None:
+        """The application no longer counts as running, if it did."""
+        levels = self._users.get(user)
+        if levels is None or leaf.path not in levels:
+            return
+        for queue in leaf.ancestry():
             level = levels[queue.path]
-            take_from(level.used, amount)
-            if forget:
-                level.applications.pop(application_id, None)
+            level.applications.pop(application_id, None)
             if level.empty:
                 del levels[queue.path]
         if not levels:

@@ -1,15 +1,16 @@
 """All nodes of a partition, in the order in which they are tried.
 
 Only schedulable nodes are in the order. A node is re-scored when our own allocations on it, its capacity or its
-schedulable flag change. What failed on all nodes is remembered by its amounts and not tried again until some node
-gained room.
+schedulable flag change. What failed on all nodes is remembered by its amounts and not tried again until a node has
+room for it.
 """
 
 from collections.abc import Iterator, Mapping
 
 from common.messages import Resources
-from common.resources import add_to, pruned, take_from
-from partition_worker.engine.nodes.node import Node, Shape
+from common.resources import minus, plus, pruned
+from partition_worker.engine.needs import Need, Shape
+from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.scoring import NodeSort, score
 from partition_worker.engine.order import Order
 
@@ -77,12 +78,20 @@ class Fleet:
 
     def gained(self, node: Node) -> None:
         """The node may take something now that it could not take before."""
-        self.forget_failures()
+        self.freed(node)
         self.changed(node)
 
-    def forget_failures(self) -> None:
-        """Some node may take what none could take before."""
-        self._hopeless.clear()
+    def freed(self, node: Node) -> None:
+        """The node has more room than before, and stays where it is in the order."""
+        if node.schedulable and self._hopeless:
+            self._hopeless = {shape for shape in self._hopeless if not node.has_room(shape)}
+
+    def node_for(self, need: Need) -> Node | None:
+        """The node that an ask with this need would get now. A required node will do even while it drains."""
+        if not need.required_node:
+            return self.first_fit(need.shape)
+        node = self._nodes.get(need.required_node)
+        return node if node is not None and node.has_room(need.shape) else None
 
     def first_fit(self, shape: Shape) -> Node | None:
         """The first schedulable node in order with room for these amounts."""
@@ -94,7 +103,5 @@ class Fleet:
         self._hopeless.add(shape)
         return None
 
-    def _resize_total(self, plus: Resources, minus: Resources) -> None:
-        add_to(self.total, plus)
-        take_from(self.total, minus)
-        self.total = pruned(self.total)
+    def _resize_total(self, gained: Resources, lost: Resources) -> None:
+        self.total = pruned(minus(plus(self.total, gained), lost))

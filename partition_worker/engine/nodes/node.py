@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
 from common.resources import add_to, minus, pruned, take_from
+from partition_worker.engine.needs import Shape
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.allocation import Allocation
-
-Shape = tuple[tuple[str, int], ...]
-"""Amounts by type, sorted: what makes two asks the same to a node."""
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""

@@ -17,12 +17,12 @@ def usage(node: Node, weights: Mapping[str, float]) -> float:
         size = capacity.get(kind)
         if weight == 0 or size is None:
             continue
-        fraction = 1.0 - available.get(kind, 0) / size
-        if math.isnan(fraction) or math.isnan(weight):
+        if math.isnan(weight):
             continue
-        weighted += weight * fraction
+        weighted += weight * (1.0 - available.get(kind, 0) / size)
         total_weight += weight
-    return weighted / total_weight if total_weight else 0.0
+    mean = weighted / total_weight if total_weight else 0.0
+    return mean if math.isfinite(mean) else 0.0  # weights may be infinite, or so large that their sum is
 
 
 def score(node: Node, policy: NodeSort, weights: Mapping[str, float]) -> float:

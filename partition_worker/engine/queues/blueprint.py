@@ -62,11 +62,18 @@ def _configure(queue: Queue, config: QueueConfig, ranks: Iterator[int]) -> None:
 
 
 def _template(config: ChildTemplateConfig) -> Template | None:
-    properties = {name: value for name, value in config.properties.items() if name and value}
-    maximum, guaranteed = _useful(config.resources.max), _useful(config.resources.guaranteed)
-    if not (config.max_applications or properties or maximum or guaranteed):
+    """A template with anything written in it counts, even if that limits nothing: then it keeps the parent's away."""
+    properties = _written(config.properties)
+    resources = {**_written(config.resources.max), **_written(config.resources.guaranteed)}
+    if not (config.max_applications or properties or resources):
         return None
-    return Template(config.max_applications, properties, maximum, guaranteed)
+    return Template(
+        config.max_applications, properties, _useful(config.resources.max), _useful(config.resources.guaranteed)
+    )
+
+
+def _written(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: value for name, value in (texts or {}).items() if name and value}
 
 
 def _useful(texts: Mapping[str, str] | None) -> Resources | None:

@@ -6,11 +6,12 @@ same path; it costs the depth of the tree, however many queues and applications 
 
 from common.messages import Resources
 from common.resources import Limit, add_to, less, take_from, tightened
+from partition_worker.engine.needs import Shape
 from partition_worker.engine.queues.queue import Queue
 
 
-def has_room(leaf: Queue, amount: Resources) -> bool:
-    """Whether the amount may be charged to the queue: no level on its path would exceed its maximum.
+def has_room(leaf: Queue, shape: Shape) -> bool:
+    """Whether these amounts may be charged to the queue: no level on its path would exceed its maximum.
 
     A maximum that does not name a type leaves it unlimited; negative room counts as none, and nothing always fits.
     """
@@ -19,7 +20,7 @@ def has_room(leaf: Queue, amount: Resources) -> bool:
         maximum = queue.maximum
         if maximum is not None:
             allocated = queue.allocated
-            for kind, value in amount.items():
+            for kind, value in shape:
                 if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
                     return False
         queue = queue.parent

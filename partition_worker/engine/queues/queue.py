@@ -93,7 +93,7 @@ class Queue:
     def priority(self) -> int:
         """The priority that its parent sees."""
         highest = self.priorities.highest
-        if highest is None:
+        if highest is None or highest == NOTHING_PENDING:
             return NOTHING_PENDING
         if self.policies.priority_fence:
             return self.policies.priority_offset
