@@ -52,7 +52,7 @@ class Command:
 
 COMMANDS: Final = {
     "up": Command("deploy.up", "start the whole system and watch over it"),
-    "replay": Command("shim.replay", "replay a workload log through the system"),
+    "replay": Command("shim.replay.command", "replay a workload log through the system"),
     "completion": Command("shim.completion", "print a completion script for your shell"),
 }
 

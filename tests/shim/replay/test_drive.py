@@ -19,13 +19,13 @@ from common.messages import (
     Refused,
     RegisterResourceManager,
 )
-from shim import replay_drive
-from shim.replay_drive import Options, replay_file, replay_plan
-from shim.replay_machine import Batch
-from shim.replay_plan import plan
+from shim.replay import drive
+from shim.replay.drive import Options, replay_file, replay_plan
+from shim.replay.machine import Batch
+from shim.replay.plan import plan
 from tests.shim.fake_core import FakeCore, play
-from tests.shim.small_core import SmallCore
-from tests.shim.swf_lines import swf_line, swf_log
+from tests.shim.replay.small_core import SmallCore
+from tests.shim.replay.swf_lines import swf_line, swf_log
 
 LINES = [swf_line(n, submit=n, run=100, site=1 + n % 2) for n in range(50)]
 
@@ -81,7 +81,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
     core = SmallCore("rm-1")
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == replay_drive.OK
+        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == drive.OK
 
     against(core, story)
     assert core.empty
@@ -106,7 +106,7 @@ def test_a_job_that_did_not_run_is_exit_status_one(capsys: pytest.CaptureFixture
 
     async def story(address: str) -> None:
         status = await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1"))
-        assert status == replay_drive.INCOMPLETE
+        assert status == drive.INCOMPLETE
 
     against(core, story)
     assert "job-7 (site-2, root.g1.u1) failed: refused: not today" in capsys.readouterr().out
@@ -156,8 +156,8 @@ def test_a_refused_registration_is_exit_status_two(capsys: pytest.CaptureFixture
 def test_a_core_that_falls_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(replay_drive, "SILENCE_S_MAX", 0.1)
-    monkeypatch.setattr(replay_drive, "LEAVE_S_MAX", 0.1)
+    monkeypatch.setattr(drive, "SILENCE_S_MAX", 0.1)
+    monkeypatch.setattr(drive, "LEAVE_S_MAX", 0.1)
 
     async def story() -> None:
         async with FakeCore() as fake:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from common.config.check import load, load_problems
 from common.names import PARTITION, QUEUE, USER
-from shim import swf
-from shim.replay_plan import ASKS_PER_SECOND_MAX, NODES_MAX, TASKS_MAX, WATCHED_S, Plan, PlannedJob, plan
-from tests.shim.swf_lines import swf_line, swf_log
+from shim.replay import swf
+from shim.replay.plan import ASKS_PER_SECOND_MAX, NODES_MAX, TASKS_MAX, WATCHED_S, Plan, PlannedJob, plan
+from tests.shim.replay.swf_lines import swf_line, swf_log
 
 
 def planned(*lines: str, partitions: int = 6, load: float = 0.7, nodes: int | None = None) -> Plan:
@@ -142,7 +142,7 @@ def test_the_core_accepts_the_configuration() -> None:
 
 
 def test_the_example_has_six_busy_partitions() -> None:
-    log = swf.load(Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz")
+    log = swf.load(Path(__file__).parents[3] / "examples" / "lcg-2005.swf.gz")
     wanted = plan(log, rm_id="replay")
     assert len(wanted.jobs) == len(log.jobs)
     assert wanted.sites[0].partition == "lxgate13.cern.ch"

@@ -1,6 +1,6 @@
 """How the replay's time runs: log seconds from real seconds, and how fast things happen.
 
-Both are told the real time, so tests need none. Not here: who sleeps until when (`replay_drive.py`).
+Both are told the real time, so tests need none. Not here: who sleeps until when (`drive.py`).
 """
 
 from collections import deque

@@ -9,7 +9,7 @@ of all, the application is removed. Tasks do not wait for one another: all or no
 `settling` proves that the removals, which nothing confirms, have arrived: a partition handles its updates in order, so
 its answer to one more node (which it has, and so refuses) comes after them.
 
-Times are log seconds since the start. Not here: waiting (`replay_drive.py`), numbers for people (`replay_report.py`).
+Times are log seconds since the start. Not here: waiting (`drive.py`), numbers for people (`report.py`).
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from common.messages import (
 )
 from common.names import normalised
 from shim.parts import application, ask, node, release
-from shim.replay_plan import Plan, PlannedJob, Site
+from shim.replay.plan import Plan, PlannedJob, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from shim.replay_machine import Replay
-from shim.replay_plan import plan
-from shim.replay_report import MISSING_SHOWN_MAX, QUEUES_SHOWN_MAX, Report, as_json, as_text, report
-from tests.shim.small_core import SmallCore
-from tests.shim.swf_lines import swf_line, swf_log
-from tests.shim.test_replay_machine import play, turn
+from shim.replay.machine import Replay
+from shim.replay.plan import plan
+from shim.replay.report import MISSING_SHOWN_MAX, QUEUES_SHOWN_MAX, Report, as_json, as_text, report
+from tests.shim.replay.small_core import SmallCore
+from tests.shim.replay.swf_lines import swf_line, swf_log
+from tests.shim.replay.test_machine import play, turn
 
 
 def replayed(*lines: str, nodes: int | None = None) -> Replay:

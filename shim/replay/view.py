@@ -1,6 +1,6 @@
 """The replay while it runs: a live table on a terminal, else a line now and then, nothing when only JSON is wanted.
 
-Not here: the summary (`replay_report.py`).
+Not here: the summary (`report.py`).
 """
 
 import sys
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from shim.replay_machine import Replay, Tally
+from shim.replay.machine import Replay, Tally
 
 if TYPE_CHECKING:
     from rich.console import Console

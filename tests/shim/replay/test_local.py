@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shim import replay_local
-from shim.replay_local import LocalSystemError, local_system
+from shim.replay import local
+from shim.replay.local import LocalSystemError, local_system
 
 READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
 
@@ -53,7 +53,7 @@ def test_it_is_stopped_when_we_are_killed(tmp_path: Path) -> None:
     os.mkfifo(stopped)
     program = """
 import asyncio, os, signal, sys
-from shim.replay_local import local_system
+from shim.replay.local import local_system
 async def story():
     async with local_system(("/bin/sh", "-c", sys.argv[1])):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -66,7 +66,7 @@ asyncio.run(story())
 
 
 def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_local, "STOP_S_MAX", 0.05)
+    monkeypatch.setattr(local, "STOP_S_MAX", 0.05)
 
     async def story() -> None:
         async with local_system(system(f'trap "" TERM; {READY} exec sleep 60')):
@@ -76,7 +76,7 @@ def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_one_that_ends_or_hangs_at_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_local, "START_S_MAX", 0.05)
+    monkeypatch.setattr(local, "START_S_MAX", 0.05)
 
     async def start(script: str) -> None:
         async with local_system(system(script)):

@@ -17,10 +17,10 @@ from common.messages import (
     RejectedAllocation,
     RejectedNode,
 )
-from shim.replay_machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Replay
-from shim.replay_plan import plan
-from tests.shim.small_core import SmallCore
-from tests.shim.swf_lines import swf_line, swf_log
+from shim.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Replay
+from shim.replay.plan import plan
+from tests.shim.replay.small_core import SmallCore
+from tests.shim.replay.swf_lines import swf_line, swf_log
 
 SITE = "replay_site-1"
 TURNS_MAX = 100_000

@@ -1,6 +1,6 @@
 """Log time stands until it is started and then runs at its speed; rates are over the last seconds only."""
 
-from shim.replay_clock import Clock, Rate
+from shim.replay.clock import Clock, Rate
 
 
 def test_the_clock_stands_at_zero_until_it_is_started_once() -> None:

@@ -3,7 +3,7 @@
 Sites of the log become partitions, its groups and users queues (by placement, so the configuration names none), its
 jobs applications. The log does not say how big a site was, so each gets as many processors as keep it busy: its jobs'
 processor time, spread over the length of the log, divided by the wanted load. Everything here is computed before the
-first message is sent. Not here: when anything happens (`replay_machine.py`).
+first message is sent. Not here: when anything happens (`machine.py`).
 """
 
 import re
@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final
 
 from common.names import normalised
-from shim.swf import Job, Log, is_part
+from shim.replay.swf import Job, Log, is_part
 
 PARTITIONS_DEFAULT: Final = 6
 LOAD_DEFAULT: Final = 0.7

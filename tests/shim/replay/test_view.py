@@ -5,12 +5,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shim.replay_machine import Replay
-from shim.replay_plan import plan
-from shim.replay_view import LineView, LiveView, line_of, progress, table_of, view_for
-from tests.shim.small_core import SmallCore
-from tests.shim.swf_lines import swf_line, swf_log
-from tests.shim.test_replay_machine import play, turn
+from shim.replay.machine import Replay
+from shim.replay.plan import plan
+from shim.replay.view import LineView, LiveView, line_of, progress, table_of, view_for
+from tests.shim.replay.small_core import SmallCore
+from tests.shim.replay.swf_lines import swf_line, swf_log
+from tests.shim.replay.test_machine import play, turn
 
 
 def halfway() -> Replay:

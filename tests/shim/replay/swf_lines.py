@@ -2,7 +2,7 @@
 
 from io import BytesIO
 
-from shim.swf import Log, entries
+from shim.replay.swf import Log, entries
 
 
 def swf_line(

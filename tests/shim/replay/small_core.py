@@ -23,7 +23,7 @@ from common.messages import (
 )
 from common.names import NODE_PARTITION, normalised
 from shim.manager import Result
-from shim.replay_machine import Batch
+from shim.replay.machine import Batch
 
 
 @dataclass

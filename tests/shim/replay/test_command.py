@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from shim import replay
+from shim.replay import command
 
 
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    replay.add_arguments(parser)
+    command.add_arguments(parser)
     return parser.parse_args(words)
 
 
@@ -43,6 +43,6 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.C
 
 
 def test_describing_the_options_loads_nothing_slow() -> None:
-    program = "import sys, shim.replay; print([m for m in ('zmq', 'rich', 'msgspec', 'asyncio') if m in sys.modules])"
+    program = "import sys, shim.replay.command; print([m for m in ('zmq', 'rich', 'msgspec', 'asyncio') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

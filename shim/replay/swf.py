@@ -3,7 +3,7 @@
 Read as a stream and within bounds, because logs come from anywhere: a line that is not a job is a `Malformed` with its
 number and the reason, and the next line is read. Format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 
-Not here: what the jobs are used for (`replay_plan.py`). Columns that nobody needs yet (processor time, requested time,
+Not here: what the jobs are used for (`plan.py`). Columns that nobody needs yet (processor time, requested time,
 executable, queue, dependencies, ...) are checked to be numbers and dropped.
 """
 

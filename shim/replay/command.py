@@ -1,6 +1,6 @@
 """`yunishard replay`: its options. Kept apart from what it does, so that the command line starts fast.
 
-Not here: everything else; start reading at `replay_drive.py`.
+Not here: everything else; start reading at `drive.py`.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
-from shim.replay_plan import LOAD_DEFAULT, NODE_PROCESSORS, NODES_MAX, OTHER, PARTITIONS_DEFAULT, TASKS_MAX
+from shim.replay.plan import LOAD_DEFAULT, NODE_PROCESSORS, NODES_MAX, OTHER, PARTITIONS_DEFAULT, TASKS_MAX
 
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 PARTITIONS_MAX: Final = 64
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run it; the exit status."""
-    from shim.replay_drive import Options, replay_file
+    from shim.replay.drive import Options, replay_file
 
     return replay_file(
         Options(

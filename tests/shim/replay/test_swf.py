@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shim.swf import (
+from shim.replay.swf import (
     LINE_BYTES_MAX,
     MALFORMED_KEPT_MAX,
     UNKNOWN,
@@ -20,7 +20,7 @@ from shim.swf import (
     job_of,
     load,
 )
-from tests.shim.swf_lines import swf_line, swf_log
+from tests.shim.replay.swf_lines import swf_line, swf_log
 
 LINE = "2 3 -1 3611 4 -1 512 8 116400 1024 1 12 7 -1 -1 52 -1 -1"
 
@@ -152,7 +152,7 @@ def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path) -> No
 
 
 def test_the_example_is_whole() -> None:
-    log = load(Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz", strict=True)
+    log = load(Path(__file__).parents[3] / "examples" / "lcg-2005.swf.gz", strict=True)
     assert len(log.jobs) == 20_198
     assert {log.sites[job.partition] for job in log.jobs} >= {"lxgate13.cern.ch", "rl.ac.uk"}
 

@@ -3,7 +3,7 @@
 Waiting times are in seconds of the log, from the logged submission to the last allocation of the job. Since one real
 second is `speed` log seconds, they contain the time that messages and ticks take, scaled the same: `tick_log_s` says
 how much one tick is. Utilisation is the processor time of finished jobs over that of the whole partition, from the
-replay's first submission to the partition's last end. Not here: progress while it runs (`replay_view.py`).
+replay's first submission to the partition's last end. Not here: progress while it runs (`view.py`).
 """
 
 import json
@@ -14,7 +14,7 @@ from math import ceil
 from statistics import median
 from typing import Final
 
-from shim.replay_machine import Replay, Run
+from shim.replay.machine import Replay, Run
 
 MISSING_SHOWN_MAX: Final = 20
 QUEUES_SHOWN_MAX: Final = 5

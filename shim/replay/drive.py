@@ -1,6 +1,6 @@
 """The replay's only file that waits: connects, sends what the machine gives at every tick, and hands it the answers.
 
-Not here: any decision about jobs (`replay_machine.py`), options as the user writes them (`replay.py`).
+Not here: any decision about jobs (`machine.py`), options as the user writes them (`replay.py`).
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from time import monotonic
 from typing import Final
 
 from shim.manager import RegistrationRefused, ResourceManager, SessionLost
-from shim.replay_clock import Clock, Rate
-from shim.replay_local import LocalSystemError, local_system
-from shim.replay_machine import NEVER, Batch, Replay
-from shim.replay_plan import Plan, plan
-from shim.replay_report import as_json, as_text, report
-from shim.replay_view import Progress, View, progress, view_for
-from shim.swf import Log, SwfError, load
+from shim.replay.clock import Clock, Rate
+from shim.replay.local import LocalSystemError, local_system
+from shim.replay.machine import NEVER, Batch, Replay
+from shim.replay.plan import Plan, plan
+from shim.replay.report import as_json, as_text, report
+from shim.replay.swf import Log, SwfError, load
+from shim.replay.view import Progress, View, progress, view_for
 
 TICK_S: Final = 0.02
 """Everything that became due within it goes out together."""

@@ -1,0 +1,1 @@
+"""The main job: a workload log, replayed through the system."""
