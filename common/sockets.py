@@ -45,9 +45,12 @@ class Endpoint(Protocol):
 
 
 class _Socket:
-    """What ROUTER and DEALER share: reading one message, and being woken when there may be more."""
+    """What ROUTER and DEALER share: reading one message, and being woken when there may be more.
 
-    def __init__(self, kind: int, wake: Callable[[], None]) -> None:
+    Sending wakes too: ZeroMQ may take note of an arrival while it sends, and then its descriptor stays silent about it.
+    """
+
+    def __init__(self, kind: int, address: str, wake: Callable[[], None]) -> None:
         self.dropped = 0
         self._wake = wake
         self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
@@ -57,7 +60,7 @@ class _Socket:
             (zmq.RCVHWM, 0),
             (zmq.MAXMSGSIZE, MESSAGE_BYTES_HARD_MAX),
             (zmq.TCP_KEEPALIVE, 1),
-            (zmq.IPV6, 1),
+            (zmq.IPV6, int("[" in address)),  # otherwise an IPv4 endpoint calls itself by an IPv6 name
         ):
             self.raw.setsockopt(option, value)
 
@@ -90,7 +93,7 @@ class Dealer(_Socket):
     """A connection to one peer under a fixed name of our own."""
 
     def __init__(self, address: str, *, peer: str, name: str, wake: Callable[[], None]) -> None:
-        super().__init__(zmq.DEALER, wake)
+        super().__init__(zmq.DEALER, address, wake)
         self.peer = peer
         self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
         self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
@@ -107,13 +110,14 @@ class Dealer(_Socket):
 
     def give(self, message: Send) -> None:
         self.raw.send_multipart(frames_of(message.header, message.body), zmq.NOBLOCK)
+        self._wake()
 
 
 class Router(_Socket):
     """Where many peers connect. A peer's name is `prefix` plus its routing id: as text if `named`, else in hex."""
 
     def __init__(self, address: str, *, prefix: str, named: bool, wake: Callable[[], None]) -> None:
-        super().__init__(zmq.ROUTER, wake)
+        super().__init__(zmq.ROUTER, address, wake)
         self.prefix = prefix
         self._named = named
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -147,6 +151,7 @@ class Router(_Socket):
                 raise
             self.dropped += 1
             _log.debug("dropped %s for %s, which is not connected", message.header.kind, message.to)
+        self._wake()
 
 
 class Inbox:

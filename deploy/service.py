@@ -51,7 +51,6 @@ class Link:
         self._dealer = Dealer(self._address, peer="broker", name=NAME, wake=self._read)
         self._dealer.watch()
         self._dealer.give(send("broker", Hello(role=NAME)))
-        self._read()  # the socket signals once, and sending may have used the signal up
 
     def close(self) -> None:
         """Drop it, if it is there."""

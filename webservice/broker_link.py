@@ -84,7 +84,6 @@ class BrokerLink:
 
     def _give(self, header: Header, message: Message) -> None:
         self._wire.send(Send(BROKER, header, body_of(message)))
-        self._wire.wake()  # sending may take note of arrivals without a signal, so look
 
     def _settle(self, delivery: Delivery) -> None:
         question = self._open.get(delivery.header.ref)
