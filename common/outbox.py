@@ -16,7 +16,12 @@ from typing import Final
 
 WINDOW_MESSAGES: Final = 1024
 """Messages that a sender may have unacknowledged in one lane. When it is reached the sender waits: a partition stops
-allocating, an RM's update call waits. A receiver refuses what goes beyond."""
+allocating, an RM's update call waits."""
+
+BACKLOG_MAX_MESSAGES: Final = 8 * WINDOW_MESSAGES
+"""News that may wait for an RM that goes on sending commands, which have their own answers, and acknowledges nothing.
+Beyond it its commands are refused; an RM that keeps to its window never comes near.
+"""
 
 ACK_EVERY_MESSAGES: Final = 64
 """A receiver acknowledges at least this often, so that a lane never stands still for want of an acknowledgement."""

@@ -80,6 +80,10 @@ class _Socket:
         return frames
 
 
+def _why(error: zmq.ZMQError) -> str:
+    return zmq.strerror(error.errno) if error.errno else str(error)
+
+
 def _delivery(source: str, frames: list[bytes]) -> Delivery:
     try:
         header = header_of(frames)
@@ -102,7 +106,7 @@ class Dealer(_Socket):
             self.raw.connect(address)
         except zmq.ZMQError as error:
             self.raw.close()
-            raise OSError(f"cannot connect to {address}: {error.strerror or error}") from error
+            raise OSError(f"cannot connect to {address}: {_why(error)}") from error
 
     def take(self) -> Delivery | None:
         frames = self._frames()
@@ -127,7 +131,7 @@ class Router(_Socket):
             self.raw.bind(address)
         except zmq.ZMQError as error:
             self.raw.close()
-            raise OSError(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise OSError(f"cannot listen on {address}: {_why(error)}") from error
 
     @property
     def address(self) -> str:

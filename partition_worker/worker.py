@@ -26,7 +26,7 @@ from common.messages import (
     Received,
     Refused,
 )
-from common.outbox import Arrival, Inbox, Outbox
+from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import WireError, body_of, decoded
 from partition_worker import news, queries
 from partition_worker.engine.effects import Effect
@@ -113,6 +113,9 @@ class Worker:
         if header.seq and header.life != self._life:
             return []  # sent before the RM heard that this partition began anew: it will report everything again
         self._outbox.acknowledge(header.ack if header.life == self._life else 0)
+        if len(self._outbox) >= BACKLOG_MAX_MESSAGES:
+            reason = f"{len(self._outbox)} messages wait to be acknowledged: acknowledge them before you send more"
+            return [self._refusal(header, "window", reason)]
         if header.seq:
             match self._inbox.arrival(header.seq):
                 case Arrival.SEEN:

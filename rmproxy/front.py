@@ -183,7 +183,8 @@ class Front:
 
 
 def _with_ref(header: Header, ref: str) -> Header:
-    return Header(kind=header.kind, rm=header.rm, partition=header.partition, session=header.session, ref=ref)
+    """The header of a call or of its answer; calls are about no partition."""
+    return Header(kind=header.kind, rm=header.rm, session=header.session, ref=ref)
 
 
 def _to(header: Header, partition: str, seq: int) -> Header:

@@ -36,8 +36,8 @@ PEER: Final = "grpc:"
 """A gRPC RM is the peer `grpc:<rm-id>` of the proxy's machine."""
 
 RESPONSES_QUEUED_MAX: Final = 1024
-"""Responses that may wait for an RM's streams before the core is no longer told that they arrived. What the core may
-still send then is a window for each partition (`outbox.WINDOW_MESSAGES`); after that it waits."""
+"""Responses that may wait for an RM's streams before the core is no longer told that they arrived, and the RM's updates
+are no longer read. What the core may still send then is a window for each partition (`outbox.WINDOW_MESSAGES`)."""
 
 RESPONSE_ENTRIES_MAX: Final = 10_000
 """Allocations, releases or refusals in one response, about 2 MiB: a gRPC client refuses more than 4 MiB unless it was
@@ -119,7 +119,7 @@ class GrpcRm:
         self._streams: dict[type[Response], RmStream] = {}
         """At most one for each sort of response, and none that has ended."""
         self._room = asyncio.Event()
-        """Set when commands may have been acknowledged."""
+        """Set when commands may have been acknowledged, or responses written."""
         self._acknowledging = False
         """Whether `_acknowledge` is about to run."""
 
@@ -130,8 +130,8 @@ class GrpcRm:
         self._say(self.session.register(request))
 
     async def update(self, command: Update) -> None:
-        """Say it to the partitions concerned, as soon as all of them have room for it."""
-        while self.session.full(command):
+        """Say it to the partitions concerned, once all of them have room for it and the RM has read what it was told."""
+        while self._congested or self.session.full(command):
             self._room.clear()
             await self._room.wait()
         for outgoing in self.session.update(command):
@@ -168,6 +168,11 @@ class GrpcRm:
             case _:
                 assert message is None, message
 
+    @property
+    def _congested(self) -> bool:
+        """Whether so many responses wait for a stream that nothing more is acknowledged or taken."""
+        return sum(map(len, self._queues.values())) >= RESPONSES_QUEUED_MAX
+
     def _queue(self, kind: type[Response], responses: Iterable[Response]) -> None:
         self._queues[kind].extend(responses)
         if (stream := self._streams.get(kind)) is not None:
@@ -181,7 +186,7 @@ class GrpcRm:
 
     def _acknowledge(self) -> None:
         self._acknowledging = False
-        if sum(map(len, self._queues.values())) < RESPONSES_QUEUED_MAX:
+        if not self._congested:
             for outgoing in self.session.acknowledgements():
                 self._say(outgoing)
 
@@ -207,6 +212,7 @@ class GrpcRm:
     def written(self, kind: type[Response]) -> None:
         """The oldest response of this sort is on its way."""
         self._queues[kind].popleft()
+        self._room.set()
         self._acknowledge_soon()
 
     def end(self, code: grpc.StatusCode, text: str) -> None:
