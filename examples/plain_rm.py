@@ -21,9 +21,9 @@ QUEUES = "partitions: [{name: default, queues: [{name: root, submitacl: '*', que
 Map = Mapping[str, object]
 
 
-def send(socket: zmq.Socket[bytes], kind: str, body: Map, *, partition: str = "", ack: int = 0) -> None:
-    """Three frames: the protocol, the header [kind, rm, partition, session, seq, ack, epoch, ref], the body."""
-    header = [kind, RM_ID, partition, SESSION, 0, ack, 0, ""]
+def send(socket: zmq.Socket[bytes], kind: str, body: Map, *, partition: str = "", ack: int = 0, life: int = 0) -> None:
+    """Three frames: the protocol, the header [kind, rm, partition, session, seq, ack, epoch, ref, life], the body."""
+    header = [kind, RM_ID, partition, SESSION, 0, ack, 0, "", life]
     socket.send_multipart([b"YSH1", msgpack.packb(header), msgpack.packb(body)])
 
 
@@ -32,9 +32,9 @@ def receive(socket: zmq.Socket[bytes]) -> tuple[str, dict[str, list[dict[str, st
     if not socket.poll(30_000):
         sys.exit("the core says nothing")
     _, header, body = socket.recv_multipart()
-    kind, _, partition, _, seq, *_ = msgpack.unpackb(header)
+    kind, _, partition, _, seq, _, _, _, life, *_ = msgpack.unpackb(header)
     if seq:
-        send(socket, "Ack", {}, partition=partition, ack=seq)
+        send(socket, "Ack", {}, partition=partition, ack=seq, life=life)
     return kind, msgpack.unpackb(body)
 
 

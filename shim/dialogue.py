@@ -68,6 +68,8 @@ class Dialogue:
         """Partition to how often its news could not be followed, since the last that could."""
         self._taken = 0
         """Results taken since the last acknowledgement."""
+        self._behind = False
+        """Whether updates were refused because too little of what the core said was acknowledged."""
 
     def to_send(self) -> list[Outgoing]:
         """What is to be sent now, in this order."""
@@ -98,8 +100,13 @@ class Dialogue:
     def acknowledge(self) -> None:
         """Tell the core what has been taken."""
         self._taken = 0
-        if self.session.state == "open":
-            self._to_send += self.session.acknowledgements()
+        if self.session.state != "open":
+            return
+        due = self.session.acknowledgements()
+        if due and self._behind:
+            self.resume()  # which says what was received, and brings what was refused again
+        else:
+            self._to_send += due
 
     def backlog(self) -> int:
         """How many messages are kept for the consumer."""
@@ -121,6 +128,7 @@ class Dialogue:
 
     def resume(self) -> None:
         """Ask for everything that was not taken."""
+        self._behind = False
         if self.over is None:
             self._to_send = [self.session.resume()]
 
@@ -150,6 +158,8 @@ class Dialogue:
                 self.end(self._lost(message.reason))
             case Refused(code="gap"):
                 self.resume()
+            case Refused(code="window"):
+                self._behind = True
             case Refused():
                 self._buffer.append(Result(header.partition, message))
             case PartitionRestarted():

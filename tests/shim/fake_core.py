@@ -12,7 +12,7 @@ from common.wire import body_of, decoded, frames_of, header_of
 from shim.manager import ResourceManager, Result
 
 PARTITION: Final = "rm-1_default"
-PATIENCE_S: Final = 5.0
+PATIENCE_S: Final = 30.0
 """After this a test has failed; no test waits for it to pass."""
 
 

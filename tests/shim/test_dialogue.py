@@ -137,3 +137,12 @@ def test_the_core_may_end_the_session_at_any_time(code: str) -> None:
     assert "elsewhere" in str(dialogue.over)
     dialogue.connected()
     assert said(dialogue) == [], "there is nothing left to say"
+
+
+def test_updates_refused_for_want_of_acknowledgements_go_again_once_some_are_given() -> None:
+    dialogue = opened()
+    hears(dialogue, allocated(1), seq=1)
+    hears(dialogue, Refused(code="window", reason="acknowledge first", seq=1))
+    assert said(dialogue) == []
+    assert all_taken(dialogue) == [Result(ONE, allocated(1))]
+    assert said(dialogue) == ["Resume"], "it says what was received, and brings what was refused again"

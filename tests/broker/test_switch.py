@@ -1,0 +1,290 @@
+"""Routing and registration; what happens when workers or sessions come again is in `test_switch_again.py`."""
+
+import pytest
+
+from broker.rollout import ROLLOUT_MAX_S
+from common.machine import NEVER, Delivery, Send
+from common.messages import (
+    AbortConfig,
+    Ack,
+    Answer,
+    CommitConfig,
+    Header,
+    Hello,
+    ListPartitions,
+    NodeRequest,
+    NodeResponse,
+    PartitionEntry,
+    PartitionList,
+    PrepareConfig,
+    Query,
+    Refused,
+    Registered,
+    WorkersWanted,
+)
+from common.wire import body_of
+from tests.broker.house import GPU, PROXY, House, is_prepare, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, header, said, sent, two_partitions
+
+WEB = "webservice"
+SUPERVISOR = "supervisor"
+NONE = {"rm": "", "session": ""}
+
+
+def refused(reason: str, code: str = "registration", **fields: str | int) -> Send:
+    return sent(PROXY, Refused(code=code, reason=reason), **{"ref": "call", **fields})
+
+
+# Registration -------------------------------------------------------------------------------------------------------
+
+
+def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -> None:
+    house = House()
+    assert house.call() == [sent(SUPERVISOR, WorkersWanted(partitions={PARTITION: 1}), **NONE)]
+    asked = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
+    assert house.hello(PARTITION) == [asked]
+    assert house.vote(asked) == [
+        sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
+        sent(PROXY, Registered(partitions=[PARTITION]), ref="call"),
+    ]
+    assert house.switch.deadline == NEVER
+
+
+def test_an_rm_without_a_configuration_gets_that_of_the_core() -> None:
+    house = House(default_config=two_partitions())
+    house.call("")
+    assert list(house.switch.roster.seats) == [PARTITION, GPU]
+    house = House()
+    house.call("")
+    assert list(house.switch.roster.seats) == [PARTITION]
+
+
+def test_all_workers_must_vote_before_any_commits() -> None:
+    house = House()
+    house.call(two_partitions())
+    [first], [second] = house.hello(PARTITION), house.hello(GPU)
+    assert house.vote(second) == []
+    assert [one.header.kind for one in house.vote(first)] == ["CommitConfig", "CommitConfig", "Registered"]
+
+
+def test_a_configuration_without_partitions_needs_nobody() -> None:
+    assert House().call("partitions: []") == [sent(PROXY, Registered(partitions=[]), ref="call")]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("partitions: [{name: default}]", "queue config is not set"),
+        ("]", "this is not YAML"),
+        ("[" * 10_000, "nested more than"),
+        ("a: &a [*a]", "contains itself"),
+        ("parts: []", "unknown key 'parts'"),
+        (two_partitions("default", "DEFAULT"), "default"),
+        ("partitions: [{name: 'a b', queues: [{name: root, submitacl: '*'}]}]", "partition name 'a b' must be"),
+        (two_partitions("rm-1_x", "y"), "must not begin with the RM's own prefix"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_and_nothing_has_changed(config: str, words: str) -> None:
+    house = House()
+    [answer] = house.call(config)
+    assert (answer.to, answer.header) == (PROXY, header("Refused", ref="call"))
+    [refusal] = said([answer])
+    assert isinstance(refusal, Refused)
+    assert refusal.code == "registration"
+    assert refusal.reason.startswith("registration of RM failed: ")
+    assert words in refusal.reason
+    assert house.switch.roster.seats == {}
+    assert house.register()
+
+
+def test_an_rm_must_have_a_name_and_it_must_be_its_own() -> None:
+    unnamed = "registration of RM failed: partition cannot be created without name or RM, one is not set"
+    assert House().call(rm="") == [refused(unnamed, rm="")]
+    house = House()
+    other = house.switch.handle(
+        Delivery(PROXY, header("RegisterResourceManager", ref="call"), b"\x81\xa4rmID\xa4rm-2"), 0
+    )
+    assert other == [refused("registration of RM failed: RM id 'rm-2' in a message of 'rm-1'")]
+
+
+def test_a_workers_no_refuses_the_whole_and_its_seats_are_given_up() -> None:
+    house = House()
+    house.call(two_partitions())
+    [first], [second] = house.hello(PARTITION), house.hello(GPU)
+    house.vote(first)
+    assert house.vote(second, "no room") == [
+        sent(PARTITION, AbortConfig(rollout=1), partition=PARTITION),
+        sent(GPU, AbortConfig(rollout=1), partition=GPU),
+        refused("registration of RM failed: partition rm-1_gpu: no room"),
+        sent(SUPERVISOR, WorkersWanted(partitions={}), **NONE),
+    ]
+    assert house.register()[-1].header.kind == "Registered"
+
+
+def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
+    house = House()
+    house.call(two_partitions())
+    house.vote(*house.hello(GPU))
+    assert house.switch.deadline == 1.0 + ROLLOUT_MAX_S
+    *aborts, answer, supervisor = house.switch.tick(1.0 + ROLLOUT_MAX_S)
+    assert [one.header.kind for one in aborts] == ["AbortConfig", "AbortConfig"]
+    assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 30 s")
+    assert wanted([supervisor]) == [{}]
+    assert house.switch.tick(99) == []
+
+
+def test_a_second_call_while_one_is_under_way_is_told_to_wait() -> None:
+    house = House()
+    house.call()
+    reason = "a registration of RM 'rm-1' is under way, try again when it is done"
+    assert house.call(session="session-2", ref="other") == [refused(reason, "busy", session="session-2", ref="other")]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_two_rms_cannot_have_partitions_of_the_same_full_name(under_way: bool) -> None:
+    house = House()
+    house.call(two_partitions("b_c", "x"), rm="a")
+    asked = [*house.hello("a_b_c"), *house.hello("a_x")]
+    if not under_way:
+        for one in asked:
+            house.vote(one)
+    text = "partition 'c' of RM 'a_b' would be 'a_b_c', which is partition 'b_c' of RM 'a'"
+    assert house.call(two_partitions("c", "y"), rm="a_b") == [refused(f"registration of RM failed: {text}", rm="a_b")]
+    if under_way:
+        house.vote(asked[0])
+        assert house.vote(asked[1])[-1].header.kind == "Registered"
+
+
+def test_a_name_is_free_again_when_its_registration_was_refused() -> None:
+    house = House()
+    house.call(two_partitions("b_c", "x"), rm="a")
+    [asked] = house.hello("a_b_c")
+    house.vote(asked, "no")
+    assert house.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
+
+
+# Routing ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["NodeRequest", "ApplicationRequest", "AllocationRequest", "Ack"])
+def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
+    whole = header(kind, partition=PARTITION, seq=5, ack=3, life=1)
+    assert registered().switch.handle(Delivery(PROXY, whole, b"not opened"), 2) == [
+        Send(PARTITION, whole, b"not opened")
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"session": "earlier"}, {"rm": "rm-2"}, {"partition": "rm-1_zzz"}, {"partition": "rm-2_default"}]
+)
+def test_a_command_of_another_session_or_for_another_partition_is_refused(fields: dict[str, str]) -> None:
+    house = registered()
+    house.register(rm="rm-2", session="another")
+    addressed = {"partition": PARTITION, **fields}
+    reason = f'received NodeRequest, but RmID="{fields.get("rm", RM)}" not registered'
+    answer = Refused(code="unknown-session", reason=reason, seq=5)
+    to = {name: value for name, value in fields.items() if name != "partition"}
+    assert house.hear(PROXY, NodeRequest(), seq=5, **addressed) == [sent(PROXY, answer, **to)]
+
+
+def test_news_go_to_the_proxy_of_the_rm_if_the_lease_holds() -> None:
+    house = registered()
+    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION)}
+    for news in (NodeResponse(), Refused(code="gap", reason="", seq=4)):
+        assert house.hear(PARTITION, news, **lease) == [sent(PROXY, news, **lease)]
+
+
+@pytest.mark.parametrize("fields", [{"epoch": 99}, {"epoch": 0}, {"session": "earlier"}, {"rm": "rm-2"}])
+def test_news_under_another_lease_or_for_another_session_are_dropped(fields: dict[str, str | int]) -> None:
+    house = registered()
+    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION), **fields}
+    assert house.hear(PARTITION, NodeResponse(), **lease) == []
+    assert house.hear("nobody", NodeResponse(), **lease) == []
+
+
+def test_a_vote_under_an_old_lease_does_not_count() -> None:
+    house = House()
+    house.call()
+    [asked] = house.hello(PARTITION)
+    vote = Delivery(PARTITION, Header(kind="ConfigVote", rm=RM, epoch=99), b"\x81\xa7rollout\x01")
+    assert house.switch.handle(vote, 1) == []
+    assert house.vote(asked)[-1].header.kind == "Registered"
+
+
+def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_reference() -> None:
+    house = registered()
+    [asked] = house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
+    assert (asked.to, asked.header.kind, asked.body) == (PARTITION, "Query", body_of(Query(what="nodes")))
+    answer = Answer(status=200, body=b"[]")
+    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION), **NONE}
+    assert house.hear(PARTITION, answer, ref=asked.header.ref, **lease) == [
+        sent(WEB, answer, partition=PARTITION, ref="web 17", **NONE)
+    ]
+    assert house.hear(PARTITION, answer, ref=asked.header.ref, **{**lease, "epoch": 99}) == []
+
+
+def test_a_question_about_nothing_is_answered_at_once() -> None:
+    house = House()
+    house.call()
+    not_found = sent(WEB, Answer(status=404, body=b"Partition not found"), ref="7", **NONE)
+    for partition in (PARTITION, "rm-2_default", ""):
+        assert house.hear(WEB, Query(what="nodes"), partition=partition, ref="7", **NONE) == [not_found]
+
+
+def test_a_front_end_hears_who_is_registered() -> None:
+    house = registered()
+    house.register(two_partitions("b", "a"), rm="rm-0", session="another")
+    entries = [("rm-1_default", "default", RM), ("rm-0_b", "b", "rm-0"), ("rm-0_a", "a", "rm-0")]
+    assert house.hear(WEB, ListPartitions(), ref="7", **NONE) == [
+        sent(
+            WEB,
+            PartitionList(
+                partitions=[PartitionEntry(full_name=full, name=name, rm_id=rm) for full, name, rm in entries],
+                build_information={RM: {"v": "1", "rmId": RM}, "rm-0": {"v": "1", "rmId": "rm-0"}},
+                started_ns=10**9,
+            ),
+            ref="7",
+            **NONE,
+        )
+    ]
+
+
+# What nobody should send --------------------------------------------------------------------------------------------
+
+
+def test_a_malformed_body_is_refused_with_its_place() -> None:
+    for kind in ("RegisterResourceManager", "Resume"):
+        [answer] = registered().switch.handle(Delivery(PROXY, header(kind, ref="call"), b"\x90"), 0)
+        assert answer == refused(f"{kind}: Expected `object`, got `array`", "malformed")
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    for kind in ("", "Malformed", "Nonsense"):
+        [answer] = House().switch.handle(Delivery(PROXY, header(kind, ref="call"), b""), 0)
+        assert answer == refused(f"unknown message {kind!r}", "unknown-kind")
+
+
+def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
+    house = House()
+    assert house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE) == []
+    house.call(ONE_QUEUE)
+    hello = house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
+    assert wanted(hello)[0] == {PARTITION: 1}
+
+
+def test_front_ends_and_workers_that_nobody_wants_hear_nothing() -> None:
+    house = registered()
+    assert house.hear(PROXY, Hello(role="rmproxy"), **NONE) == []
+    assert house.hear(WEB, Hello(role="webservice"), **NONE) == []
+    assert house.hear("rm-9_default", Hello(role="worker"), epoch=1, **NONE) == []
+    assert house.hello(PARTITION, epoch=99) == []
+
+
+def test_an_acknowledgement_passes() -> None:
+    assert registered().hear(PROXY, Ack(), partition=PARTITION, ack=4) == [
+        sent(PARTITION, Ack(), partition=PARTITION, ack=4)
+    ]
+
+
+def test_only_workers_are_asked() -> None:
+    assert not any(is_prepare(one) for one in registered().hear(WEB, Hello(role="worker"), epoch=1, **NONE))

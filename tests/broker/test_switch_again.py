@@ -1,0 +1,172 @@
+"""Sessions that register again or resume, and workers that come back."""
+
+from common.machine import NEVER
+from common.messages import (
+    CommitConfig,
+    NodeRequest,
+    NodeResponse,
+    PartitionRestarted,
+    PrepareConfig,
+    Refused,
+    Registered,
+    Repeat,
+    Resume,
+    WorkersWanted,
+)
+from tests.broker.house import GPU, PROXY, House, is_prepare, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, sent, two_partitions
+
+NONE = {"rm": "", "session": ""}
+NEXT = "session-2"
+
+
+# A new session ------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_proxy() -> None:
+    house = registered()
+    assert house.register(session=NEXT, proxy="rmproxy-2") == [
+        sent(PROXY, Refused(code="superseded", reason="RM 'rm-1' registered again elsewhere")),
+        sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION, session=NEXT),
+        sent("rmproxy-2", Registered(partitions=[PARTITION]), session=NEXT, ref="call"),
+    ]
+    [refusal] = said(house.hear(PROXY, NodeRequest(), partition=PARTITION))
+    assert isinstance(refusal, Refused)
+    assert refusal.code == "unknown-session"
+    assert house.hear(PROXY, NodeRequest(), partition=PARTITION, session=NEXT)[0].to == PARTITION
+
+
+def test_its_workers_are_asked_at_once_and_the_old_session_goes_on_until_they_have_voted() -> None:
+    house = registered()
+    [asked] = house.call(session=NEXT)
+    assert asked == sent(PARTITION, PrepareConfig(rollout=2, config=config_of()), partition=PARTITION, session=NEXT)
+    assert house.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
+    news = house.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=house.epoch(PARTITION))
+    assert news[0].to == PROXY
+
+
+def test_a_refused_new_session_leaves_the_old_one_as_it_was() -> None:
+    house = registered()
+    asked = [one for one in house.call(two_partitions(), session=NEXT) if is_prepare(one)]
+    sends = house.vote(asked[0], "no")
+    assert [one.header.session for one in sends if one.to == PROXY] == [NEXT]
+    assert wanted(sends) == [{PARTITION: 1}]
+    assert house.hear(PROXY, NodeRequest(), partition=PARTITION)[0].to == PARTITION
+
+
+def test_partitions_that_the_new_session_does_not_have_end_and_their_names_are_free() -> None:
+    house = House()
+    house.register(two_partitions())
+    sends = house.register(ONE_QUEUE, session=NEXT)
+    assert wanted(sends) == [{PARTITION: house.epoch(PARTITION)}]
+    assert house.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=2) == []
+    later = house.register(two_partitions(), session="session-3")
+    assert later[-1].header.kind == "Registered"
+    assert house.epoch(GPU) not in (1, 2)
+
+
+def test_another_rm_is_not_touched() -> None:
+    house = registered()
+    house.register(rm="rm-2", session="another")
+    sends = house.register("partitions: []", session=NEXT)
+    assert wanted([*sends, *house.call("partitions: []", session="session-3")]) in ([], [{"rm-2_default": 2}])
+    assert house.hear(PROXY, NodeRequest(), partition="rm-2_default", rm="rm-2", session="another")[0].to == (
+        "rm-2_default"
+    )
+
+
+# The same session again ---------------------------------------------------------------------------------------------
+
+
+def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_received() -> None:
+    house = House()
+    house.register(two_partitions())
+    assert house.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
+        sent("rmproxy-2", Registered(partitions=[PARTITION, GPU]), ref="again"),
+        sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
+        sent(GPU, Repeat(), partition=GPU, ack=0),
+    ]
+    news = house.hear(GPU, NodeResponse(), partition=GPU, seq=1, epoch=house.epoch(GPU))
+    assert news[0].to == "rmproxy-2"
+
+
+def test_an_unknown_session_cannot_be_resumed() -> None:
+    house = registered()
+    for rm, session in ((RM, "earlier"), ("rm-2", SESSION)):
+        answer = Refused(code="unknown-session", reason=f"RM {rm!r} has no such session, register again")
+        assert house.hear("rmproxy-2", Resume(), rm=rm, session=session, ref="again") == [
+            sent("rmproxy-2", answer, rm=rm, session=session, ref="again")
+        ]
+    assert house.hear(PARTITION, NodeResponse(), seq=1, epoch=house.epoch(PARTITION))[0].to == PROXY
+
+
+def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
+    house = registered()
+    house.hello(PARTITION)
+    _, restarted, repeat = house.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
+    assert restarted == sent(PROXY, PartitionRestarted(), partition=PARTITION, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=0, life=1)
+    _, repeat = house.hear(PROXY, Resume(received={PARTITION: 2}, lives={PARTITION: 1}), ref="again")
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=2, life=1)
+
+
+# A worker again -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_comes_back_runs_its_configuration_from_empty_and_its_rm_is_told() -> None:
+    house = registered()
+    for life in (1, 2):
+        number = 1 + life
+        assert house.hello(PARTITION) == [
+            sent(PARTITION, PrepareConfig(rollout=number, config=config_of()), partition=PARTITION, life=life),
+            sent(PARTITION, CommitConfig(rollout=number), partition=PARTITION, life=life),
+            sent(PROXY, PartitionRestarted(), partition=PARTITION, life=life),
+        ]
+    assert house.switch.deadline == NEVER
+
+
+def test_its_vote_on_what_was_decided_long_ago_changes_nothing() -> None:
+    house = registered()
+    asked, _, _ = house.hello(PARTITION)
+    assert house.vote(asked) == []
+    assert house.vote(asked, "no") == []
+
+
+def test_a_worker_that_restarts_while_it_votes_is_asked_again() -> None:
+    house = House()
+    house.call(two_partitions())
+    [first], [second] = house.hello(PARTITION), house.hello(GPU)
+    house.vote(first)
+    assert house.hello(PARTITION) == [first]
+    assert house.vote(second) == []
+    assert house.vote(first)[-1].header.kind == "Registered"
+
+
+def test_a_worker_that_restarted_during_a_refused_change_runs_the_old_configuration_again() -> None:
+    house = registered()
+    house.call(two_partitions(), session=NEXT)
+    [asked] = house.hello(PARTITION)
+    assert asked.header.session == NEXT
+    sends = house.vote(asked, "no")
+    again = [one for one in sends if one.to == PARTITION and one.header.kind != "AbortConfig"]
+    assert [(one.header.kind, one.header.session) for one in again] == [
+        ("PrepareConfig", SESSION),
+        ("CommitConfig", SESSION),
+    ]
+    assert sent(PROXY, PartitionRestarted(), partition=PARTITION, life=1) in sends
+
+
+def test_a_new_session_begins_in_the_first_life() -> None:
+    house = registered()
+    house.hello(PARTITION)
+    sends = house.register(session=NEXT)
+    [commit] = [one for one in sends if one.header.kind == "CommitConfig"]
+    assert commit.header.life == 0
+
+
+def test_the_supervisor_is_told_only_of_changes() -> None:
+    house = registered()
+    assert wanted(house.hello(PARTITION)) == []
+    assert wanted(house.call(session=NEXT)) == []
+    expected = sent("supervisor", WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}), **NONE)
+    assert house.call(rm="rm-2", session="another")[-1] == expected

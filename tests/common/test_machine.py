@@ -1,0 +1,16 @@
+from common.machine import NEVER, Send, send
+from common.messages import Header, Hello, Received
+from common.wire import body_of
+
+
+def test_a_message_is_sent_under_its_class_name() -> None:
+    assert send("broker", Hello(role="worker")) == Send("broker", Header(kind="Hello"), body_of(Hello(role="worker")))
+
+
+def test_a_header_may_say_more() -> None:
+    header = Header(kind="Received", rm="rm-1", ack=7)
+    assert send("rmproxy", Received(), header) == Send("rmproxy", header, b"\x80")
+
+
+def test_never_is_later_than_any_time() -> None:
+    assert NEVER > 1e18

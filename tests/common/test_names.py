@@ -1,0 +1,62 @@
+import pytest
+
+from common.names import PARTITION, QUEUE, RM_ID, USER, external, normalised
+
+
+@pytest.mark.parametrize(
+    ("rm_id", "name", "full"),
+    [
+        ("mycluster", "", "mycluster_default"),
+        ("mycluster", "default", "mycluster_default"),
+        ("mycluster", "gpu", "mycluster_gpu"),
+        ("mycluster", "mycluster_default", "mycluster_default"),
+        ("mycluster", "[mycluster]default", "mycluster_default"),
+        ("mycluster", "[mycluster]mycluster_gpu", "mycluster_gpu"),
+        ("mycluster", "[mycluster]", "mycluster_default"),
+        ("mycluster", "[other]default", "mycluster_[other]default"),
+        ("mycluster", "other_default", "mycluster_other_default"),
+        ("a", "a_b_c", "a_b_c"),
+        ("a", "b_c", "a_b_c"),
+        ("a_b", "c", "a_b_c"),
+        ("rm", "rmx_default", "rm_rmx_default"),
+    ],
+)
+def test_a_partition_carries_its_rm_in_its_name(rm_id: str, name: str, full: str) -> None:
+    assert normalised(rm_id, name) == full
+
+
+@pytest.mark.parametrize("name", ["", "default", "b_default", "[b]default", "[b]b_default", "_", "a", "[a]b_x"])
+def test_a_name_always_stays_within_its_own_rm_and_normalising_twice_changes_nothing(name: str) -> None:
+    full = normalised("a", name)
+    assert full.startswith("a_")
+    assert normalised("a", full) == full
+
+
+def test_its_own_rm_sees_the_name_it_configured() -> None:
+    assert external("rm-1", "rm-1_gpu") == "gpu"
+    assert external("rm-1", "rm-1_rm-1_gpu") == "rm-1_gpu"
+
+
+@pytest.mark.parametrize("rm_id", ["a", "rm:123", "A.b-c_9", "x" * 64])
+def test_an_rm_id(rm_id: str) -> None:
+    assert RM_ID.fullmatch(rm_id)
+
+
+@pytest.mark.parametrize("rm_id", ["", "x" * 65, "a b", "ä", "a/b", "a\n", "[a]"])
+def test_no_rm_id(rm_id: str) -> None:
+    assert not RM_ID.fullmatch(rm_id)
+
+
+def test_a_partition_name_has_no_colon_and_a_queue_name_no_dot() -> None:
+    assert PARTITION.fullmatch("gpu-1.a_b")
+    assert not PARTITION.fullmatch("gpu:1")
+    assert not PARTITION.fullmatch("")
+    assert QUEUE.fullmatch("a:b#c/d@e-f")
+    assert not QUEUE.fullmatch("a.b")
+
+
+def test_a_user_may_end_in_a_dollar_but_not_begin_with_a_digit() -> None:
+    assert USER.fullmatch("machine$")
+    assert USER.fullmatch("_x@y.z")
+    assert not USER.fullmatch("9a")
+    assert not USER.fullmatch("a$b")

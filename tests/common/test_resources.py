@@ -1,0 +1,129 @@
+import random
+
+import pytest
+
+from common.messages import INT64_MAX, INT64_MIN, Resources
+from common.resources import (
+    NOTHING,
+    add_to,
+    admits,
+    equal,
+    fits,
+    is_positive,
+    is_zero,
+    less,
+    minus,
+    peak,
+    plus,
+    pruned,
+    saturated,
+    take_from,
+    text,
+    tightened,
+    total_of,
+)
+
+
+def test_a_missing_type_is_nothing_in_a_sum() -> None:
+    assert plus({"vcore": 1}, {"vcore": 2, "memory": 3}) == {"vcore": 3, "memory": 3}
+    assert minus({"vcore": 1}, {"vcore": 2, "memory": 3}) == {"vcore": -1, "memory": -3}
+    assert plus(NOTHING, {}) == {}
+
+
+def test_sums_leave_their_operands_alone() -> None:
+    left, right = {"vcore": 1}, {"vcore": 2}
+    plus(left, right)
+    minus(left, right)
+    peak(left, right)
+    assert (left, right) == ({"vcore": 1}, {"vcore": 2})
+
+
+def test_a_total_can_be_kept_in_place() -> None:
+    total = {"vcore": 1}
+    add_to(total, {"vcore": 2, "gpu": 1})
+    take_from(total, {"gpu": 2})
+    assert total == {"vcore": 3, "gpu": -1}
+    assert total_of([{"a": 1}, {"b": 2}, {"a": 3}]) == {"a": 4, "b": 2}
+    assert total_of([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("room", "amount", "answer"),
+    [
+        ({}, {}, True),
+        ({}, {"vcore": 0}, True),
+        ({}, {"vcore": 1}, False),
+        ({"vcore": 5}, {"vcore": 5}, True),
+        ({"vcore": 5}, {"vcore": 6}, False),
+        ({"vcore": 5}, {"vcore": 5, "gpu": 1}, False),
+        ({"vcore": -1}, {"vcore": 0}, True),
+        ({"vcore": -1}, {"memory": 0}, True),
+        ({"vcore": 1}, {"memory": -1}, True),
+    ],
+)
+def test_what_fits(room: Resources, amount: Resources, answer: bool) -> None:
+    assert fits(room, amount) is answer
+
+
+@pytest.mark.parametrize(
+    ("limit", "amount", "answer"),
+    [
+        ({}, {"vcore": 10**30}, True),
+        ({"vcore": 0}, {"vcore": 1}, False),
+        ({"vcore": 0}, {"vcore": 0, "memory": 5}, True),
+        ({"vcore": -1}, {"vcore": 0}, True),
+        ({"vcore": 3}, {"vcore": 3}, True),
+    ],
+)
+def test_a_limit_admits_every_amount_of_a_type_that_it_does_not_name(
+    limit: Resources, amount: Resources, answer: bool
+) -> None:
+    assert admits(limit, amount) is answer
+
+
+def test_what_a_limit_leaves_has_only_its_own_types_and_may_be_negative() -> None:
+    assert less({"vcore": 5, "gpu": 1}, {"vcore": 7, "memory": 3}) == {"vcore": -2, "gpu": 1}
+
+
+def test_two_limits_at_once_are_the_smaller_of_each_type() -> None:
+    assert tightened({"a": 1, "b": 5}, {"b": 2, "c": 3}) == {"a": 1, "b": 2, "c": 3}
+    assert tightened(None, {"a": 1}) == {"a": 1}
+    assert tightened({"a": 1}, None) == {"a": 1}
+    assert tightened(None, None) is None
+
+
+def test_types_of_which_there_is_nothing_do_not_count() -> None:
+    assert pruned({"a": 0, "b": 1}) == {"b": 1}
+    assert equal({"a": 0, "b": 1}, {"b": 1, "c": 0})
+    assert not equal({"a": 1}, {"b": 1})
+    assert is_zero({})
+    assert is_zero({"a": 0})
+    assert not is_zero({"a": -1})
+
+
+@pytest.mark.parametrize(
+    ("amount", "answer"), [({}, False), ({"a": 0}, False), ({"a": 1, "b": 0}, True), ({"a": 1, "b": -1}, False)]
+)
+def test_a_positive_amount_has_something_and_lacks_nothing(amount: Resources, answer: bool) -> None:
+    assert is_positive(amount) is answer
+
+
+def test_nothing_wraps_and_what_leaves_the_core_is_cut_to_64_bits() -> None:
+    much = plus({"vcore": INT64_MAX}, {"vcore": INT64_MAX})
+    assert much == {"vcore": 2 * INT64_MAX}
+    assert saturated(much) == {"vcore": INT64_MAX}
+    assert saturated({"a": INT64_MIN - 1, "b": 5}) == {"a": INT64_MIN, "b": 5}
+
+
+def test_people_read_types_in_order() -> None:
+    assert text({"vcore": 1, "memory": 1000}) == "map[memory:1000 vcore:1]"
+    assert text({}) == "map[]"
+
+
+def test_adding_and_taking_away_again_changes_nothing() -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        left, right = ({kind: rng.randint(-9, 9) for kind in rng.sample("abcd", 3)} for _ in range(2))
+        assert equal(minus(plus(left, right), right), left)
+        assert fits(peak(left, right), left)
+        assert peak(left, right) == peak(right, left)

@@ -1,0 +1,238 @@
+import pytest
+
+from common.messages import (
+    Ack,
+    Allocation,
+    AllocationRequest,
+    AllocationResponse,
+    Header,
+    Message,
+    News,
+    NodeResponse,
+    PartitionRestarted,
+    Received,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    Reply,
+    Resume,
+)
+from common.outbox import WINDOW_MESSAGES
+from common.session import Outgoing, Session
+from common.wire import WireError, body_of, decoded
+from tests.machines import PARTITION, RM, SESSION, header
+
+GPU = "rm-1_gpu"
+REQUEST = RegisterResourceManager(rm_id=RM, config="partitions: []")
+
+
+def ask(*partitions: str) -> AllocationRequest:
+    return AllocationRequest(allocations=[Allocation(allocation_key="k", partition_name=name) for name in partitions])
+
+
+def told(self: Session, message: Message, **fields: str | int) -> News | Reply | None:
+    return self.receive(header(type(message).__name__, **fields), body_of(message))
+
+
+def news(key: str) -> AllocationResponse:
+    return AllocationResponse(new=[Allocation(allocation_key=key)])
+
+
+def opened() -> Session:
+    session = Session(rm_id=RM, session=SESSION)
+    session.register(REQUEST)
+    told(session, Registered(partitions=[PARTITION, GPU]), ref="register")
+    return session
+
+
+def numbered(outgoing: list[Outgoing]) -> list[tuple[str, str, int, int]]:
+    return [(one.header.kind, one.header.partition, one.header.seq, one.header.ack) for one in outgoing]
+
+
+# Registration -------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_begins_with_a_registration_and_is_open_when_it_is_answered() -> None:
+    session = Session(rm_id=RM, session=SESSION)
+    assert session.state == "new"
+    call = session.register(REQUEST)
+    assert call == Outgoing(header("RegisterResourceManager", ref="register"), body_of(REQUEST))
+    assert session.state == "registering"
+    answer = Registered(partitions=[PARTITION])
+    assert told(session, answer) == answer
+    assert session.state == "open"
+    assert session.partitions == (PARTITION,)
+
+
+def test_a_refused_registration_ends_the_session() -> None:
+    session = Session(rm_id=RM, session=SESSION)
+    session.register(REQUEST)
+    refusal = Refused(code="registration", reason="no")
+    assert told(session, refusal) == refusal
+    assert session.state == "refused"
+
+
+def test_an_update_that_is_refused_ends_nothing() -> None:
+    session = opened()
+    assert told(session, Refused(code="malformed", reason="no", seq=3)) == Refused(code="malformed", reason="no", seq=3)
+    assert session.state == "open"
+
+
+# Sending ------------------------------------------------------------------------------------------------------------
+
+
+def test_updates_are_numbered_by_partition_from_one() -> None:
+    session = opened()
+    assert numbered(session.update(ask("", "gpu"))) == [
+        ("AllocationRequest", PARTITION, 1, 0),
+        ("AllocationRequest", GPU, 1, 0),
+    ]
+    assert numbered(session.update(ask("gpu"))) == [("AllocationRequest", GPU, 2, 0)]
+
+
+def test_the_body_of_each_part_has_only_its_own_items() -> None:
+    first, second = opened().update(ask("", "gpu"))
+    assert decoded(AllocationRequest, first.body) == ask("")
+    assert decoded(AllocationRequest, second.body) == ask("gpu")
+
+
+def test_what_is_not_acknowledged_can_be_repeated_word_for_word() -> None:
+    session = opened()
+    sent = session.update(ask("")) + session.update(ask("")) + session.update(ask("gpu"))
+    assert session.repeated() == sent
+    told(session, Received(), partition=PARTITION, ack=1)
+    assert session.repeated() == sent[1:]
+
+
+def test_a_full_partition_makes_updates_of_it_wait_and_no_others() -> None:
+    session = opened()
+    for _ in range(WINDOW_MESSAGES):
+        assert not session.full(ask(""))
+        session.update(ask(""))
+    assert session.full(ask(""))
+    assert session.full(ask("gpu", ""))
+    assert not session.full(ask("gpu"))
+    told(session, Received(), partition=PARTITION, ack=1)
+    assert not session.full(ask(""))
+
+
+# Receiving ----------------------------------------------------------------------------------------------------------
+
+
+def test_news_are_heard_once_and_acknowledged_once() -> None:
+    session = opened()
+    assert told(session, news("a"), partition=PARTITION, seq=1) == news("a")
+    assert told(session, news("a"), partition=PARTITION, seq=1) is None
+    assert told(session, news("b"), partition=PARTITION, seq=2) == news("b")
+    expected = Outgoing(header("Ack", partition=PARTITION, ack=2), body_of(Ack()))
+    assert session.acknowledgements() == [expected]
+    assert session.acknowledgements() == []
+
+
+def test_news_that_come_again_are_acknowledged_again() -> None:
+    session = opened()
+    told(session, news("a"), partition=PARTITION, seq=1)
+    session.acknowledgements()
+    told(session, news("a"), partition=PARTITION, seq=1)
+    assert numbered(session.acknowledgements()) == [("Ack", PARTITION, 0, 1)]
+
+
+def test_every_message_carries_the_acknowledgement_of_its_partition() -> None:
+    session = opened()
+    told(session, news("a"), partition=PARTITION, seq=1)
+    assert numbered(session.update(ask("", "gpu"))) == [
+        ("AllocationRequest", PARTITION, 1, 1),
+        ("AllocationRequest", GPU, 1, 0),
+    ]
+
+
+def test_a_gap_is_an_error_and_leaves_the_numbering_as_it_was() -> None:
+    session = opened()
+    with pytest.raises(WireError, match="rm-1_default: news 2 came after 0"):
+        told(session, news("b"), partition=PARTITION, seq=2)
+    assert told(session, news("a"), partition=PARTITION, seq=1) == news("a")
+
+
+def test_news_without_a_number_are_heard_whenever_they_come() -> None:
+    session = opened()
+    for _ in range(2):
+        assert told(session, NodeResponse(), partition="rm-1_zzz", ack=1) == NodeResponse()
+
+
+def test_an_acknowledgement_of_the_core_is_no_news() -> None:
+    assert told(opened(), Received(), partition=PARTITION, ack=1) is None
+
+
+def test_what_is_meant_for_another_session_is_not_heard() -> None:
+    session = opened()
+    assert told(session, news("a"), partition=PARTITION, seq=1, session="another") is None
+    assert told(session, Refused(code="superseded", reason=""), session="another") is None
+    assert session.acknowledgements() == []
+
+
+@pytest.mark.parametrize("kind", ["AllocationRequest", "Hello", "PrepareConfig", "Ack", "", "Nonsense"])
+def test_what_a_core_does_not_say_is_an_error(kind: str) -> None:
+    with pytest.raises(WireError, match="a core does not send"):
+        opened().receive(header(kind), b"\x80")
+
+
+def test_a_malformed_body_is_an_error_with_its_place() -> None:
+    with pytest.raises(WireError, match="AllocationResponse: Expected `object`"):
+        opened().receive(header("AllocationResponse", partition=PARTITION, seq=1), b"\x90")
+
+
+# Breaks -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumption_says_what_was_received() -> None:
+    session = opened()
+    session.update(ask("gpu"))
+    told(session, news("a"), partition=PARTITION, seq=1)
+    call = session.resume()
+    assert session.state == "resuming"
+    assert (call.header.kind, call.header.ref) == ("Resume", "resume")
+    assert decoded(Resume, call.body).received == {PARTITION: 1, GPU: 0}
+    told(session, Registered(partitions=[PARTITION, GPU]))
+    assert session.state == "open"
+    assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
+
+
+def test_an_unknown_session_cannot_be_resumed() -> None:
+    session = opened()
+    session.resume()
+    told(session, Refused(code="unknown-session", reason="who?"))
+    assert session.state == "refused"
+
+
+def test_a_partition_that_restarted_is_spoken_to_from_one_again_in_a_new_life() -> None:
+    session = opened()
+    session.update(ask("", "gpu"))
+    told(session, news("a"), partition=PARTITION, seq=1)
+    restarted = PartitionRestarted()
+    assert told(session, restarted, partition=PARTITION, life=1) == restarted
+    assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
+    [again] = session.update(ask(""))
+    assert again.header == header("AllocationRequest", partition=PARTITION, seq=1, life=1)
+    assert told(session, news("b"), partition=PARTITION, seq=1, life=1) == news("b")
+
+
+def test_a_restart_is_told_once_and_the_words_of_an_earlier_life_are_not_heard() -> None:
+    session = opened()
+    told(session, PartitionRestarted(), partition=PARTITION, life=2)
+    session.update(ask(""))
+    assert told(session, PartitionRestarted(), partition=PARTITION, life=2) is None
+    assert told(session, PartitionRestarted(), partition=PARTITION, life=1) is None
+    assert told(session, news("old"), partition=PARTITION, seq=1, ack=1, life=1) is None
+    assert told(session, Received(), partition=PARTITION, ack=1) is None
+    assert numbered(session.repeated()) == [("AllocationRequest", PARTITION, 1, 0)]
+
+
+def test_a_resumption_says_in_which_life_each_partition_was_heard() -> None:
+    session = opened()
+    told(session, PartitionRestarted(), partition=PARTITION, life=3)
+    assert decoded(Resume, session.resume().body).lives.get(PARTITION) == 3
+
+
+def test_headers_of_a_session_name_it() -> None:
+    [one] = opened().update(ask(""))
+    assert one.header == Header(kind="AllocationRequest", rm=RM, partition=PARTITION, session=SESSION, seq=1)

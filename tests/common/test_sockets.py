@@ -1,0 +1,299 @@
+"""The sockets of the servers against plain pyzmq ones, over all transports that we use."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from common import wire as wire_module
+from common.machine import MALFORMED, Delivery, Send
+from common.messages import Header, Hello
+from common.sockets import READ_MAX, Dealer, Inbox, Router, Wire
+from common.wire import body_of, frames_of
+
+PATIENCE_S = 10
+HEADER = Header(kind="Hello", rm="rm-1", seq=5)
+BODY = body_of(Hello(role="worker"))
+GOOD = frames_of(HEADER, BODY)
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story()
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def listening(
+    address: str = "tcp://127.0.0.1:0", *, prefix: str = "", named: bool = True
+) -> AsyncIterator[tuple[Wire, Router]]:
+    wire = Wire()
+    router = Router(address, prefix=prefix, named=named, wake=wire.wake)
+    wire.add(prefix, router)
+    router.watch()
+    try:
+        yield wire, router
+    finally:
+        router.close()
+
+
+@asynccontextmanager
+async def connected(address: str, *, name: str = "worker-1") -> AsyncIterator[Wire]:
+    wire = Wire()
+    dealer = Dealer(address, peer="broker", name=name, wake=wire.wake)
+    wire.add("broker", dealer)
+    dealer.watch()
+    try:
+        yield wire
+    finally:
+        dealer.close()
+
+
+@contextmanager
+def plain(address: str, identity: bytes = b"raw") -> Iterator["zmq.Socket[bytes]"]:
+    """A socket of somebody who does not use our code."""
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.ROUTING_ID, identity)
+    socket.connect(address)
+    try:
+        yield socket
+    finally:
+        socket.close()
+
+
+async def arrival(wire: Wire) -> Delivery:
+    [delivery] = await arrivals(wire, 1)
+    return delivery
+
+
+async def arrivals(wire: Wire, count: int) -> list[Delivery]:
+    got: list[Delivery] = []
+    while len(got) < count:
+        got += await wire.receive(float("inf"))
+    return got
+
+
+async def answer(socket: "zmq.Socket[bytes]") -> list[bytes]:
+    assert await asyncio.to_thread(socket.poll, PATIENCE_S * 1000)
+    return socket.recv_multipart()
+
+
+# Transports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
+def test_messages_go_both_ways(transport: str, tmp_path: Path) -> None:
+    address = {"inproc": "inproc://both-ways", "ipc": f"ipc://{tmp_path}/s", "tcp": "tcp://127.0.0.1:0"}[transport]
+
+    async def story() -> None:
+        async with listening(address) as (server, router), connected(router.address) as client:
+            client.send(Send("broker", HEADER, BODY))
+            assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
+            server.send(Send("worker-1", HEADER, b""))
+            assert await arrival(client) == Delivery("broker", HEADER, b"")
+
+    play(story)
+
+
+def test_peers_from_outside_are_called_by_their_routing_id_in_hex_after_a_prefix() -> None:
+    async def story() -> None:
+        async with listening(prefix="native:", named=False) as (server, router):
+            with plain(router.address, b"\x01\xff ") as rm:
+                rm.send_multipart(GOOD)
+                assert await arrival(server) == Delivery("native:01ff20", HEADER, BODY)
+                server.send(Send("native:01ff20", HEADER, BODY))
+                assert await answer(rm) == GOOD
+
+    play(story)
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    async def story() -> None:
+        async with listening() as (_, router):
+            with pytest.raises(OSError, match=r"cannot listen on tcp://.*: Address already in use"):
+                Router(router.address, prefix="", named=True, wake=lambda: None)
+
+    play(story)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "tcp://:::", "carrier-pigeon://x"])
+def test_an_address_that_is_none_is_an_error(address: str) -> None:
+    with pytest.raises(OSError, match="cannot listen on"):
+        Router(address, prefix="", named=True, wake=lambda: None)
+    with pytest.raises(OSError, match="cannot connect to"):
+        Dealer(address, peer="broker", name="worker-1", wake=lambda: None)
+
+
+# What cannot be read ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([b""], "expected 3 frames (protocol, header, body), got 1"),
+        ([b"", *GOOD], "expected 3 frames (protocol, header, body), got 4"),
+        ([b"HTTP", *GOOD[1:]], "expected protocol YSH1, got b'HTTP'"),
+        ([GOOD[0], b"\xc1", BODY], "header: "),
+        ([GOOD[0], b"\x91\xa1\xff", BODY], "header: "),
+        ([GOOD[0], b"x" * 5000, BODY], "header of 5000 bytes, at most 4096 are allowed"),
+        ([*GOOD[:2], b"x" * 101], "body of 101 bytes, at most 100 are allowed: send fewer items at once"),
+    ],
+)
+def test_a_malformed_message_arrives_as_malformed_and_the_next_one_as_it_is(
+    frames: list[bytes], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_module, "BODY_BYTES_MAX", 100)
+
+    async def story() -> None:
+        async with listening() as (server, router):
+            with plain(router.address) as peer:
+                peer.send_multipart(frames)
+                peer.send_multipart(GOOD)
+                first, second = await arrivals(server, 2)
+                assert (first.source, first.header.kind, first.body) == ("raw", MALFORMED, b"")
+                assert first.header.ref.startswith(reason)
+                assert second == Delivery("raw", HEADER, BODY)
+
+    play(story)
+
+
+# Peers that come and go ---------------------------------------------------------------------------------------------
+
+
+def test_a_message_for_a_peer_that_is_not_there_is_counted_and_dropped() -> None:
+    async def story() -> None:
+        async with listening() as (server, router):
+            server.send(Send("nobody", HEADER, BODY))
+            assert router.dropped == 1
+            with plain(router.address) as peer:
+                peer.send_multipart(GOOD)
+                await arrival(server)
+                server.send(Send("raw", HEADER, BODY))
+                assert await answer(peer) == GOOD
+            while router.dropped == 1:  # until the break has been noticed
+                server.send(Send("raw", HEADER, BODY))
+                await asyncio.sleep(0)
+            assert router.dropped == 2
+
+    play(story)
+
+
+def test_a_process_that_was_restarted_takes_over_the_name_of_its_dead_self() -> None:
+    async def story() -> None:
+        async with listening() as (server, router), connected(router.address) as first:
+            first.send(Send("broker", HEADER, b"first"))
+            assert (await arrival(server)).body == b"first"
+            async with connected(router.address) as second:
+                second.send(Send("broker", HEADER, b"second"))
+                assert (await arrival(server)).body == b"second"
+                server.send(Send("worker-1", HEADER, b"for the second"))
+                assert (await arrival(second)).body == b"for the second"
+
+    play(story)
+
+
+def test_a_stranger_cannot_take_over_the_name_of_another() -> None:
+    async def story() -> None:
+        async with listening(prefix="native:", named=False) as (server, router):
+            with plain(router.address, b"one") as first:
+                first.send_multipart(GOOD)
+                peer = (await arrival(server)).source
+                with plain(router.address, b"one") as thief, plain(router.address, b"two") as witness:
+                    thief.send_multipart(GOOD)
+                    witness.send_multipart(GOOD)
+                    assert (await arrival(server)).source == f"native:{b'two'.hex()}"
+                    server.send(Send(peer, HEADER, BODY))
+                    assert await answer(first) == GOOD
+                    assert not thief.poll(0)
+
+    play(story)
+
+
+def test_what_is_sent_before_the_other_side_listens_arrives_once_it_does(tmp_path: Path) -> None:
+    async def story() -> None:
+        address = f"ipc://{tmp_path}/later"
+        async with connected(address) as client:
+            client.send(Send("broker", HEADER, BODY))
+            async with listening(address) as (server, _):
+                assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
+
+    play(story)
+
+
+# Wire ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flood_is_read_a_part_at_a_time_and_in_order() -> None:
+    async def story() -> None:
+        async with listening() as (server, router):
+            count = 3 * READ_MAX
+            with plain(router.address) as peer:
+                for number in range(count):
+                    peer.send_multipart(frames_of(Header(kind="k", seq=number), b""))
+                got: list[Delivery] = []
+                while len(got) < count:
+                    part = await server.receive(float("inf"))
+                    assert len(part) <= READ_MAX
+                    got += part
+                assert [one.header.seq for one in got] == list(range(count))
+
+    play(story)
+
+
+def test_a_wait_ends_at_its_time_or_when_it_is_woken() -> None:
+    async def story() -> None:
+        async with listening() as (wire, _):
+            assert await wire.receive(0) == []
+            assert await wire.receive(-1) == []
+            assert await wire.receive(0.001) == []
+            asyncio.get_running_loop().call_soon(wire.wake)
+            assert await wire.receive(float("inf")) == []
+
+    play(story)
+
+
+def test_what_arises_inside_the_process_arrives_like_everything_else() -> None:
+    async def story() -> None:
+        wire = Wire()
+        inbox = Inbox(wake=wire.wake)
+        given: list[Send] = []
+        inbox.receive = given.append
+        wire.add("grpc:", inbox)
+        waiting = asyncio.create_task(wire.receive(float("inf")))
+        await asyncio.sleep(0)
+        inbox.put(Delivery("grpc:rm-1", HEADER, BODY))
+        assert await waiting == [Delivery("grpc:rm-1", HEADER, BODY)]
+        wire.send(Send("grpc:rm-1", HEADER, BODY))
+        assert given == [Send("grpc:rm-1", HEADER, BODY)]
+
+    play(story)
+
+
+def test_the_longest_prefix_says_where_a_message_goes() -> None:
+    async def story() -> None:
+        wire = Wire()
+        given: dict[str, list[str]] = {"": [], "grpc:": []}
+        for prefix, box in given.items():
+            inbox = Inbox(wake=wire.wake)
+            inbox.receive = lambda message, box=box: box.append(message.to)  # type: ignore[misc]
+            wire.add(prefix, inbox)
+        for to in ("grpc:rm-1", "grp", "broker"):
+            wire.send(Send(to, HEADER, BODY))
+        assert given == {"": ["grp", "broker"], "grpc:": ["grpc:rm-1"]}
+
+    play(story)
+
+
+def test_a_message_that_no_endpoint_leads_to_is_a_defect() -> None:
+    async def story() -> None:
+        async with connected("inproc://somewhere") as wire:
+            with pytest.raises(LookupError, match="no endpoint leads to 'elsewhere'"):
+                wire.send(Send("elsewhere", HEADER, BODY))
+
+    play(story)

@@ -1,0 +1,48 @@
+"""Deliveries and sends in one line each, so that a test of a machine shows who said what and nothing else."""
+
+from typing import Final
+
+from common.config.check import load
+from common.config.model import PartitionConfig
+from common.machine import Delivery, Send
+from common.messages import Header, Message
+from common.wire import body_of, decoded
+
+RM: Final = "rm-1"
+SESSION: Final = "session-1"
+PARTITION: Final = "rm-1_default"
+BROKER: Final = "broker"
+
+ONE_QUEUE: Final = """
+partitions:
+  - name: default
+    queues: [{name: root, submitacl: "*", queues: [{name: batch}]}]
+"""
+
+
+def two_partitions(first: str = "default", second: str = "gpu") -> str:
+    queues = 'queues: [{name: root, submitacl: "*", queues: [{name: batch}]}]'
+    return f"partitions:\n  - {{name: {first}, {queues}}}\n  - {{name: {second}, {queues}}}\n"
+
+
+def config_of(text: str = ONE_QUEUE) -> PartitionConfig:
+    """The first partition of a configuration."""
+    return load(text).partitions[0]
+
+
+def header(kind: str, **fields: str | int) -> Header:
+    """Of this RM in this session, unless said otherwise."""
+    return Header(**{"kind": kind, "rm": RM, "session": SESSION, **fields})  # type: ignore[arg-type]
+
+
+def arrives(source: str, message: Message, **fields: str | int) -> Delivery:
+    return Delivery(source, header(type(message).__name__, **fields), body_of(message))
+
+
+def sent(to: str, message: Message, **fields: str | int) -> Send:
+    return Send(to, header(type(message).__name__, **fields), body_of(message))
+
+
+def said(sends: list[Send]) -> list[Message]:
+    """What was sent, without to whom."""
+    return [decoded(Message.kinds[one.header.kind], one.body) for one in sends]

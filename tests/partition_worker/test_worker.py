@@ -1,0 +1,295 @@
+import json
+
+import pytest
+
+from common import outbox
+from common.config.check import load
+from common.machine import NEVER, Delivery
+from common.messages import (
+    AbortConfig,
+    AcceptedApplication,
+    AcceptedNode,
+    Ack,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    Answer,
+    ApplicationResponse,
+    ConfigVote,
+    Hello,
+    NodeInfo,
+    NodeRequest,
+    NodeResponse,
+    PrepareConfig,
+    Query,
+    Received,
+    Refused,
+    RejectedNode,
+    Repeat,
+)
+from partition_worker import worker
+from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
+from tests.machines import PARTITION, arrives, config_of, header, said, sent
+from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
+
+# Configuration ------------------------------------------------------------------------------------------------------
+
+
+def test_it_says_hello_under_its_lease() -> None:
+    hello = Worker(partition=PARTITION, epoch=EPOCH).hello()
+    assert hello == sent(BROKER, Hello(role="worker"), rm="", session="", partition=PARTITION, epoch=EPOCH)
+
+
+def test_an_empty_worker_waits_for_its_configuration() -> None:
+    worker = Worker(partition=PARTITION, epoch=EPOCH)
+    assert worker.deadline == NEVER
+    assert worker.tick(NOW) == []
+    assert worker.handle(arrives(BROKER, NODES, partition=PARTITION, seq=1), NOW) == []
+
+
+def test_it_votes_yes_and_nothing_changes_before_the_commit() -> None:
+    bench = Bench()
+    bench.furnish()
+    before = bench.worker.partition
+    vote = bench.hear(PrepareConfig(rollout=9, config=config_of()), session=NEXT)
+    assert vote == [sent(BROKER, ConfigVote(rollout=9), session="", partition=PARTITION, epoch=EPOCH)]
+    assert bench.worker.partition is before
+    assert bench.tell(ask("k"))[0].header.ack == 3
+    assert bench.hear(AbortConfig(rollout=9)) == []
+    assert bench.worker.partition is before
+
+
+def test_it_votes_no_with_the_reason() -> None:
+    config = load("partitions: [{name: default, queues: [{name: Root, submitacl: '*'}]}]").partitions[0]
+    [vote] = said(Bench().hear(PrepareConfig(rollout=9, config=config)))
+    assert isinstance(vote, ConfigVote)
+    assert "partition cannot be created without root queue" in vote.reason
+
+
+def test_a_commit_starts_a_new_session_from_empty() -> None:
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask("k"))
+    bench.schedule()
+    bench.configure(session=NEXT)
+    assert bench.worker.partition is not None
+    assert bench.worker.partition.applications == {}
+    assert bench.hear(ask("k"), seq=4) == []
+    accepted = NodeResponse(accepted=[AcceptedNode(node_id="n1")], cause=1)
+    assert bench.hear(NODES, seq=1, session=NEXT) == [news(accepted, 1, 1, session=NEXT)]
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_command_is_answered_numbered_and_acknowledged() -> None:
+    bench = Bench()
+    nodes = NodeResponse(accepted=[AcceptedNode(node_id="n1")], cause=1)
+    apps = ApplicationResponse(accepted=[AcceptedApplication(application_id="a")], cause=2)
+    assert bench.tell(NODES) == [news(nodes, 1, 1)]
+    assert bench.tell(APP) == [news(apps, 2, 2)]
+    bench.tell(ask("k"))
+    nothing = NodeRequest(nodes=[NodeInfo(node_id="n1", action=2)])
+    assert bench.tell(nothing) == [news(Received(), 0, 4)]
+    assert placed(bench.schedule()) == ["k"]
+    bench.check()
+
+
+def test_a_command_that_comes_again_is_acknowledged_and_has_no_effect() -> None:
+    bench = Bench()
+    bench.furnish()
+    for seq in (1, 2):
+        assert bench.hear(NODES, seq=seq) == [news(Received(), 0, 2)]
+    assert bench.tell(ask("k"))
+
+
+def test_a_gap_is_refused_and_what_is_missing_can_still_come() -> None:
+    bench = Bench()
+    bench.tell(NODES)
+    refusal = Refused(code="gap", reason="message 3 came after 1: resume to send what is missing", seq=3)
+    assert bench.hear(ask("k"), seq=3) == [news(refusal, 0, 1)]
+    assert bench.tell(APP)[0].header.ack == 2
+
+
+def test_unnumbered_commands_are_taken_as_they_come() -> None:
+    bench = Bench()
+    accepted = NodeResponse(accepted=[AcceptedNode(node_id="n1")], cause=1)
+    assert bench.hear(NODES) == [news(accepted, 1, 0)]
+    [again] = said(bench.hear(NODES))
+    assert isinstance(again, NodeResponse)
+    assert again.rejected == [
+        RejectedNode(
+            node_id="n1",
+            reason="failure while adding new node, node rejected with error: \n"
+            "failed to add node n1 to partition rm-1_default, error: partition rm-1_default has an existing node n1, "
+            "node name must be unique",
+        )
+    ]
+
+
+def test_a_malformed_command_is_refused_with_its_place_and_the_next_is_taken() -> None:
+    bench = Bench()
+    bench.furnish()
+    body = b"\x81\xaballocations\x91\x81\xa8priority\xa1x"
+    malformed = Delivery(BROKER, header("AllocationRequest", partition=PARTITION, seq=3, ref="a b"), body)
+    reason = "AllocationRequest: Expected `int`, got `str` - at `$.allocations[0].priority`"
+    refusal = Refused(code="malformed", reason=reason, seq=3)
+    assert bench.worker.handle(malformed, NOW) == [news(refusal, 0, 3), news(Received(), 0, 3)]
+    bench.seq = 3
+    bench.tell(ask("k"))
+    assert placed(bench.schedule()) == ["k"]
+
+
+@pytest.mark.parametrize("seq", [-1, -(2**63), 2**64 - 1])
+def test_numbers_beyond_all_sense_do_no_harm(seq: int) -> None:
+    bench = Bench()
+    bench.hear(NODES, seq=seq, ack=2**64 - 1)
+    assert bench.tell(NODES)[0].header.seq == 1
+
+
+@pytest.mark.parametrize("fields", [{"session": NEXT}, {"session": ""}])
+def test_a_command_of_another_session_has_no_effect(fields: dict[str, str]) -> None:
+    bench = Bench()
+    assert bench.hear(NODES, seq=1, **fields) == []
+    assert bench.tell(NODES)[0].header.seq == 1
+
+
+def test_what_is_not_for_a_worker_is_only_noted() -> None:
+    bench = Bench()
+    assert bench.hear(Hello(role="worker")) == []
+    assert bench.worker.notes == ["Hello from broker is not for a worker"]
+
+
+# Numbers and windows ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_acknowledged_comes_again_when_the_rm_is_back() -> None:
+    bench = Bench()
+    first, second = bench.tell(NODES)[0], bench.tell(APP)[0]
+    ack = {"epoch": EPOCH}
+    third = bench.tell(ask("k"))[0]
+    again = bench.hear(Repeat(), ack=1)
+    assert again[0] == news(Received(), 0, 3)
+    assert [(one.header.seq, one.body) for one in again[1:]] == [(2, second.body), (3, third.body)]
+    assert all(one.header.ack == 3 for one in again)
+    assert bench.hear(Repeat(), ack=3) == [news(Received(), 0, 3, **ack)]
+    assert bench.hear(Repeat(), session=NEXT) == []
+    assert first.header.seq == 1
+
+
+def test_a_full_outbox_stops_scheduling_and_an_acknowledgement_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "WINDOW_MESSAGES", 50)
+    bench = Bench()
+    bench.furnish()
+    last = 0
+    while last < outbox.WINDOW_MESSAGES:
+        bench.hear(ask(f"k{last}"))
+        last = bench.worker.tick(NOW)[-1].header.seq
+    bench.hear(ask("one-more"))
+    assert bench.worker.deadline > NOW
+    assert placed(bench.worker.tick(NOW)) == []
+    bench.hear(Ack(), ack=2 * outbox.WINDOW_MESSAGES, session=NEXT)
+    assert bench.worker.deadline > NOW
+    bench.hear(Ack(), ack=2 * outbox.WINDOW_MESSAGES)
+    assert bench.worker.deadline <= NOW
+    assert "one-more" in placed(bench.schedule())
+    bench.check()
+
+
+def test_acknowledgements_also_come_with_commands() -> None:
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask("k"), ack=2)
+    assert [one.header.seq for one in bench.hear(Repeat(), ack=0)][1:] == [3]
+
+
+def test_a_cycle_makes_a_bounded_number_of_decisions() -> None:
+    bench = Bench()
+    bench.furnish()
+    count = BUDGET_DECISIONS + 10
+    bench.tell(ask(*(f"k{number}" for number in range(count))))
+    assert len(placed(bench.worker.tick(NOW))) == BUDGET_DECISIONS
+    assert bench.worker.deadline <= NOW
+    assert len(placed(bench.worker.tick(NOW))) == 10
+    assert bench.worker.deadline > NOW
+
+
+def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "WINDOW_MESSAGES", 50)
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask("k"))
+    bench.schedule()
+    releases = AllocationReleasesRequest(allocations_to_release=[AllocationRelease(application_id="a")])
+    bench.tell(AllocationRequest(releases=releases))
+    bench.schedule()
+    due = bench.worker.deadline
+    assert NOW < due < NOW + 100
+    while (
+        not bench.worker.handle(arrives(BROKER, NODES, partition=PARTITION), NOW)[0].header.seq
+        >= outbox.WINDOW_MESSAGES
+    ):
+        continue
+    assert bench.worker.deadline == due
+    assert any(
+        m.updated[0].state == "Completed" for m in said(bench.worker.tick(due)) if isinstance(m, ApplicationResponse)
+    )
+
+
+# Lives --------------------------------------------------------------------------------------------------------------
+
+
+def test_numbered_commands_of_an_earlier_life_have_no_effect() -> None:
+    bench = Bench(running=False)
+    bench.configure(life=2)
+    assert bench.hear(NODES, seq=1, life=1) == []
+    accepted = NodeResponse(accepted=[AcceptedNode(node_id="n1")], cause=1)
+    assert bench.hear(NODES, seq=1, life=2) == [news(accepted, 1, 1, life=2)]
+
+
+def test_acknowledgements_of_an_earlier_life_do_not_count() -> None:
+    bench = Bench(running=False)
+    bench.configure(life=2)
+    bench.hear(NODES, seq=1, life=2)
+    bench.hear(Ack(), ack=9, life=1)
+    assert len(bench.hear(Repeat(), life=2)) == 2
+    bench.hear(Ack(), ack=1, life=2)
+    assert len(bench.hear(Repeat(), life=2)) == 1
+
+
+# Questions ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_under_its_reference() -> None:
+    bench = Bench()
+    bench.furnish()
+    asked = {"rm": "", "session": "", "ref": "webservice 7"}
+    [answer] = bench.hear(Query(what="nodes", name="default"), **asked)
+    assert (answer.to, answer.header) == (
+        BROKER, header("Answer", partition=PARTITION, epoch=EPOCH, **asked),
+    )  # fmt: skip
+    [document] = said([answer])
+    assert isinstance(document, Answer)
+    assert document.status == 200
+    assert [node["nodeID"] for node in json.loads(document.body)] == ["n1"]
+
+
+def test_an_empty_worker_says_that_it_is_starting() -> None:
+    assert said(Bench(running=False).hear(Query(what="nodes"))) == [
+        Answer(status=503, body=b"the partition is starting")
+    ]
+
+
+def test_an_unknown_question_is_answered_too() -> None:
+    assert said(Bench().hear(Query(what="weather"))) == [Answer(status=400, body=b"unknown question 'weather'")]
+
+
+def test_an_rm_that_only_talks_and_never_acknowledges_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "BACKLOG_MAX_MESSAGES", 5)
+    bench = Bench()
+    for _ in range(5):
+        assert bench.tell(NODES)[0].header.seq
+    reason = "5 messages wait to be acknowledged: acknowledge them before you send more"
+    refusal = Refused(code="window", reason=reason, seq=6)
+    assert bench.hear(APP, seq=6) == [news(refusal, 0, 5)]
+    assert bench.hear(APP, seq=6, ack=1)[0].header.ack == 6

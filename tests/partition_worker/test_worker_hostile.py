@@ -1,0 +1,73 @@
+"""Values without sense or measure: a worker refuses them or lives with them."""
+
+import pytest
+
+from common.config.check import load
+from common.messages import (
+    AddApplicationRequest,
+    Allocation,
+    AllocationRequest,
+    Answer,
+    ApplicationRequest,
+    ApplicationResponse,
+    CommitConfig,
+    ConfigVote,
+    NodeInfo,
+    NodeRequest,
+    PrepareConfig,
+    Query,
+    UserGroupInformation,
+)
+from tests.machines import said
+from tests.partition_worker.bench import APP, Bench, ask, placed
+
+
+@pytest.mark.parametrize("policy", ["fair", "binpacking"])
+def test_weights_without_a_meaning_do_not_stop_a_worker(policy: str) -> None:
+    config = f"""
+partitions:
+  - name: default
+    nodesortpolicy: {{type: {policy}, resourceweights: {{vcore: .inf, memory: .nan, pods: 1e308}}}}
+    queues: [{{name: root, submitacl: "*", queues: [{{name: batch}}]}}]
+"""
+    bench = Bench(running=False)
+    [vote] = said(bench.hear(PrepareConfig(rollout=1, config=load(config).partitions[0])))
+    assert isinstance(vote, ConfigVote)
+    if vote.reason:
+        return
+    bench.hear(CommitConfig(rollout=1))
+    size = {"vcore": 2**63 - 1, "memory": 2**63 - 1, "pods": 2**63 - 1}
+    bench.tell(NodeRequest(nodes=[NodeInfo(node_id=n, action=1, schedulable_resource=size) for n in "abc"]))
+    bench.tell(APP)
+    bench.tell(ask("k1", "k2", "k3"))
+    assert placed(bench.schedule()) == ["k1", "k2", "k3"]
+    bench.check()
+
+
+@pytest.mark.parametrize("what", ["partition", "queues", "nodes", "users", "metrics"])
+def test_sums_beyond_64_bits_can_be_shown(what: str) -> None:
+    bench = Bench()
+    bench.tell(APP)
+    most = 2**63 - 1
+    size = {"vcore": most, "memory": most}
+    bench.tell(NodeRequest(nodes=[NodeInfo(node_id=n, action=1, schedulable_resource=size) for n in "abc"]))
+    asks = [Allocation(allocation_key=k, application_id="a", resource_per_alloc=size) for k in "klmno"]
+    bench.tell(AllocationRequest(allocations=asks))
+    assert len(placed(bench.schedule())) == 3
+    [answer] = said(bench.hear(Query(what=what, name="default")))
+    assert isinstance(answer, Answer)
+    assert answer.status == 200
+    bench.check()
+
+
+def test_a_queue_path_without_end_rejects_its_application() -> None:
+    bench = Bench(running=False)
+    rule = "placementrules: [{name: provided, create: true}], queues: [{name: root, submitacl: '*'}]"
+    bench.configure(f"partitions: [{{name: default, {rule}}}]")
+    path = "root." + ".".join("a" * 10_000)
+    user = UserGroupInformation(user="u")
+    [answer] = said(bench.tell(ApplicationRequest(
+        new=[AddApplicationRequest(application_id="a", queue_name=path, ugi=user)]
+    )))  # fmt: skip
+    assert isinstance(answer, ApplicationResponse)
+    assert len(answer.rejected) == 1

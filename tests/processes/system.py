@@ -1,0 +1,22 @@
+"""A running system under attack: where it listens, and whether all of its processes are still the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.deploy.system import Up
+
+
+class System:
+    def __init__(self, up: Up, endpoints: dict[str, str]) -> None:
+        self.up = up
+        self.native = endpoints["native"]
+        self.grpc = endpoints["grpc"]
+
+    @contextmanager
+    def unharmed(self) -> Iterator[None]:
+        """No process that was there before ends meanwhile."""
+        before = self.up.children
+        yield
+        assert self.up.process.poll() is None, self.up.errors
+        lost = before.keys() - self.up.children.keys()
+        assert not lost, f"{[before[number] for number in lost]} died\n{self.up.errors[-4000:]}"

@@ -1,0 +1,175 @@
+"""The whole system in one process on a virtual clock: the proxy, the broker, the workers and the RMs, with a network
+between them that does what ZeroMQ does.
+
+A message takes a random time; on one link messages stay in order; what is on its way to somebody who is not there is
+lost. The only source of chance is the seed, so the same seed tells the same story, and `digest` proves it. This is the
+seed of the simulation: it has one sort of proxy, no supervisor that fails, and faults only where a test asks for them.
+"""
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.switch import SUPERVISOR, Switch
+from common.machine import NEVER, Delivery, Machine, Send
+from common.messages import Header, WorkersWanted
+from common.wire import decoded, frames_of, header_of
+from partition_worker.engine.invariants import check
+from partition_worker.worker import Worker
+from rmproxy.front import BROKER, Front
+from tests.world_rm import RM
+
+PROXY: Final = "rmproxy"
+DELAY_MAX_S: Final = 0.010
+STEPS_MAX: Final = 200_000
+"""A world that is not quiet by then never will be."""
+
+
+@dataclass(order=True)
+class Packet:
+    """A message on its way."""
+
+    arrival: float
+    number: int
+    source: str = field(compare=False)
+    to: str = field(compare=False)
+    frames: list[bytes] = field(compare=False)
+
+
+class World:
+    """All machines and the messages between them. An RM called `x` is the peer `native:x` of the proxy."""
+
+    def __init__(self, seed: int) -> None:
+        self.now = 1_000_000.0
+        self.rms: dict[str, RM] = {}
+        self.workers: dict[str, Worker] = {}
+        self.kinds: dict[str, int] = {}
+        """How many of each kind were delivered."""
+        self._rng = random.Random(seed)
+        self._front = Front()
+        self._switch = Switch(default_config="", now=self.now)
+        self._packets: list[Packet] = []
+        self._last: dict[tuple[str, str], float] = {}
+        self._numbers = 0
+        self._story = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """Of everything that was delivered, when and to whom."""
+        return self._story.hexdigest()
+
+    # What tests do --------------------------------------------------------------------------------------------------
+
+    def join(self, rm: RM) -> None:
+        """A resource manager connects for the first time and registers."""
+        self.rms[rm.rm_id] = rm
+        self.carry(rm.peer, rm.register())
+
+    def disconnect(self, rm: RM) -> None:
+        """Its connection breaks: what is on its way, in both directions, is lost."""
+        self._packets = [one for one in self._packets if rm.peer not in (one.source, one.to)]
+        heapq.heapify(self._packets)
+        rm.connected = False
+
+    def reconnect(self, rm: RM) -> None:
+        """It comes back on a new connection, under a new name, in the same session."""
+        self.carry(rm.reconnected(), rm.resume())
+
+    def kill(self, partition: str) -> None:
+        """A worker dies with what it knew, and the supervisor starts another under the same lease."""
+        epoch = self.workers.pop(partition).epoch
+        self._packets = [one for one in self._packets if partition not in (one.source, one.to)]
+        heapq.heapify(self._packets)
+        self._start(partition, epoch)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Let time pass until it holds."""
+        for _ in range(STEPS_MAX):
+            if holds():
+                return
+            assert self.step(), "nothing is left to happen, and it does not hold"
+        raise AssertionError("it never holds")
+
+    def settle(self) -> None:
+        """Let everything happen that is on its way or due now; timers of the far future are left alone."""
+        for _ in range(STEPS_MAX):
+            if not self._packets and self._due()[0] > self.now:
+                for worker in self.workers.values():
+                    if worker.partition is not None:
+                        check(worker.partition)
+                return
+            self.step()
+        raise AssertionError("it never settles")
+
+    # Time -----------------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """The next delivery or deadline; False once nothing is left to happen."""
+        due, name = self._due()
+        if self._packets and self._packets[0].arrival <= max(due, self.now):
+            self._deliver(heapq.heappop(self._packets))
+        elif due < NEVER:
+            self.now = max(self.now, due)
+            self._note("tick", name)
+            self.carry(name, self.machine(name).tick(self.now))
+        else:
+            return False
+        return True
+
+    def machine(self, name: str) -> Machine:
+        if name == BROKER:
+            return self._switch
+        return self._front if name == PROXY else self.workers[name]
+
+    def carry(self, source: str, sends: list[Send]) -> None:
+        """Put messages on their way: each link keeps its order."""
+        for one in sends:
+            link = (source, one.to)
+            arrival = max(self.now + self._rng.uniform(0, DELAY_MAX_S), self._last.get(link, 0.0))
+            self._last[link] = arrival
+            self._numbers += 1
+            heapq.heappush(
+                self._packets, Packet(arrival, self._numbers, source, one.to, frames_of(one.header, one.body))
+            )
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _due(self) -> tuple[float, str]:
+        return min((self.machine(name).deadline, name) for name in (BROKER, PROXY, *self.workers))
+
+    def _deliver(self, packet: Packet) -> None:
+        self.now = max(self.now, packet.arrival)
+        header, body = header_of(packet.frames), packet.frames[2]
+        self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
+        self._note(packet.source, packet.to, *packet.frames)
+        if packet.to == SUPERVISOR:
+            self._supervise(decoded(WorkersWanted, body).partitions)
+        elif packet.to in (BROKER, PROXY) or packet.to in self.workers:
+            delivery = Delivery(packet.source, header, body)
+            self.carry(packet.to, self.machine(packet.to).handle(delivery, self.now))
+        else:
+            self._to_rm(packet.to, header, body)
+
+    def _to_rm(self, peer: str, header: Header, body: bytes) -> None:
+        for rm in self.rms.values():
+            if rm.peer == peer and rm.connected:
+                self.carry(peer, rm.hear(header, body))
+
+    def _supervise(self, wanted: dict[str, int]) -> None:
+        """Keep exactly these workers running, as the supervisor does."""
+        for name, worker in list(self.workers.items()):
+            if wanted.get(name) != worker.epoch:
+                del self.workers[name]
+        for name, epoch in wanted.items():
+            if name not in self.workers:
+                self._start(name, epoch)
+
+    def _start(self, partition: str, epoch: int) -> None:
+        self.workers[partition] = worker = Worker(partition=partition, epoch=epoch)
+        self.carry(partition, [worker.hello()])
+
+    def _note(self, *parts: str | bytes) -> None:
+        self._story.update(repr((self.now, parts)).encode())

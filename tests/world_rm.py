@@ -1,0 +1,143 @@
+"""A resource manager for the simulated world: a session, and books of its own about what it asked for and heard."""
+
+from common.machine import Send
+from common.messages import (
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    AllocationResponse,
+    ApplicationRequest,
+    ApplicationResponse,
+    Command,
+    Header,
+    NodeInfo,
+    NodeRequest,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    UserGroupInformation,
+)
+from common.session import Outgoing, Session
+from common.wire import WireError
+
+QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
+CONFIG = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"
+
+
+class RM:
+    """Everything it hears goes into its books, once for each time it was heard, so that repetition shows."""
+
+    def __init__(self, rm_id: str, *, session: str = "s1") -> None:
+        self.rm_id = rm_id
+        self.connected = True
+        self.session = Session(rm_id=rm_id, session=session)
+        self.allocated: list[str] = []
+        """`partition/key`, in the order they were heard."""
+        self.released: list[str] = []
+        self.nodes: list[str] = []
+        self.applications: list[str] = []
+        self.refusals: list[Refused] = []
+        self.restarts: list[str] = []
+        self._connections = 1
+
+    @property
+    def peer(self) -> str:
+        """Its connection's name at the proxy."""
+        return f"native:{self.rm_id}.{self._connections}"
+
+    @property
+    def open(self) -> bool:
+        return self.session.state == "open"
+
+    def reconnected(self) -> str:
+        self._connections += 1
+        self.connected = True
+        return self.peer
+
+    # What it says ---------------------------------------------------------------------------------------------------
+
+    def register(self) -> list[Send]:
+        return self._sends([self.session.register(RegisterResourceManager(rm_id=self.rm_id, config=CONFIG))])
+
+    def resume(self) -> list[Send]:
+        return self._sends([self.session.resume()])
+
+    def update(self, command: Command) -> list[Send]:
+        """Say it now, or once the session has been resumed."""
+        outgoing = self.session.update(command)
+        return self._sends(outgoing) if self.connected and self.open else []
+
+    def furnish(self, partition: str, *, nodes: int, vcore: int) -> list[Send]:
+        """Nodes and an application in a partition."""
+        infos = [
+            NodeInfo(
+                node_id=f"n{number}",
+                action=1,
+                attributes={"si/node-partition": partition},
+                schedulable_resource={"vcore": vcore},
+            )
+            for number in range(nodes)
+        ]
+        user = UserGroupInformation(user="u")
+        new = AddApplicationRequest(application_id="app", queue_name="root.batch", partition_name=partition, ugi=user)
+        return [*self.update(NodeRequest(nodes=infos)), *self.update(ApplicationRequest(new=[new]))]
+
+    def ask(self, partition: str, *keys: str) -> list[Send]:
+        """For one vcore each."""
+        return self.update(
+            AllocationRequest(
+                allocations=[
+                    Allocation(
+                        allocation_key=key,
+                        application_id="app",
+                        partition_name=partition,
+                        resource_per_alloc={"vcore": 1},
+                    )
+                    for key in keys
+                ]
+            )
+        )
+
+    def release(self, partition: str, *keys: str) -> list[Send]:
+        releases = [
+            AllocationRelease(partition_name=partition, application_id="app", allocation_key=key) for key in keys
+        ]
+        return self.update(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases)))
+
+    # What it hears --------------------------------------------------------------------------------------------------
+
+    def hear(self, header: Header, body: bytes) -> list[Send]:
+        """Note it, and what to say because of it.
+
+        After two breaks in a row, news that were repeated because of the first may arrive on the third connection with
+        their beginning lost: a gap, which another resumption mends.
+        """
+        try:
+            message = self.session.receive(header, body)
+        except WireError:
+            return self.resume() if self.open else []
+        partition = header.partition
+        match message:
+            case Registered():
+                return self._sends(self.session.repeated())
+            case NodeResponse():
+                self.nodes += [f"{partition}/{one.node_id}" for one in message.accepted]
+            case ApplicationResponse():
+                self.applications += [f"{partition}/{one.application_id}" for one in message.accepted]
+            case AllocationResponse():
+                self.allocated += [f"{partition}/{one.allocation_key}" for one in message.new]
+                self.released += [f"{partition}/{one.allocation_key}" for one in message.released]
+            case Refused(code="gap"):
+                return self.resume()
+            case Refused():
+                self.refusals.append(message)
+            case PartitionRestarted():
+                self.restarts.append(partition)
+        return self._sends(self.session.acknowledgements())
+
+    def _sends(self, outgoing: list[Outgoing]) -> list[Send]:
+        return [Send("rmproxy", one.header, one.body) for one in outgoing]
