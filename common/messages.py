@@ -229,6 +229,7 @@ STOPPED_BY_RM: Final = 1
 TIMEOUT: Final = 2
 PREEMPTED_BY_SCHEDULER: Final = 3
 PLACEHOLDER_REPLACED: Final = 4
+SCHEDULING_FAILED_ON_RM: Final = 5
 
 
 # Commands -----------------------------------------------------------------------------------------------------------

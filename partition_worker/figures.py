@@ -1,11 +1,17 @@
 """The partition's metrics as samples: the reference's names, labels and meanings.
 
-A document is a JSON list of families; the front end sums those of all partitions and renders them. Not here: figures of
-processes.
+A document is a JSON list of families; the front end sums those of all partitions and renders them. As in the
+reference, a labelled series appears with its first use, but for those that its periodic checks and records make appear
+soon after a start: they are there at once. Not here: figures of processes.
+
+Two things differ on purpose. Nodes are put into ranges of usage when somebody asks, not every second, and without
+nodes there are none. And only whole cycles are timed: the engine reads no clock, so what happens within a cycle keeps
+a count of zero, which is all that can honestly be said of it.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -13,9 +19,16 @@ from msgspec.json import Encoder
 
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.histogram import BOUNDS_S, Histogram
 
 Sample = tuple[tuple[str, ...], float]
 """Label values, in the order of the family's labels, and the number."""
+
+Distribution = tuple[tuple[str, ...], list[int], float]
+"""Label values, how many were observed up to each bound but above the one before (at the end those above the last),
+and the sum.
+"""
 
 _encoder: Final = Encoder()
 _LIVE: Final = (
@@ -26,24 +39,45 @@ _LIVE: Final = (
     AppState.FAILING,
     AppState.COMPLETING,
 )
+_ENDED: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
+
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
+
+_RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
+
+_NOT_TIMED: Final = "not timed, always empty"
 
 
-class Family(Struct, frozen=True):
-    """Samples of one name."""
+class Family(Struct, frozen=True, omit_defaults=True):
+    """Samples of one name; of a histogram the bounds of its buckets, and distributions instead of samples."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...]
     samples: list[Sample]
+    bounds: tuple[float, ...] = ()
+    distributions: list[Distribution] = []
 
 
-def document(partition: Partition) -> bytes:
+def document(partition: Partition, cycles: Histogram) -> bytes:
     """All families of the partition, as JSON."""
-    return _encoder.encode([*_scheduler(partition), *_queues(partition)])
+    return _encoder.encode(
+        [
+            *_scheduler(partition),
+            *_durations(cycles),
+            *_node_usage(partition),
+            *_applications(partition),
+            _resources(partition),
+            *_containers(partition),
+        ]
+    )
 
 
-def _scheduler(partition: Partition) -> Iterable[Family]:
+# The partition as a whole --------------------------------------------------------------------------------------------
+
+
+def _scheduler(partition: Partition) -> Iterator[Family]:
     counters = partition.counters
     yield Family(
         "yunikorn_scheduler_container_allocation_attempt_total",
@@ -53,8 +87,8 @@ def _scheduler(partition: Partition) -> Iterable[Family]:
         [
             (("allocated",), counters.allocated),
             (("released",), counters.released),
-            (("rejected",), counters.rejected),
             (("error",), counters.errors),
+            *_used([(("rejected",), counters.rejected)]),
         ],
     )
     yield Family(
@@ -62,60 +96,209 @@ def _scheduler(partition: Partition) -> Iterable[Family]:
         "counter",
         "Applications put into a queue (new), that got their first ask (accepted), or were refused (rejected).",
         ("result",),
-        [
-            (("new",), counters.submitted - counters.refused),
-            (("accepted",), counters.accepted),
-            (("rejected",), counters.refused),
-        ],
+        _used(
+            [
+                (("new",), counters.submitted - counters.refused),
+                (("accepted",), counters.accepted),
+                (("rejected",), counters.refused),
+            ]
+        ),
     )
     states = Counter(application.state for application in partition.applications.values())
-    live = (AppState.RUNNING, AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
+    live = (AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
     yield Family(
         "yunikorn_scheduler_application_total",
         "gauge",
         "Applications in this state now; completed and failed ones only ever add up.",
         ("state",),
         [
-            *(((state.lower(),), states[state]) for state in live),
-            (("completed",), counters.completed),
-            (("failed",), counters.failed),
+            (("running",), states[AppState.RUNNING]),
+            *(((state.lower(),), states[state]) for state in live if counters.entries(state)),
+            *_used([(("completed",), counters.completed), (("failed",), counters.failed)]),
         ],
     )
+    draining = sum(not node.schedulable for node in partition.fleet)
     yield Family(
         "yunikorn_scheduler_node",
         "gauge",
-        "Registered nodes (active), those that take nothing new (draining), and how many have left (decommissioned).",
+        "Registered nodes (active), those that take nothing new (draining), how many have left (decommissioned), and "
+        "those for a partition that does not exist (failed; none comes this far).",
         ("state",),
         [
             (("active",), len(partition.fleet)),
-            (("draining",), sum(not node.schedulable for node in partition.fleet)),
+            (("draining",), draining),
             (("decommissioned",), counters.decommissioned),
+            (("failed",), 0),
         ],
     )
 
 
-def _queues(partition: Partition) -> Iterable[Family]:
-    applications: list[Sample] = []
-    resources: list[Sample] = []
+def _used(samples: Iterable[Sample]) -> list[Sample]:
+    """Those of series that only grow which have begun to."""
+    return [sample for sample in samples if sample[1]]
+
+
+def _durations(cycles: Histogram) -> Iterator[Family]:
+    """A worker has one partition, so a cycle over all partitions is a cycle over this one."""
+    distribution: Distribution = ((), cycles.counts, cycles.sum_s)
+    help_text = "Seconds that a scheduling cycle took: timers, decisions (up to a few hundred) and the news of them."
+    for name in ("scheduling_latency", "scheduling_cycle"):
+        yield _histogram(name, help_text, (), [distribution])
+    nothing = Histogram()
+    levels: list[Distribution] = []
+    if any(cycles.counts):
+        levels = [((level,), nothing.counts, nothing.sum_s) for level in ("app", "queue")]
+    yield _histogram(
+        "node_sorting_latency",
+        "Seconds spent on sorting applications or queues; empty, for they are kept in order and never sorted.",
+        ("level",),
+        levels,
+    )
+    for name, what in (
+        ("trynode_latency", "put an ask on a node"),
+        ("trynode_evaluation", "find a node for an ask"),
+        ("trypreemption_latency", "look for victims"),
+    ):
+        help_text = f"Seconds it took to {what}; {_NOT_TIMED}."
+        yield _histogram(name, help_text, (), [((), nothing.counts, nothing.sum_s)])
+
+
+def _histogram(name: str, help_text: str, labels: tuple[str, ...], distributions: list[Distribution]) -> Family:
+    return Family(
+        name=f"yunikorn_scheduler_{name}_milliseconds",
+        kind="histogram",
+        help=help_text,
+        labels=labels,
+        samples=[],
+        bounds=BOUNDS_S,
+        distributions=distributions,
+    )
+
+
+def _node_usage(partition: Partition) -> Iterator[Family]:
+    """For each type how many nodes use how much of what they have of it; nodes without any are not among them."""
+    nodes: dict[str, list[int]] = {}
+    for node in partition.fleet:
+        for kind, capacity in node.capacity.items():
+            ranges = nodes.setdefault(kind, [0] * len(_RANGES))
+            ranges[_range(node.allocated.get(kind, 0), capacity)] += 1
+    for name, kind in _distinct(nodes):
+        yield Family(
+            f"yunikorn_scheduler_{name}_node_usage_total",
+            "gauge",
+            f"Nodes by how much of their {kind} is allocated.",
+            ("range",),
+            [((label,), count) for label, count in zip(_RANGES, nodes[kind], strict=True)],
+        )
+
+
+def _range(allocated: int, capacity: int) -> int:
+    """The index of the range; the upper bound belongs to it, and more than everything is everything."""
+    return min(max(-(-allocated * 10 // capacity) - 1, 0), len(_RANGES) - 1)
+
+
+def _distinct(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each name as a part of a metric's name, before itself; of several that would become the same only the first."""
+    taken: set[str] = set()
+    for name in sorted(names):
+        part = sanitised(name)
+        if part not in taken:
+            taken.add(part)
+            yield part, name
+
+
+def sanitised(name: str) -> str:
+    """A name as a part of the name of a metric.
+
+    >>> sanitised("root.@recovery@"), sanitised("nvidia.com/gpu"), sanitised("2nd")
+    ('root__recovery_', 'nvidia_com_gpu', '_2nd')
+    """
+    part = _ILLEGAL.sub("_", name)
+    return f"_{part}" if part[:1].isdigit() else part
+
+
+# Queues --------------------------------------------------------------------------------------------------------------
+
+
+def _applications(partition: Partition) -> Iterator[Family]:
+    """As in the reference, a refused application is taken off the new ones although it never was one of them."""
+    reached = partition.counters.reached
+    samples: list[Sample] = []
     for queue in partition.tree:
-        states = Counter(application.state for application in queue.applications.values())
-        applications += [((queue.path, state.lower()), states[state]) for state in _LIVE if states[state]]
+        samples += _applications_of(queue)
+    if homeless := reached["", AppState.REJECTED]:
+        samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
+    yield Family(
+        "yunikorn_queue_app",
+        "gauge",
+        "Applications of the queue itself, by state; completed, failed and rejected ones only ever add up, and "
+        "rejected ones are subtracted from the new.",
+        ("queue", "state"),
+        samples,
+    )
+    yield Family(
+        "yunikorn_queue_app_total",
+        "counter",
+        "Applications that ended in the queue or were refused in it, also in an earlier queue of the same path.",
+        ("queue", "state"),
+        [((path, state.lower()), count) for (path, state), count in reached.items() if state in _ENDED],
+    )
+
+
+def _applications_of(queue: Queue) -> Iterator[Sample]:
+    reached = queue.reached
+    if not reached:
+        return
+    now = Counter(application.state for application in queue.applications.values())
+    now[AppState.NEW] -= reached[AppState.REJECTED]
+    for state in _LIVE:
+        if reached[state] or now[state]:
+            yield (queue.path, state.lower()), now[state]
+    for state in _ENDED:
+        if reached[state]:
+            yield (queue.path, state.lower()), reached[state]
+
+
+def _resources(partition: Partition) -> Family:
+    samples: list[Sample] = []
+    for queue in partition.tree:
         for state, amounts in (
             ("guaranteed", queue.guaranteed or {}),
             ("max", queue.maximum or {}),
             ("allocated", queue.allocated),
             ("pending", queue.pending),
         ):
-            resources += [((queue.path, state, kind), amount) for kind, amount in sorted(amounts.items())]
-        if queue.max_applications:
-            resources.append(((queue.path, "maxRunningApps", "apps"), queue.max_applications))
-    yield Family(
-        "yunikorn_queue_app", "gauge", "Applications of the queue itself, by state.", ("queue", "state"), applications
-    )
-    yield Family(
+            samples += [((queue.path, state, kind), amount) for kind, amount in sorted(amounts.items())]
+        if _has_application_limit(queue):
+            samples.append(((queue.path, "maxRunningApps", "apps"), queue.max_applications))
+    return Family(
         "yunikorn_queue_resource",
         "gauge",
-        "What the queue is guaranteed, may use at most, uses and waits for; quantities in base units.",
+        "What the queue is guaranteed, may use at most, uses and waits for, in base units; and how many of its "
+        "applications may run, 0 for any number.",
         ("queue", "state", "resource"),
-        resources,
+        samples,
     )
+
+
+def _has_application_limit(queue: Queue) -> bool:
+    """Whether somebody could say how many applications may run here, if only that any number may: the configuration,
+    or the template that a dynamic leaf was made from.
+    """
+    if queue.managed or queue.max_applications:
+        return True
+    return queue.leaf and queue.parent is not None and queue.parent.template is not None
+
+
+def _containers(partition: Partition) -> Iterator[Family]:
+    """A family for each queue, which has a counter's kind but not its name."""
+    queues = {queue.path: queue for queue in partition.tree if queue.bound or queue.released}
+    for name, path in _distinct(queues):
+        yield Family(
+            f"yunikorn_{name}_queue_container",
+            "counter",
+            "Allocations in the queue that a resource manager placed itself (allocated), and those that it released "
+            "or that went with their node (released).",
+            ("state",),
+            _used([(("allocated",), queues[path].bound), (("released",), queues[path].released)]),
+        )

@@ -11,6 +11,7 @@ from common.messages import Answer, Query
 from partition_worker import figures, sights
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.histogram import Histogram
 from partition_worker.views import encoded
 
 
@@ -22,8 +23,13 @@ class _NotAnswered(Exception):
         self.status = status
 
 
-def answer(partition: Partition, rm: str, query: Query, now: float) -> Answer:
-    """The answer to a question: status 200 and a JSON document, or an error status and a text."""
+def answer(partition: Partition, rm: str, query: Query, now: float, cycles: Histogram | None = None) -> Answer:
+    """The answer to a question: status 200 and a JSON document, or an error status and a text.
+
+    How long scheduling cycles took is not the partition's to know: it has no clock.
+    """
+    if query.what == "metrics":
+        return Answer(status=200, body=figures.document(partition, cycles or Histogram()))
     ask = _QUESTIONS.get(query.what)
     if ask is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
@@ -99,10 +105,6 @@ def _groups(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) 
     return encoded([])  # groups are tracked where a limit names them
 
 
-def _metrics(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
-    return figures.document(partition)
-
-
 _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]], bytes]]] = {
     "partition": _partition,
     "queues": _queues,
@@ -114,5 +116,4 @@ _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]
     "node": _node,
     "users": _users,
     "groups": _groups,
-    "metrics": _metrics,
 }

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import logging
+import time
 from typing import Final
 
 from common.driver import drive
@@ -17,8 +18,8 @@ YOUNG_OBJECTS: Final = 50_000
 _log = logging.getLogger("core.scheduler.partition")
 
 
-class _Logged:
-    """A worker whose notes go to the log after each step."""
+class _Watched:
+    """A worker whose notes go to the log after each step, and whose ticks are timed."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -33,7 +34,9 @@ class _Logged:
         return sends
 
     def tick(self, now: float) -> list[Send]:
+        started_s = time.perf_counter()
         sends = self._worker.tick(now)
+        self._worker.took(time.perf_counter() - started_s)
         self._write()
         return sends
 
@@ -56,6 +59,6 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     try:
-        await drive(_Logged(worker), wire, life.stopping)
+        await drive(_Watched(worker), wire, life.stopping)
     finally:
         link.close()

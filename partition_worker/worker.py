@@ -31,6 +31,7 @@ from common.wire import WireError, body_of, decoded
 from partition_worker import news, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.histogram import Histogram
 
 BROKER: Final = "broker"
 
@@ -43,13 +44,18 @@ _COMMANDS: Final[dict[str, type[Command]]] = {
 
 
 class Worker:
-    """Everything a worker decides. `notes` collects lines for the log until the shell takes them."""
+    """Everything a worker decides. `notes` collects lines for the log until the shell takes them; the shell, which has
+    the clock, also says how long each tick `took`.
+    """
 
     def __init__(self, *, partition: str, epoch: int) -> None:
         self.name = partition
         self.epoch = epoch
         self.partition: Partition | None = None
         self.notes: list[str] = []
+        self.cycles = Histogram()
+        """Ticks in which something was to be decided."""
+        self._scheduled = False
         self._rm = ""
         self._session = ""
         self._life = 0
@@ -96,13 +102,20 @@ class Worker:
     def tick(self, now: float) -> list[Send]:
         """Let timers go off, then decide as much as the budget allows."""
         partition = self.partition
+        self._scheduled = False
         if partition is None:
             return []
         sends = self._tell(list(news.of_input(self._noted(partition.elapse(now)))))
         if not self._outbox.full and not partition.idle:
             effects = self._noted(partition.schedule(now, BUDGET_DECISIONS))
             sends += self._tell(list(news.of_decisions(effects)))
+            self._scheduled = True
         return sends
+
+    def took(self, seconds: float) -> None:
+        """So long the latest tick took."""
+        if self._scheduled:
+            self.cycles.observe(seconds)
 
     # Commands of the RM ---------------------------------------------------------------------------------------------
 
@@ -199,4 +212,4 @@ class Worker:
         if self.partition is None:
             return send(BROKER, Answer(status=503, body=b"the partition is starting"), header)
         query = decoded(Query, delivery.body)
-        return send(BROKER, queries.answer(self.partition, self._rm, query, now), header)
+        return send(BROKER, queries.answer(self.partition, self._rm, query, now, self.cycles), header)

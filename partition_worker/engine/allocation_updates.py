@@ -3,6 +3,7 @@
 from common import messages
 from common.messages import (
     PREEMPTED_BY_SCHEDULER,
+    SCHEDULING_FAILED_ON_RM,
     STOPPED_BY_RM,
     TIMEOUT,
     AllocationRelease,
@@ -80,6 +81,7 @@ def _take(books: Books, message: messages.Allocation) -> None:
         resize(books, application, known, message.resource_per_alloc)
     if node is not None and not known.node_id:
         ledger.place_ask(books, application, known, node)
+        application.queue.bound += 1
         books.emit(known.announced())
 
 
@@ -100,6 +102,7 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
     if application.state is AppState.NEW:
         lifecycle.fire(books, application, AppEvent.RUN)
     ledger.add_allocation(books, application, allocation, node)
+    application.queue.bound += 1
     books.emit(allocation.announced())
 
 
@@ -147,6 +150,9 @@ def _release(books: Books, release: AllocationRelease) -> None:
         if known is None:
             books.note(f"release of {release.allocation_key}: unknown to application {release.application_id}")
             return
+        if release.termination_type == SCHEDULING_FAILED_ON_RM:
+            _roll_back(books, application, known)
+            return
         released = _remove(books, application, [known], release.termination_type)
         lifecycle.complete_if_done(books, application)
     else:
@@ -156,6 +162,14 @@ def _release(books: Books, release: AllocationRelease) -> None:
     if release.termination_type not in _CONFIRMATIONS:
         for entry in released:
             books.emit(entry)
+
+
+def _roll_back(books: Books, application: Application, allocation: Allocation) -> None:
+    """The RM could not start what was placed: it waits for a node again."""
+    if allocation.node_id and application.state in (AppState.ACCEPTED, AppState.RUNNING):
+        ledger.remove_allocation(books, application, allocation)
+        allocation.node_id = ""
+        ledger.add_ask(books, application, allocation)
 
 
 def _remove(
@@ -168,6 +182,7 @@ def _remove(
     for allocation in chosen:
         if allocation.node_id:
             ledger.remove_allocation(books, application, allocation)
+            application.queue.released += 1
             released.append(
                 AllocationRelease(
                     partition_name=books.name,

@@ -56,6 +56,7 @@ def _add(books: Books, new: AddApplicationRequest) -> None:
     )
     books.applications[new.application_id] = application
     leaf.applications[new.application_id] = application
+    lifecycle.count(books, leaf, AppState.NEW)
     books.emit(AcceptedApplication(application_id=new.application_id))
 
 
@@ -106,6 +107,11 @@ def _created(books: Books, new: AddApplicationRequest, path: str, user: User) ->
 def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
     books.counters.refused += 1
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
+    queue = books.tree.find(queue_name)
+    if queue is None:
+        books.counters.reached["", AppState.REJECTED] += 1
+    else:
+        lifecycle.count(books, queue, AppState.REJECTED)
     books.remember_rejection(
         Rejection(new.application_id, queue_name, user.name, user.groups, books.stamp_ns(), reason)
     )

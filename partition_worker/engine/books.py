@@ -5,13 +5,15 @@ changes them is above: `ledger.py` for what is asked for and allocated, `lifecyc
 for the RM's word, `cycle.py` for decisions. Not here: rules.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from common.config.model import PartitionConfig
 from common.machine import NEVER
 from common.messages import Allocation as Announced
-from common.messages import AllocationRelease, RejectedAllocation, UpdatedApplication
+from common.messages import AllocationRelease, RejectedAllocation
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState
@@ -45,11 +47,29 @@ class Counters:
     rejected: int = 0
     errors: int = 0
     submitted: int = 0
-    accepted: int = 0
     refused: int = 0
-    completed: int = 0
-    failed: int = 0
     decommissioned: int = 0
+    reached: Counter[tuple[str, AppState]] = field(default_factory=Counter)
+    """How often an application of this queue entered this state, also of queues that are gone. Refused applications
+    are counted in the queue they asked for; all whose queue does not exist in "", or their RM would decide how many
+    names there are to remember.
+    """
+
+    @property
+    def accepted(self) -> int:
+        return self.entries(AppState.ACCEPTED)
+
+    @property
+    def completed(self) -> int:
+        return self.entries(AppState.COMPLETED)
+
+    @property
+    def failed(self) -> int:
+        return self.entries(AppState.FAILED)
+
+    def entries(self, state: AppState) -> int:
+        """How often an application entered this state."""
+        return sum(count for (_, reached), count in self.reached.items() if reached is state)
 
 
 class Books:
@@ -103,8 +123,6 @@ class Books:
             counters.released += 1
         elif isinstance(part, RejectedAllocation):
             counters.rejected += 1
-        elif isinstance(part, UpdatedApplication) and part.state == AppState.ACCEPTED:
-            counters.accepted += 1
         self._effects.append(Effect(self.step, part))
 
     def note(self, text: str) -> None:
@@ -145,14 +163,19 @@ class Books:
 
     @property
     def next_forgetting(self) -> float:
-        """When the oldest rejection has been remembered for long enough, or NEVER."""
-        oldest = next(iter(self.rejections.values()), None)
-        return NEVER if oldest is None else oldest.at_ns / 1e9 + RETENTION_S
+        """When the oldest rejection or ended application has been remembered for long enough, or NEVER."""
+        rejection, ended = next(iter(self.rejections.values()), None), next(iter(self.ended.values()), None)
+        return min(
+            NEVER if rejection is None else rejection.at_ns / 1e9 + RETENTION_S,
+            NEVER if ended is None else ended.finished_ns / 1e9 + RETENTION_S,
+        )
 
-    def forget_rejections(self) -> None:
-        """Forget the rejections whose time has come."""
-        while self.next_forgetting <= self.now:
-            del self.rejections[next(iter(self.rejections))]
+    def expired(self) -> list[Application]:
+        """Forget the rejections whose time has come; the ended applications whose time has."""
+        last_ns = (self.now - RETENTION_S) * 1e9
+        for rejection in tuple(takewhile(lambda one: one.at_ns <= last_ns, self.rejections.values())):
+            del self.rejections[rejection.application_id]
+        return list(takewhile(lambda one: one.finished_ns <= last_ns, self.ended.values()))
 
     def begin(self, now: float) -> None:
         """A new step: whatever is told from here on has it as its cause."""

@@ -9,6 +9,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, LINGER_S, AppEvent, AppState, next_state
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues import admission
+from partition_worker.engine.queues.queue import Queue
 
 
 def fire(books: Books, application: Application, event: AppEvent, info: str = "") -> None:
@@ -22,6 +23,7 @@ def fire(books: Books, application: Application, event: AppEvent, info: str = ""
         return
     _leave(books, application)
     application.state = after
+    count(books, application.queue, after)
     at_ns = books.stamp_ns()
     application.state_log.append((at_ns, after))
     _enter(books, application, at_ns)
@@ -33,6 +35,12 @@ def fire(books: Books, application: Application, event: AppEvent, info: str = ""
             message=info or event,
         )
     )
+
+
+def count(books: Books, queue: Queue, state: AppState) -> None:
+    """An application of this queue entered this state."""
+    queue.reached[state] += 1
+    books.counters.reached[queue.path, state] += 1
 
 
 def complete_if_done(books: Books, application: Application) -> None:
@@ -81,10 +89,6 @@ def _enter(books: Books, application: Application, at_ns: int) -> None:
 
 
 def _end(books: Books, application: Application, at_ns: int) -> None:
-    if application.state is AppState.COMPLETED:
-        books.counters.completed += 1
-    else:
-        books.counters.failed += 1
     application.finished_ns = at_ns
     leave_queue(books, application)
     books.remember_ended(application)

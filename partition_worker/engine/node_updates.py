@@ -105,6 +105,7 @@ def _decommission(books: Books, node: Node) -> None:
         application = allocation.application
         assert application is not None, allocation.key
         ledger.remove_allocation(books, application, allocation)
+        application.queue.released += 1
         lifecycle.complete_if_done(books, application)
         released.append(
             AllocationRelease(

@@ -14,6 +14,7 @@ from common.config.model import PartitionConfig
 from common.machine import NEVER
 from common.messages import AllocationRequest, ApplicationRequest, Command, NodeRequest
 from partition_worker.engine import allocation_updates, application_updates, cycle, lifecycle, node_updates
+from partition_worker.engine.applications.states import AppEvent
 from partition_worker.engine.books import Books
 from partition_worker.engine.effects import Effect
 
@@ -65,7 +66,8 @@ class Partition(Books):
         while (application := self.timers.due(now)) is not None:
             lifecycle.timed_out(self, application)
             self._idle = False
-        self.forget_rejections()
+        for application in self.expired():
+            lifecycle.fire(self, application, AppEvent.EXPIRE)
         if self.clean_at <= now:
             self.clean_at = NEVER
             for queue in self.tree.remove_empty():

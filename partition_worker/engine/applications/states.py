@@ -68,16 +68,11 @@ TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
     },
 }
 
-RETENTION_S: Final = 3 * 24 * 3600.0
-"""How long an ended or rejected application is remembered."""
-
-LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {
-    AppState.COMPLETING: (30.0, AppEvent.COMPLETE),
-    AppState.COMPLETED: (RETENTION_S, AppEvent.EXPIRE),
-    AppState.FAILED: (RETENTION_S, AppEvent.EXPIRE),
-    AppState.REJECTED: (RETENTION_S, AppEvent.EXPIRE),
-}
+LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {AppState.COMPLETING: (30.0, AppEvent.COMPLETE)}
 """How long an application stays in a state before this happens to it, in seconds."""
+
+RETENTION_S: Final = 3 * 24 * 3600.0
+"""How long an ended or rejected application is remembered; then it expires."""
 
 ENDED: Final = frozenset({AppState.COMPLETED, AppState.FAILED, AppState.REJECTED, AppState.EXPIRED})
 """States in which an application has left its queue."""

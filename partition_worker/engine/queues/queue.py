@@ -5,6 +5,7 @@ keys and shares in `fairness.py`, edges and lookup in `tree.py`; here are only t
 them.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -20,6 +21,7 @@ from partition_worker.engine.users import User
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application
+    from partition_worker.engine.applications.states import AppState
 
 QueueState = Literal["Active", "Draining", "Stopped"]
 
@@ -80,6 +82,13 @@ class Queue:
     """Children with something pending that may succeed, the most deserving first."""
     ready_applications: "Order[Application]" = field(default_factory=Order)
     """The same for a leaf's applications."""
+
+    reached: "Counter[AppState]" = field(default_factory=Counter)
+    """How often an application of its own entered this state; refused are those that asked for this queue."""
+    bound: int = 0
+    """Allocations of its own applications that an RM reported with a node: placed by the RM, not by us."""
+    released: int = 0
+    """Allocations of its own applications that an RM released or that went with their node."""
 
     @property
     def name(self) -> str:
