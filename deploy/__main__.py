@@ -5,6 +5,13 @@ import sys
 
 from deploy.up import add_arguments, main
 
-parser = argparse.ArgumentParser(prog="python -m deploy")
-add_arguments(parser)
-sys.exit(main(parser.parse_args()))
+
+def run() -> int:
+    """Read the options and start everything; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m deploy")
+    add_arguments(parser)
+    return main(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(run())

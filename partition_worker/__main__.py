@@ -5,9 +5,16 @@ import sys
 from common.process import main, parser
 from partition_worker.service import serve
 
-options = parser("partition_worker", __doc__)
-options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
-options.add_argument("--partition", required=True, metavar="NAME", help="normalised name, <rm-id>_<name>")
-options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
-args = options.parse_args()
-sys.exit(main("partition_worker", args, lambda life: serve(args, life)))
+
+def run() -> int:
+    """Start, serve, stop; the exit status."""
+    options = parser("partition_worker", __doc__)
+    options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
+    options.add_argument("--partition", required=True, metavar="NAME", help="normalised name, <rm-id>_<name>")
+    options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
+    args = options.parse_args()
+    return main("partition_worker", args, lambda life: serve(args, life))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -5,9 +5,16 @@ import sys
 from common.process import main, parser
 from rmproxy.service import serve
 
-options = parser("rmproxy", __doc__)
-options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
-options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT")
-options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port")
-args = options.parse_args()
-sys.exit(main("rmproxy", args, lambda life: serve(args, life)))
+
+def run() -> int:
+    """Start, serve, stop; the exit status."""
+    options = parser("rmproxy", __doc__)
+    options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
+    options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT")
+    options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port")
+    args = options.parse_args()
+    return main("rmproxy", args, lambda life: serve(args, life))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

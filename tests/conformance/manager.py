@@ -1,0 +1,187 @@
+"""A resource manager that decides nothing: it sends what a trace tells it to, and remembers all that it hears.
+
+The one thing that it does by itself is what the scheduler relies on: it confirms the releases that it is asked for.
+
+Threads: one reads each of the three streams; they write, and the trace's own thread reads, under `lock`.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+
+REGISTER_S: Final = 30.0
+CONFIRMED: Final = ("PREEMPTED_BY_SCHEDULER", "TIMEOUT", "PLACEHOLDER_REPLACED")
+"""Kinds of release with which the scheduler asks for something; the others tell what has happened already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """An allocation that the scheduler made."""
+
+    application: str
+    node: str
+
+
+class Stream:
+    """One call with messages both ways; `hear` gets those of the scheduler, on a thread of the stream's own."""
+
+    def __init__(self, method: Any, hear: Callable[[Any], None]) -> None:
+        self.failed = False
+        self._hear = hear
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._call = method(iter(self._requests.get, None))
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, request: Any) -> None:
+        self._requests.put(request)
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._call.cancel()
+
+    def _read(self) -> None:
+        try:
+            for reply in self._call:
+                self._hear(reply)
+        except grpc.RpcError as error:
+            self.failed = error.code() != grpc.StatusCode.CANCELLED
+
+
+class RecordingManager:
+    """A registered resource manager, and what it has heard so far."""
+
+    def __init__(self, stub: SchedulerStub, rm_id: str, config: str, extra: dict[str, str]) -> None:
+        self.rm_id = rm_id
+        self.lock = threading.Lock()
+        self.heard = threading.Condition(self.lock)
+        """Notified after each message."""
+        self.last_heard_s = time.monotonic()
+        self.running: dict[str, Running] = {}
+        self.released: list[tuple[str, str, str]] = []
+        """Key, application and kind of each."""
+        self.rejected_asks: set[str] = set()
+        self.accepted_applications: set[str] = set()
+        self.rejected_applications: set[str] = set()
+        self.application_states: dict[str, list[str]] = {}
+        self.accepted_nodes: set[str] = set()
+        self.rejected_nodes: set[str] = set()
+        self.confirms = True
+        self._withheld: list[pb.AllocationRelease] = []
+        """All and only the releases that would have been confirmed, had `confirms` been on."""
+        stub.RegisterResourceManager(
+            pb.RegisterResourceManagerRequest(
+                rmID=rm_id, version="1", policyGroup="queues", config=config, extraConfig=extra
+            ),
+            timeout=REGISTER_S,
+        )
+        self._allocations = Stream(stub.UpdateAllocation, self._hear_of_allocations)
+        self._applications = Stream(stub.UpdateApplication, self._hear_of_applications)
+        self._nodes = Stream(stub.UpdateNode, self._hear_of_nodes)
+
+    @property
+    def streams_failed(self) -> list[bool]:
+        return [stream.failed for stream in self._streams()]
+
+    # What a trace tells it to do ------------------------------------------------------------------------------------
+
+    def send_nodes(self, nodes: Sequence[pb.NodeInfo]) -> None:
+        self._nodes.send(pb.NodeRequest(rmID=self.rm_id, nodes=nodes))
+
+    def send_applications(
+        self, new: Sequence[pb.AddApplicationRequest], gone: Sequence[pb.RemoveApplicationRequest]
+    ) -> None:
+        self._applications.send(pb.ApplicationRequest(rmID=self.rm_id, new=new, remove=gone))
+
+    def send_asks(self, asks: Sequence[pb.Allocation]) -> None:
+        self._allocations.send(pb.AllocationRequest(rmID=self.rm_id, allocations=asks))
+
+    def release(self, releases: Sequence[pb.AllocationRelease]) -> None:
+        """Release of its own accord: what it names by key runs no longer, whatever the scheduler says."""
+        with self.lock:
+            for one in releases:
+                known = self.running.get(one.allocationKey)
+                if known is not None and known.application == one.applicationID:
+                    del self.running[one.allocationKey]
+        self._send_releases(releases)
+
+    def confirm_withheld(self) -> None:
+        with self.lock:
+            releases, self._withheld = self._withheld, []
+        if releases:
+            self._send_releases(releases)
+
+    def keys_of(self, application: str) -> list[str]:
+        """Keys of what runs of an application, in order."""
+        with self.lock:
+            return sorted(key for key, one in self.running.items() if one.application == application)
+
+    def close(self) -> None:
+        for stream in self._streams():
+            stream.close()
+
+    # What it hears --------------------------------------------------------------------------------------------------
+
+    def _hear_of_allocations(self, reply: pb.AllocationResponse) -> None:
+        with self._noting():
+            for one in reply.new:
+                self.running[one.allocationKey] = Running(application=one.applicationID, node=one.nodeID)
+            self.rejected_asks.update(one.allocationKey for one in reply.rejectedAllocations)
+            asked = [one for one in reply.released if self._note_release(one)]
+            if not self.confirms:
+                self._withheld += asked
+                return
+        if asked:
+            self._send_releases(asked)
+
+    def _note_release(self, one: pb.AllocationRelease) -> bool:
+        """Whether it is a question that wants a confirmation."""
+        kind = pb.TerminationType.Name(one.terminationType)
+        self.released.append((one.allocationKey, one.applicationID, kind))
+        known = self.running.pop(one.allocationKey, None)
+        return known is not None and kind in CONFIRMED
+
+    def _hear_of_applications(self, reply: pb.ApplicationResponse) -> None:
+        with self._noting():
+            self.accepted_applications.update(one.applicationID for one in reply.accepted)
+            self.rejected_applications.update(one.applicationID for one in reply.rejected)
+            for one in reply.updated:
+                self.application_states.setdefault(one.applicationID, []).append(one.state)
+
+    def _hear_of_nodes(self, reply: pb.NodeResponse) -> None:
+        with self._noting():
+            self.accepted_nodes.update(one.nodeID for one in reply.accepted)
+            self.rejected_nodes.update(one.nodeID for one in reply.rejected)
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        with self.heard:
+            self.last_heard_s = time.monotonic()
+            yield
+            self.heard.notify_all()
+
+    def _send_releases(self, releases: Sequence[pb.AllocationRelease]) -> None:
+        bare = [
+            pb.AllocationRelease(
+                partitionName=one.partitionName,
+                applicationID=one.applicationID,
+                allocationKey=one.allocationKey,
+                terminationType=one.terminationType,
+            )
+            for one in releases
+        ]  # without the scheduler's message, which is not the resource manager's to say
+        request = pb.AllocationReleasesRequest(allocationsToRelease=bare)
+        self._allocations.send(pb.AllocationRequest(rmID=self.rm_id, releases=request))
+
+    def _streams(self) -> tuple[Stream, Stream, Stream]:
+        return self._allocations, self._applications, self._nodes

@@ -1,0 +1,81 @@
+"""Each trace that this core has to pass, on a system of its own. Most of the time a trace waits for silence, so several
+are played at the same time, each by a process of its own: see `__main__.py`, which is also the way to play one by hand.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conformance.expected import SLOWEST, passes
+from tests.conformance.play import TRACES
+
+pytestmark = pytest.mark.processes
+
+ROOT: Final = Path(__file__).parents[2]
+AT_ONCE: Final = 5
+PLAY_S: Final = 110.0
+
+
+class Plays:
+    """The selected traces, played in the background, the slowest first."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._plays: dict[str, Future[tuple[int, str]]] = {
+            name: self._pool.submit(self._play, name) for name in sorted(names, key=lambda name: name not in SLOWEST)
+        }
+
+    def result(self, name: str) -> tuple[int, str]:
+        """Exit status and output, once it is over."""
+        return self._plays[name].result()
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(self._running):
+            process.terminate()
+        self._pool.shutdown()
+
+    def _play(self, name: str) -> tuple[int, str]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.conformance", name],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            self._running.add(process)
+            try:
+                output, _ = process.communicate(timeout=PLAY_S)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                output, _ = process.communicate()
+                output += f"\nnot over after {PLAY_S} s"
+            finally:
+                self._running.discard(process)
+        return process.returncode, output
+
+
+@pytest.fixture(scope="session")
+def plays(request: pytest.FixtureRequest) -> Iterator[Plays]:
+    """All traces of this run, and only those, started when the first is asked for."""
+    selected = [
+        item.callspec.params["trace"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "plays" in item.fixturenames
+    ]
+    started = Plays(selected)
+    yield started
+    started.stop()
+
+
+@pytest.mark.timeout(300)  # it may have to wait for others
+@pytest.mark.parametrize("trace", [name for name in TRACES if passes(name)])
+def test_trace(plays: Plays, trace: str) -> None:
+    status, output = plays.result(trace)
+    assert status == 0, output
