@@ -130,7 +130,7 @@ class GrpcRm:
         self._say(self.session.register(request))
 
     async def update(self, command: Update) -> None:
-        """Say it to the partitions concerned, once all of them have room for it and the RM has read what it was told."""
+        """Say it to the partitions concerned, once all have room for it and the RM has read what it was told."""
         while self._congested or self.session.full(command):
             self._room.clear()
             await self._room.wait()

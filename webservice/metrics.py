@@ -1,12 +1,14 @@
 """Samples of all workers, added up and written in the text format of Prometheus.
 
-A series that several partitions have under the same name and labels is one series with the sum of their values.
+A series that several partitions have under the same name and labels is one series with the sum of their values; of a
+histogram bucket by bucket. A family without series is left out.
 Rejected: writing with prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`;
 its parser reads what is written here (see the test).
 """
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal
@@ -24,13 +26,29 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Family(Struct, frozen=True):
-    """All series of a name in one partition; `labels` are the names for the values that each sample begins with."""
+    """All series of a name in one partition; `labels` are the names for the values that each sample begins with.
+
+    A histogram has distributions instead: label values, how much was observed up to each bound but above the one before
+    (at the end what was above the last), and the sum.
+    """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: list[str]
     samples: list[tuple[list[str], float]]
+    bounds: list[float] = []
+    distributions: list[tuple[list[str], list[int], float]] = []
+
+
+@dataclass(slots=True)
+class _Distribution:
+    """Counts by upper bound, infinity included. Counts from partitions with other bounds may be added: each stays true
+    where it is.
+    """
+
+    counts: Counter[float] = field(default_factory=Counter)
+    sum: float = 0.0
 
 
 @dataclass(slots=True)
@@ -38,6 +56,17 @@ class _Sum:
     kind: str
     help: str
     values: dict[Labels, float] = field(default_factory=dict)
+    distributions: dict[Labels, _Distribution] = field(default_factory=dict)
+
+    def add(self, family: Family) -> None:
+        for values, value in family.samples:
+            labels = _named(family, values)
+            self.values[labels] = self.values.get(labels, 0.0) + value
+        bounds = [*family.bounds, math.inf]
+        for values, counts, observed in family.distributions:
+            distribution = self.distributions.setdefault(_named(family, values), _Distribution())
+            distribution.counts.update(dict(zip(bounds, counts, strict=True)))
+            distribution.sum += observed
 
 
 _decoder: Final = Decoder(list[Family])
@@ -51,8 +80,11 @@ def families(body: bytes) -> list[Family]:
     """
     found = _decoder.decode(body)
     for family in found:
-        if any(len(values) != len(family.labels) for values, _ in family.samples):
+        labelled = [sample[0] for sample in family.samples] + [one[0] for one in family.distributions]
+        if any(len(values) != len(family.labels) for values in labelled):
             raise DecodeError(f"{family.name}: a sample has not one value for each label")
+        if any(len(counts) != len(family.bounds) + 1 for _, counts, _ in family.distributions):
+            raise DecodeError(f"{family.name}: a distribution has not one count for each bucket")
     return found
 
 
@@ -61,16 +93,27 @@ def text(partitions: Iterable[list[Family]]) -> bytes:
     sums: dict[str, _Sum] = {}
     for partition in partitions:
         for family in partition:
-            total = sums.setdefault(family.name, _Sum(family.kind, family.help))
-            for values, value in family.samples:
-                labels = tuple(sorted(zip(family.labels, values, strict=True)))
-                total.values[labels] = total.values.get(labels, 0.0) + value
+            sums.setdefault(family.name, _Sum(family.kind, family.help)).add(family)
     lines: list[str] = []
     for name, total in sorted(sums.items()):
+        if not total.values and not total.distributions:
+            continue
         lines.append(f"# HELP {name} {total.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {total.kind}")
         lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in sorted(total.values.items())]
+        for labels, distribution in sorted(total.distributions.items(), key=lambda item: item[0]):
+            lines += _histogram(name, labels, distribution)
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _histogram(name: str, labels: Labels, distribution: _Distribution) -> Iterator[str]:
+    """A bucket also counts all that are below it; its bound is the last of its labels."""
+    count = 0
+    for bound, observed in sorted(distribution.counts.items()):
+        count += observed
+        yield f"{name}_bucket{_labels((*labels, ('le', number(bound))))} {number(count)}"
+    yield f"{name}_sum{_labels(labels)} {number(distribution.sum)}"
+    yield f"{name}_count{_labels(labels)} {number(count)}"
 
 
 def number(value: float) -> str:
@@ -87,6 +130,10 @@ def number(value: float) -> str:
         return repr(value).removesuffix(".0")
     mantissa, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
     return f"{mantissa}e{int(exponent):+03d}"
+
+
+def _named(family: Family, values: list[str]) -> Labels:
+    return tuple(sorted(zip(family.labels, values, strict=True)))
 
 
 def _labels(labels: Labels) -> str:
