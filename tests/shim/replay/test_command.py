@@ -43,6 +43,7 @@ def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.C
 
 
 def test_describing_the_options_loads_nothing_slow() -> None:
-    program = "import sys, shim.replay.command; print([m for m in ('zmq', 'rich', 'msgspec', 'asyncio') if m in sys.modules])"
+    slow = ("zmq", "rich", "msgspec", "asyncio")
+    program = f"import sys, shim.replay.command; print([m for m in {slow} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

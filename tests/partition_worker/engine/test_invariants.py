@@ -1,0 +1,61 @@
+"""A book that does not agree with the others is found and named."""
+
+from collections.abc import Callable
+
+import pytest
+
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.invariants import check, violations
+from tests.builders import apps, asks, foreign, nodes
+from tests.trial import Trial
+
+
+def trial() -> Trial:
+    one = Trial("root.a").does(nodes("n1 memory=10"), apps("app-1 root.a user=bob"))
+    return one.does(asks("app-1 a1 memory=4", "app-1 a2 memory=40 priority=3"), foreign("f1 n1 memory=1"))
+
+
+def test_a_sound_partition_has_no_violations() -> None:
+    assert list(violations(trial().partition)) == []
+
+
+DEFECTS: dict[str, Callable[[Trial], object]] = {
+    "application app-1 pending": lambda one: one.app("app-1").pending.update(memory=41),
+    "application app-1 allocated": lambda one: one.app("app-1").allocated.clear(),
+    "application app-1 is not in its queue root.a": lambda one: one.queue("root.a").applications.clear(),
+    "application app-1: its asks in order": lambda one: one.app("app-1").requests.clear(),
+    "application app-1: allocation a1 is not on its node 'n1'": lambda one: one.node("n1").allocations.clear(),
+    "application app-1 in state Running: timer": lambda one: setattr(one.app("app-1"), "timer", 7),
+    "application app-1 has ended": lambda one: setattr(one.app("app-1"), "state", AppState.COMPLETED),
+    "node n1 allocated": lambda one: one.node("n1").allocated.update(memory=5),
+    "node n1 occupied": lambda one: one.node("n1").occupied.clear(),
+    "node n1 available": lambda one: one.node("n1").available.update(memory=6),
+    "node n1: allocation a1 belongs to no application": lambda one: one.app("app-1").allocations.clear(),
+    "queue root.a allocated": lambda one: one.queue("root.a").allocated.clear(),
+    "queue root pending": lambda one: one.queue("root").pending.update(memory=1),
+    "queue root: 2 running where 1 are": lambda one: setattr(one.queue("root"), "running", 2),
+    "queue root.a: highest priority 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
+    "the index of keys": lambda one: one.partition.allocations.clear(),
+    "7 allocations counted": lambda one: setattr(one.partition, "running_allocations", 7),
+    "total": lambda one: one.partition.fleet.total.update(memory=11),
+    "root maximum": lambda one: setattr(one.queue("root"), "maximum", None),
+    "the index of foreign allocations": lambda one: one.partition.foreign.clear(),
+    "user bob": lambda one: one.partition.usage.levels("bob")["root"].used.clear(),
+}
+
+
+@pytest.mark.parametrize("problem", DEFECTS)
+def test_a_defect_is_found_and_named(problem: str) -> None:
+    one = trial()
+    DEFECTS[problem](one)
+    assert any(found.startswith(problem) for found in violations(one.partition)), list(violations(one.partition))
+    with pytest.raises(AssertionError, match=f"partition {one.partition.name}: "):
+        check(one.partition)
+
+
+def test_checking_changes_nothing() -> None:
+    one = trial()
+    told = one.told()
+    check(one.partition)
+    assert one.does(nodes("n2 memory=40")).told() == ["node n2 accepted", "a2 on n2"]
+    assert told

@@ -1,0 +1,50 @@
+"""Timers go off in the order of their times, and only the latest of an application counts."""
+
+from common.machine import NEVER
+from partition_worker.engine.timers import Timers
+from tests.builders import apps
+from tests.trial import Trial
+
+TRIAL = Trial().takes(apps("app-1 root.a", "app-2 root.a"))
+ONE, OTHER = TRIAL.app("app-1"), TRIAL.app("app-2")
+
+
+def test_without_timers_there_is_no_deadline() -> None:
+    assert Timers().deadline == NEVER
+    assert Timers().due(1e18) is None
+
+
+def test_the_earliest_is_due_first_and_each_only_once() -> None:
+    timers = Timers()
+    timers.start(ONE, 20.0)
+    timers.start(OTHER, 10.0)
+    assert timers.deadline == 10.0
+    assert timers.due(9.9) is None
+    assert timers.due(30.0) is OTHER
+    assert timers.due(30.0) is ONE
+    assert timers.due(30.0) is None
+    assert (ONE.timer, OTHER.timer) == (0, 0)
+
+
+def test_timers_of_the_same_time_go_off_in_the_order_they_were_started() -> None:
+    timers = Timers()
+    timers.start(OTHER, 10.0)
+    timers.start(ONE, 10.0)
+    assert [timers.due(10.0), timers.due(10.0)] == [OTHER, ONE]
+
+
+def test_a_new_timer_replaces_the_old_one() -> None:
+    timers = Timers()
+    timers.start(ONE, 10.0)
+    timers.start(ONE, 20.0)
+    assert timers.deadline == 20.0
+    assert timers.due(15.0) is None
+    assert timers.due(20.0) is ONE
+
+
+def test_a_stopped_timer_never_goes_off() -> None:
+    timers = Timers()
+    timers.start(ONE, 10.0)
+    timers.stop(ONE)
+    assert timers.deadline == NEVER
+    assert timers.due(10.0) is None

@@ -1,0 +1,81 @@
+"""Effects become as few messages as keep the order."""
+
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+from partition_worker import news
+from partition_worker.engine.effects import Effect, Note, Part
+
+NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2", reason="no")
+APP, NO_APP = AcceptedApplication(application_id="a"), RejectedApplication(application_id="b", reason="no")
+STATE, LATER_STATE = (
+    UpdatedApplication(application_id="a", state="Running"),
+    UpdatedApplication(application_id="b", state="Accepted"),
+)
+ONE, OTHER = Allocation(allocation_key="k1"), Allocation(allocation_key="k2")
+GONE = AllocationRelease(allocation_key="k3")
+REFUSED = RejectedAllocation(allocation_key="k4", reason="no")
+
+
+def of(*parts: Part, cause: int = 1) -> list[Effect]:
+    return [Effect(cause, part) for part in parts]
+
+
+def test_neighbours_of_one_sort_are_one_message() -> None:
+    assert list(news.of_input(of(NODE, NO_NODE, NODE))) == [
+        NodeResponse(accepted=[NODE, NODE], rejected=[NO_NODE], cause=1)
+    ]
+    assert list(news.of_input(of(APP, NO_APP))) == [ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1)]
+    assert list(news.of_input(of(ONE, OTHER))) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
+    assert list(news.of_input(of(GONE))) == [AllocationResponse(released=[GONE], cause=1)]
+    assert list(news.of_input(of(REFUSED))) == [AllocationResponse(rejected_allocations=[REFUSED], cause=1)]
+
+
+def test_the_order_of_an_input_is_kept() -> None:
+    assert list(news.of_input(of(STATE, ONE, LATER_STATE, OTHER, GONE))) == [
+        ApplicationResponse(updated=[STATE], cause=1),
+        AllocationResponse(new=[ONE], cause=1),
+        ApplicationResponse(updated=[LATER_STATE], cause=1),
+        AllocationResponse(new=[OTHER], cause=1),
+        AllocationResponse(released=[GONE], cause=1),
+    ]
+
+
+def test_of_decisions_the_states_go_first() -> None:
+    assert list(news.of_decisions(of(STATE, ONE, LATER_STATE, OTHER))) == [
+        ApplicationResponse(updated=[STATE, LATER_STATE], cause=1),
+        AllocationResponse(new=[ONE, OTHER], cause=1),
+    ]
+
+
+def test_effects_of_different_causes_are_told_apart() -> None:
+    assert list(news.of_input([*of(ONE), *of(OTHER, cause=2)])) == [
+        AllocationResponse(new=[ONE], cause=1),
+        AllocationResponse(new=[OTHER], cause=2),
+    ]
+
+
+def test_notes_are_for_the_log_only_and_do_not_part_neighbours() -> None:
+    effects = of(Note("first"), ONE, Note("second"), OTHER)
+    assert list(news.of_input(effects)) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
+    assert list(news.notes(effects)) == ["first", "second"]
+
+
+def test_no_effects_are_no_message() -> None:
+    assert list(news.of_input([])) == []
+    assert list(news.of_decisions(of(Note("only")))) == []
+
+
+def test_a_message_has_a_limited_number_of_entries() -> None:
+    messages = list(news.of_input(of(*[ONE] * (news.ITEMS_MAX + 1))))
+    assert [len(message.new) for message in messages if isinstance(message, AllocationResponse)] == [news.ITEMS_MAX, 1]

@@ -1,0 +1,218 @@
+"""How the engine's objects are shown."""
+
+import json
+
+from common.messages import NODE_DRAIN, NODE_UPDATE
+from partition_worker import sights
+from partition_worker.sights import Shown
+from partition_worker.views import NEVER_MS, PRIORITY_NONE, AllocationView, AskView, UsageView, encoded
+from tests.builders import apps, asks, foreign, nodes, released
+from tests.trial import START_S, Trial
+
+SHOWN = Shown(rm="rm-1", name="default")
+START_NS = int(START_S) * 10**9
+
+
+def trial(queues: str = "root.a max=memory:8 guaranteed=memory:2") -> Trial:
+    one = Trial(queues).does(nodes("n1 memory=10 tag.si/hostname=h1 tag.si/rackname=r1"))
+    one.does(apps("app-1 root.a user=bob groups=dev"))
+    return one.does(asks("app-1 a1 memory=4 group=tg"), asks("app-1 a2 memory=5 priority=3 required=n1 created=5"))
+
+
+# Partition ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_shows_what_is_used_of_it() -> None:
+    view = sights.partition(trial().partition, SHOWN)
+    assert (view.capacity.capacity, view.capacity.used_capacity) == ({"memory": 10}, {"memory": 4})
+    assert view.capacity.utilization == {"memory": 40}
+    assert (view.total_nodes, view.total_containers, view.state) == (1, 1, "Active")
+    assert view.last_state_transition_time == START_NS
+
+
+def test_a_partition_counts_its_applications_by_state_with_those_that_ended() -> None:
+    one = trial().does(apps("app-2 root.a", "app-3 root.x"), released("app-1")).waits(30)
+    assert sights.partition(one.partition, SHOWN).applications == {"Completed": 1, "New": 1, "Rejected": 1, "total": 3}
+    assert sights.partition(Trial().partition, SHOWN).applications == {"total": 0}
+
+
+def test_a_partition_shows_how_it_sorts_nodes() -> None:
+    default = sights.partition(Trial().partition, SHOWN).node_sorting_policy
+    assert (default.type, default.resource_weights) == ("fair", {"memory": 1, "vcore": 1})
+    other = sights.partition(Trial(nodes="binpacking", weights={"gpu": 2.5}).partition, SHOWN).node_sorting_policy
+    assert (other.type, other.resource_weights) == ("binpacking", {"gpu": 2.5})
+
+
+# Queues ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_shows_limits_use_and_what_is_left() -> None:
+    view = sights.queue(trial().queue("root.a"), subtree=False, partition="")
+    assert (view.max_resource, view.guaranteed_resource) == ({"memory": 8}, {"memory": 2})
+    assert (view.allocated_resource, view.pending_resource) == ({"memory": 4}, {"memory": 5})
+    assert (view.headroom, view.abs_used_capacity) == ({"memory": 4}, {"memory": 50})
+    assert (view.running_apps, view.current_priority, view.parent) == (1, 3, "root")
+
+
+def test_a_queue_shows_what_its_properties_mean() -> None:
+    properties = "application.sort.policy=fair priority.offset=2 preemption.policy=fence preemption.delay=1m"
+    view = sights.queue(trial(f"root.a {properties}").queue("root.a"), subtree=False, partition="")
+    assert (view.sorting_policy, view.priority_sorting, view.priority_offset) == ("fair", True, 2)
+    assert (view.preemption_enabled, view.is_preemption_fence, view.preemption_delay) == (True, True, "1m0s")
+    assert (view.is_leaf, view.is_managed, view.status) == (True, True, "Active")
+    assert view.properties["preemption.delay"] == "1m"
+
+
+def test_a_parent_sorts_fairly_and_shows_its_template() -> None:
+    one = Trial("root.p parent application.sort.policy=fifo template.max=memory:3 template.maxapps=2")
+    view = sights.queue(one.queue("root.p"), subtree=False, partition="")
+    assert view.sorting_policy == "fair"
+    assert view.template is not None
+    assert (view.template.max_resource, view.template.max_applications) == ({"memory": 3}, 2)
+
+
+def test_children_are_shown_by_path_and_the_partition_at_the_top_only() -> None:
+    view = sights.queue(Trial("root.b; root.a.c").queue("root"), subtree=True, partition="default")
+    assert view.child_names == ["root.a", "root.b"]
+    assert [(child.queuename, child.partition) for child in view.children] == [("root.a", ""), ("root.b", "")]
+    assert [child.queuename for child in view.children[0].children] == ["root.a.c"]
+
+
+def test_a_queue_in_which_nothing_waits_shows_no_priority() -> None:
+    assert sights.queue(Trial().queue("root.a"), subtree=False, partition="").current_priority == PRIORITY_NONE
+
+
+# Applications ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_application_shows_what_it_has_and_what_it_waits_for() -> None:
+    view = sights.application(trial().app("app-1"), SHOWN)
+    assert (view.application_id, view.partition, view.queue_name) == ("app-1", "default", "root.a")
+    assert (view.user, view.groups, view.application_state) == ("bob", ["dev"], "Running")
+    assert (view.used_resource, view.pending_resource, view.max_request_priority) == ({"memory": 4}, {"memory": 5}, 3)
+    assert [state.application_state for state in view.state_log] == ["Accepted", "Running"]
+    assert view.start_time == int(START_S) * 1000
+    assert view.submission_time == 5 * 10**9  # the creation of its oldest ask
+
+
+def test_an_ask_and_an_allocation_are_shown() -> None:
+    view = sights.application(trial().app("app-1"), SHOWN)
+    assert view.requests == [
+        AskView(
+            allocation_key="a2",
+            allocation_tags={"creationTime": "5", "yunikorn.apache.org/requiredNode": "n1"},
+            request_time=5 * 10**9,
+            resource={"memory": 5},
+            priority="3",
+            required_node_id="n1",
+            application_id="app-1",
+        )
+    ]
+    (allocation,) = view.allocations
+    assert allocation == AllocationView(
+        allocation_key="a1",
+        request_time=allocation.request_time,
+        allocation_time=allocation.request_time,
+        resource={"memory": 4},
+        priority="0",
+        node_id="n1",
+        application_id="app-1",
+        task_group_name="tg",
+    )
+
+
+def test_asks_and_allocations_are_shown_by_key() -> None:
+    one = Trial().does(nodes("n1 memory=2"), apps("app-1 root.a"))
+    one.does(asks(*(f"app-1 {key} memory=1" for key in "dcba")))
+    view = sights.application(one.app("app-1"), SHOWN)
+    assert [shown.allocation_key for shown in view.allocations] == ["c", "d"]
+    assert [shown.allocation_key for shown in view.requests] == ["a", "b"]
+
+
+def test_a_new_application_has_never_started() -> None:
+    view = sights.application(Trial().does(apps("app-1 root.a")).app("app-1"), SHOWN)
+    assert (view.start_time, view.finished_time, view.max_request_priority) == (NEVER_MS, 0, PRIORITY_NONE)
+    assert (view.application_state, view.state_log) == ("New", [])
+
+
+def test_an_application_that_ended_shows_when_and_where_it_was() -> None:
+    one = trial().does(released("app-1")).waits(30)
+    view = sights.application(next(iter(one.partition.ended.values())), SHOWN)
+    assert (view.application_state, view.queue_name) == ("Completed", "root.a")
+    assert view.finished_time // 10**9 == int(START_S) + 30
+    assert view.max_used_resource == {"memory": 4}
+
+
+def test_a_rejected_application_shows_why() -> None:
+    one = Trial().does(apps("app-9 root.x user=eve groups=qa"))
+    view = sights.rejection(one.partition.rejections["app-9"], SHOWN)
+    assert (view.application_id, view.application_state, view.queue_name) == ("app-9", "Rejected", "")
+    assert view.rejected_message.endswith("no placement rule matched")
+    assert (view.user, view.groups) == ("eve", ["qa"])
+    assert view.submission_time == view.finished_time == view.state_log[0].time
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_shows_what_runs_on_it() -> None:
+    one = trial().does(foreign("f1 n1 memory=1 foreign=static", "f0 n1 memory=1"))
+    view = sights.node(one.node("n1"))
+    assert (view.node_id, view.host_name, view.rack_name, view.schedulable) == ("n1", "h1", "r1", True)
+    assert (view.capacity, view.allocated, view.occupied) == ({"memory": 10}, {"memory": 4}, {"memory": 2})
+    assert (view.available, view.utilized) == ({"memory": 4}, {"memory": 40})
+    assert [shown.allocation_key for shown in view.allocations] == ["a1"]
+    assert [(shown.allocation_key, shown.preemptable) for shown in view.foreign_allocations] == [
+        ("f0", True),
+        ("f1", False),
+    ]
+
+
+def test_a_full_node_shows_nothing_available_and_a_shrunken_one_less() -> None:
+    one = Trial().does(nodes("n1 memory=4 gpu=1"), apps("app-1 root.a"), asks("app-1 a1 memory=4"))
+    assert sights.node(one.node("n1")).available == {"gpu": 1}
+    one.does(nodes("n1 memory=3", action=NODE_UPDATE), nodes("n1", action=NODE_DRAIN))
+    view = sights.node(one.node("n1"))
+    assert (view.available, view.schedulable) == ({"memory": -1}, False)
+
+
+# Users ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_users_use_is_a_tree_of_queues() -> None:
+    one = Trial("root.p.a; root.p.b").does(nodes("n1 memory=10"), apps("app-1 root.p.b", "app-2 root.p.a"))
+    one.does(asks("app-1 a1 memory=4"), asks("app-2 b1 memory=1"))
+    view = sights.user("bob", one.partition.usage.levels("bob"))
+    assert view.queues is not None
+    assert (view.queues.queue_path, view.queues.resource_usage) == ("root", {"memory": 5})
+    assert view.queues.running_applications == ["app-1", "app-2"]
+    assert view.queues.children[0].children == [
+        UsageView(queue_path="root.p.a", resource_usage={"memory": 1}, running_applications=["app-2"]),
+        UsageView(queue_path="root.p.b", resource_usage={"memory": 4}, running_applications=["app-1"]),
+    ]
+
+
+# Everything -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_shown_does_not_change_afterwards() -> None:
+    one = trial()
+    views = [
+        sights.partition(one.partition, SHOWN),
+        sights.queue(one.queue("root"), subtree=True, partition="default"),
+        sights.application(one.app("app-1"), SHOWN),
+        sights.node(one.node("n1")),
+        sights.user("bob", one.partition.usage.levels("bob")),
+    ]
+    before = [encoded(view) for view in views]
+    one.does(asks("app-1 a1 memory=1"), foreign("f1 n1 memory=1"), released("app-1 a1"))
+    assert [encoded(view) for view in views] == before
+
+
+def test_amounts_are_cut_to_what_the_api_can_carry() -> None:
+    most = 2**63 - 1
+    one = Trial().does(nodes(f"n1 memory={most}", f"n2 memory={most}"), apps("app-1 root.a"))
+    one.does(asks(*(f"app-1 a{number} memory={most}" for number in range(4))))
+    view = sights.queue(one.queue("root"), subtree=True, partition="default")
+    assert (view.max_resource, view.pending_resource, view.allocated_resource) == ({"memory": most},) * 3
+    assert json.loads(encoded(sights.partition(one.partition, SHOWN)))["capacity"]["capacity"] == {"memory": most}

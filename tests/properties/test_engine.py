@@ -1,0 +1,224 @@
+"""Whatever a resource manager sends, in whatever order: the books agree, limits hold, and no ask is lost.
+
+`make test` plays the same examples each time; PROPERTIES=long plays many more, other ones each time, and looks for the
+simplest that fails, which takes minutes.
+"""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from common.messages import (
+    NODE_CREATE,
+    NODE_CREATE_DRAIN,
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+    Allocation,
+    Command,
+)
+from partition_worker.engine.applications.allocation import REQUIRED_NODE
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.invariants import check
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import Queue
+from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
+from tests.properties.workload import TREES
+
+LONG = os.environ.get("PROPERTIES") == "long"
+
+LEAVES = ("root.a", "root.b", "root.p.a", "root.p.b", "root.new.x", "root.new.y")  # created if they are not configured
+NODES = st.sampled_from([f"n{number}" for number in range(3)])
+APPS = st.sampled_from([f"app-{number}" for number in range(5)])
+NUMBERS = st.integers(0, 8)
+NODE_ACTIONS = (
+    *(NODE_CREATE, NODE_CREATE, NODE_CREATE_DRAIN, NODE_UPDATE, NODE_UPDATE),
+    *(NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_DRAIN_TO_SCHEDULABLE, NODE_DECOMMISSION),
+)
+FOREIGN = st.sampled_from(["f0", "f1"])
+AMOUNTS = st.sampled_from(["memory=2", "memory=3", "memory=4 gpu=1", "memory=8", "memory=8", "gpu=1", "memory=25"])
+CAPACITIES = st.sampled_from(["memory=10", "memory=5 gpu=2", "memory=10 gpu=1", "memory=30 gpu=3"])
+DETAILS = st.sampled_from(["", "", "", "priority=2", "priority=-1", "created=100", "required=n0", "required=n1"])
+TYPES = st.sampled_from(["STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT", "PREEMPTED_BY_SCHEDULER"])
+ONE_ASK = st.tuples(NUMBERS, AMOUNTS, DETAILS)
+
+
+def key_of(app: str, number: int) -> str:
+    """A key of this application, or one that all of them use."""
+    return f"{app}-{number}" if number else "shared"
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """One partition, one resource manager that does anything."""
+
+    @initialize(
+        tree=st.sampled_from(TREES),
+        policy=st.sampled_from(["fair", "binpacking"]),
+        capacities=st.lists(CAPACITIES, min_size=1, max_size=3),
+        leaves=st.lists(st.sampled_from(LEAVES), min_size=3, max_size=5),
+        wanted=st.lists(ONE_ASK, min_size=3, max_size=6),
+        eager=st.booleans(),
+    )
+    def begin(
+        self,
+        tree: str,
+        policy: str,
+        capacities: list[str],
+        leaves: list[str],
+        wanted: list[tuple[int, str, str]],
+        eager: bool,
+    ) -> None:
+        """`eager` decides after every command, so that it meets asks that have been tried in vain."""
+        self.now = 1_700_000_000.0
+        self.partition = Partition(config(tree, nodes=policy, rules=(PROVIDED_CREATE,)), name=PARTITION, now=self.now)
+        self.eager = eager
+        self.apply(nodes(*(f"n{number} {capacity}" for number, capacity in enumerate(capacities))))
+        self.apply(apps(*(f"app-{number} {leaf}" for number, leaf in enumerate(leaves))))
+        for app in tuple(self.partition.applications):
+            self.apply(asks(*(f"{app} {key_of(app, number)} {amount} {more}" for number, amount, more in wanted)))
+
+    def apply(self, command: Command) -> None:
+        self.partition.apply(command, self.now)
+        if self.eager:
+            check(self.partition)
+            self.everything_is_decided()
+
+    # What an RM does ------------------------------------------------------------------------------------------------
+
+    @rule(node=NODES, capacity=CAPACITIES, action=st.sampled_from(NODE_ACTIONS))
+    def node_comes_changes_or_goes(self, node: str, capacity: str, action: int) -> None:
+        self.apply(nodes(f"{node} {capacity}", action=action))
+
+    @rule(app=APPS, leaf=st.sampled_from(LEAVES), user=st.sampled_from(["bob", "eve"]))
+    def application_comes(self, app: str, leaf: str, user: str) -> None:
+        self.apply(apps(f"{app} {leaf} user={user}"))
+
+    @precondition(lambda self: self.partition.applications)
+    @rule(data=st.data(), wanted=st.lists(ONE_ASK, min_size=1, max_size=6))
+    def application_asks(self, data: st.DataObject, wanted: list[tuple[int, str, str]]) -> None:
+        app = data.draw(st.sampled_from(list(self.partition.applications)))
+        self.apply(asks(*(f"{app} {key_of(app, number)} {amount} {more}" for number, amount, more in wanted)))
+
+    @rule(app=APPS, number=NUMBERS, amount=AMOUNTS, node=NODES)
+    def allocation_is_reported(self, app: str, number: int, amount: str, node: str) -> None:
+        self.apply(asks(f"{app} {key_of(app, number)} {amount} on={node}"))
+
+    @precondition(lambda self: self.partition.allocations)
+    @rule(data=st.data(), amount=AMOUNTS)
+    def something_is_resized(self, data: st.DataObject, amount: str) -> None:
+        self.apply(asks(f"{self.known(data)} {amount}"))
+
+    @precondition(lambda self: self.partition.running_allocations)
+    @rule(data=st.data(), kind=TYPES)
+    def something_is_released(self, data: st.DataObject, kind: str) -> None:
+        self.apply(released(f"{self.known(data)} type={kind}"))
+
+    @rule(app=APPS, entirely=st.booleans())
+    def application_ends(self, app: str, entirely: bool) -> None:
+        self.apply(gone(app) if entirely else released(app))
+
+    @rule(key=FOREIGN, node=NODES, amount=AMOUNTS, ends=st.booleans())
+    def something_foreign_runs_or_ends(self, key: str, node: str, amount: str, ends: bool) -> None:
+        self.apply(released(f"- {key}") if ends else foreign(f"{key} {node} {amount}"))
+
+    def known(self, data: st.DataObject) -> str:
+        """An ask or allocation, as `application key`."""
+        one = self.partition.allocations[data.draw(st.sampled_from(list(self.partition.allocations)))]
+        assert one.application is not None
+        return f"{one.application.application_id} {one.key}"
+
+    # What the worker does -------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 9.0, 31.0, 260_000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.partition.elapse(self.now)
+        self.everything_is_decided()
+        assert self.partition.next_timer > self.now, "what was due was done"
+
+    @rule(budget=st.integers(min_value=1, max_value=4))
+    def something_is_decided(self, budget: int) -> None:
+        self.decide(budget)
+
+    @rule()
+    def everything_is_decided(self) -> None:
+        while not self.partition.idle:
+            self.decide(3)
+        lost = [ask for application in self.partition.applications.values() for ask in self.placeable(application)]
+        assert not lost, f"idle, although these could be placed: {lost}"
+
+    def decide(self, budget: int) -> None:
+        effects = self.partition.schedule(self.now, budget)
+        decided = [effect.part for effect in effects if isinstance(effect.part, Allocation)]
+        assert len(decided) <= budget
+        for one in decided:
+            self.check_within_limits(one)
+
+    # What must hold -------------------------------------------------------------------------------------------------
+
+    def check_within_limits(self, one: Allocation) -> None:
+        """Only decisions have been made since: none may have filled a node or a queue more than it can be."""
+        node = self.partition.fleet.get(one.node_id)
+        assert node is not None
+        required = self.partition.allocations[one.allocation_key].tags.get(REQUIRED_NODE, "")
+        assert node.schedulable or required == node.node_id, "a draining node takes nothing else"
+        for kind in one.resource_per_alloc:
+            assert node.available.get(kind, 0) >= 0, f"{node.node_id} has more {kind} on it than it has"
+            for queue in self.partition.applications[one.application_id].queue.ancestry():
+                most = (queue.maximum or {}).get(kind)
+                assert most is None or queue.allocated[kind] <= most, f"{queue.path} is beyond its maximum of {kind}"
+
+    def placeable(self, application: Application) -> list[str]:
+        """The dumb search: every ask against every queue and every node."""
+        levels = list(application.queue.ancestry())
+        if application.state is AppState.ACCEPTED and any(is_full(level) for level in levels):
+            return []
+        return [
+            ask.key
+            for ask in application.requests.values()
+            if all(has_room(level, ask.resources) for level in levels)
+            and any(
+                (node.node_id == ask.tags[REQUIRED_NODE] if REQUIRED_NODE in ask.tags else node.schedulable)
+                and all(value <= node.available.get(kind, 0) for kind, value in ask.resources.items() if value)
+                for node in self.partition.fleet
+            )
+        ]
+
+    @invariant()
+    def books_agree(self) -> None:
+        check(self.partition)
+
+
+def is_full(queue: Queue) -> bool:
+    running = sum(application.state is AppState.RUNNING for application in everything_below(queue))
+    return 0 < queue.max_applications <= running
+
+
+def everything_below(queue: Queue) -> list[Application]:
+    return [
+        *queue.applications.values(),
+        *(one for child in queue.children.values() for one in everything_below(child)),
+    ]
+
+
+def has_room(queue: Queue, wanted: dict[str, int]) -> bool:
+    maximum = queue.maximum or {}
+    return all(
+        kind not in maximum or queue.allocated.get(kind, 0) + value <= maximum[kind] for kind, value in wanted.items()
+    )
+
+
+TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(
+    max_examples=2000 if LONG else 250,
+    stateful_step_count=60 if LONG else 40,
+    derandomize=not LONG,
+    database=None,
+    deadline=None,
+    phases=tuple(Phase) if LONG else (Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)

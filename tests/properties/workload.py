@@ -1,0 +1,130 @@
+"""Seeded sequences of commands: rich, mostly sensible, with what an RM may get wrong among them."""
+
+import random
+from collections.abc import Iterable
+
+from common.messages import (
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+    Command,
+)
+from tests.builders import apps, asks, foreign, gone, nodes, released
+
+TREES = (
+    "root.a; root.b",
+    "root.a max=memory:20; root.b guaranteed=memory:10; root.c guaranteed=memory:30,gpu:2",
+    "root.p max=memory:30; root.p.a guaranteed=memory:10; root.p.b max=memory:15 priority.offset=1; root.b maxapps=2",
+    """root application.sort.priority=disabled; root.b maxapps=1;
+       root.a application.sort.policy=fair guaranteed=memory:5,gpu:2""",
+    """root.p maxapps=2; root.p.a application.sort.policy=fair; root.p.b priority.policy=fence priority.offset=2;
+       root.a guaranteed=gpu:1 max=gpu:3""",
+)
+"""Queues of different kinds; every one of them has leaves `a` and `b` somewhere."""
+
+LEAVES = ("root.a", "root.b", "root.c", "root.p.a", "root.p.b")
+
+
+class Workload:
+    """What an RM might send, one command at a time, the same for the same seed."""
+
+    def __init__(self, rng: random.Random, *, leaves: tuple[str, ...] = LEAVES, tame: bool = False) -> None:
+        self.rng = rng
+        self.leaves = leaves
+        self.tame = tame
+        """Without removals of nodes and applications."""
+        self._keys = 0
+        self._asked: list[tuple[str, str]] = []
+
+    def start(self) -> list[Command]:
+        """A few nodes and applications."""
+        return [self._nodes(f"n{number}" for number in range(self.rng.randint(1, 4))), *(self._app() for _ in range(6))]
+
+    def next(self) -> Command:
+        choices = (
+            [self._ask] * 10 + [self._release] * 6 + [self._resize] * 2 + [self._app] * 3 + [self._recover, self._node]
+        )
+        choices += [self._change_node] * 2 + [self._foreign, self._foreign_release, self._again]
+        if not self.tame:
+            choices += [self._remove_app, self._remove_node, self._release_all]
+        return self.rng.choice(choices)()
+
+    # Nodes ----------------------------------------------------------------------------------------------------------
+
+    def _node_id(self) -> str:
+        return f"n{self.rng.randrange(5)}"
+
+    def _nodes(self, names: Iterable[str]) -> Command:
+        return nodes(*(f"{name} memory={self.rng.choice((8, 10, 16))} gpu={self.rng.randrange(4)}" for name in names))
+
+    def _node(self) -> Command:
+        return self._nodes([self._node_id()])
+
+    def _change_node(self) -> Command:
+        action = self.rng.choice((NODE_UPDATE, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE))
+        amount = f" memory={self.rng.choice((4, 10, 20))} gpu=2" if action == NODE_UPDATE else ""
+        return nodes(self._node_id() + amount, action=action)
+
+    def _remove_node(self) -> Command:
+        return nodes(self._node_id(), action=NODE_DECOMMISSION)
+
+    def _foreign(self) -> Command:
+        return foreign(f"f{self.rng.randrange(3)} {self._node_id()} memory={self.rng.randint(1, 5)}")
+
+    def _foreign_release(self) -> Command:
+        return released(f"- f{self.rng.randrange(3)}")
+
+    # Applications ---------------------------------------------------------------------------------------------------
+
+    def _app_id(self) -> str:
+        return f"app-{self.rng.randrange(7)}"
+
+    def _app(self) -> Command:
+        return apps(f"{self._app_id()} {self.rng.choice(self.leaves)} user={self.rng.choice(('bob', 'eve'))}")
+
+    def _remove_app(self) -> Command:
+        return gone(self._app_id())
+
+    # Asks and allocations -------------------------------------------------------------------------------------------
+
+    def _amount(self) -> str:
+        gpu = self.rng.choice(("", "", " gpu=1"))
+        return f"memory={self.rng.choice((1, 2, 3, 3, 5, 9))}{gpu}"
+
+    def _one_ask(self, app: str) -> str:
+        self._keys += 1
+        self._asked.append((app, f"k{self._keys}"))
+        created = self.rng.choice(("", " created=100", " created=101"))
+        priority = self.rng.choice(("", "", " priority=1", " priority=-1"))
+        required = self.rng.choice(("",) * 9 + (f" required={self._node_id()}",))
+        return f"{app} k{self._keys} {self._amount()}{created}{priority}{required}"
+
+    def _ask(self) -> Command:
+        app = self._app_id()
+        return asks(*(self._one_ask(app) for _ in range(self.rng.randint(1, 4))))
+
+    def _recover(self) -> Command:
+        return asks(f"{self._one_ask(self._app_id())} on={self._node_id()}")
+
+    def _known(self) -> tuple[str, str]:
+        return self.rng.choice(self._asked or [("app-0", "k0")])
+
+    def _resize(self) -> Command:
+        app, key = self._known()
+        return asks(f"{app} {key} {self._amount()}")
+
+    def _again(self) -> Command:
+        """Something known runs, the RM says; or nothing new, if it does already."""
+        app, key = self._known()
+        return asks(f"{app} {key} {self._amount()} on={self._node_id()}")
+
+    def _release(self) -> Command:
+        chosen = [self._known() for _ in range(self.rng.randint(1, 3))]
+        return released(*(f"{app} {key} type={self._type()}" for app, key in chosen))
+
+    def _release_all(self) -> Command:
+        return released(self._app_id())
+
+    def _type(self) -> str:
+        return self.rng.choice(("STOPPED_BY_RM", "STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT"))

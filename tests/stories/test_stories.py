@@ -1,0 +1,75 @@
+"""Plays the stories in this directory: text that says what a user sees.
+
+A story is blocks separated by empty lines; a block is comment lines (`#`, why), commands, `----`, and what is told in
+answer, decisions included. STORIES=rewrite records the answers; commit only what you can explain.
+
+    config QUEUES            create-queues            nodes fair|binpacking       (before anything else)
+    node n1 memory=10        app app-1 root.a         ask app-1 a1 memory=4       foreign f1 n1 memory=2
+    drained-node ...         remove-app app-1         release app-1 a1            (`- f1` for a foreign one)
+    update-node n1 memory=20, drain n1, undrain n1, remove-node n1                pass 30
+    running                  shows what runs
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common import messages
+from common.messages import Command
+from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
+from tests.trial import Trial
+
+STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+COMMANDS: dict[str, Callable[[str], Command]] = {
+    "node": nodes,
+    "drained-node": lambda text: nodes(text, action=messages.NODE_CREATE_DRAIN),
+    "update-node": lambda text: nodes(text, action=messages.NODE_UPDATE),
+    "drain": lambda text: nodes(text, action=messages.NODE_DRAIN),
+    "undrain": lambda text: nodes(text, action=messages.NODE_DRAIN_TO_SCHEDULABLE),
+    "remove-node": lambda text: nodes(text, action=messages.NODE_DECOMMISSION),
+    "app": apps,
+    "remove-app": gone,
+    "ask": asks,
+    "release": released,
+    "foreign": foreign,
+}
+
+
+def played(story: str) -> str:
+    """The story with the answers that the engine gives."""
+    settings = {"queues": "root.a", "nodes": "fair"}
+    trial: Trial | None = None
+    blocks = []
+    for block in story.strip().split("\n\n"):
+        asked = block.partition("\n----")[0].strip()
+        answers: list[str] = []
+        for command in (line for line in asked.splitlines() if not line.startswith("#")):
+            verb, _, text = command.partition(" ")
+            if verb in ("config", "nodes", "create-queues"):
+                settings |= {"queues": text} if verb == "config" else {verb: text or "yes"}
+                continue
+            if trial is None:
+                rules = (PROVIDED_CREATE,) if "create-queues" in settings else ()
+                trial = Trial(settings["queues"], nodes=settings["nodes"], rules=rules)
+            answers += answered(trial, verb, text)
+        blocks.append("\n".join([asked, "----", *answers]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def answered(trial: Trial, verb: str, text: str) -> list[str]:
+    if verb == "running":
+        return trial.running
+    if verb == "pass":
+        return trial.waits(float(text)).told()
+    return trial.does(COMMANDS[verb](text)).told()
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_story(path: Path) -> None:
+    story = path.read_text()
+    if os.environ.get("STORIES") == "rewrite":
+        path.write_text(played(story))
+        return
+    assert played(story) == story

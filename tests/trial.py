@@ -1,0 +1,144 @@
+"""A trial: a partition with a clock that the test moves. Every step is checked, what is told is collected as lines.
+
+trial = Trial("root.a max=memory:5")
+trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=5"))
+assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", "app-1 Running", "a1 on n1"]
+"""
+
+from collections.abc import Mapping
+
+from common.config.model import PlacementRuleConfig
+from common.machine import NEVER
+from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
+    Allocation,
+    AllocationRelease,
+    Command,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    UpdatedApplication,
+)
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.invariants import check
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import Queue
+from tests.builders import PARTITION, TERMINATION_TYPES, config
+
+START_S = 1_700_000_000.0
+BUDGET = 7  # small and odd, so that settling takes several calls
+_TYPE_NAMES = {number: name for name, number in TERMINATION_TYPES.items()}
+
+
+def line(part: Part) -> str:
+    """An effect as a test reads it."""
+    match part:
+        case AcceptedNode():
+            return f"node {part.node_id} accepted"
+        case RejectedNode():
+            return f"node {part.node_id} rejected: {part.reason}"
+        case AcceptedApplication():
+            return f"{part.application_id} accepted"
+        case RejectedApplication():
+            return f"{part.application_id} rejected: {part.reason}"
+        case UpdatedApplication():
+            return f"{part.application_id} {part.state}"
+        case Allocation():
+            return f"{part.allocation_key} on {part.node_id}"
+        case AllocationRelease():
+            return f"{part.allocation_key} released ({_TYPE_NAMES[part.termination_type]}: {part.message})"
+        case RejectedAllocation():
+            return f"{part.allocation_key} rejected: {part.reason}"
+        case Note():
+            return f"note: {part.text}"
+
+
+class Trial:
+    """One partition, its time, and what it told; its books are checked after every step."""
+
+    def __init__(
+        self,
+        queues: str = "root.a",
+        *,
+        nodes: str = "fair",
+        weights: Mapping[str, float] | None = None,
+        rules: tuple[PlacementRuleConfig, ...] = (),
+    ) -> None:
+        self.now = START_S
+        self.partition = Partition(
+            config(queues, nodes=nodes, weights=weights, rules=rules), name=PARTITION, now=self.now
+        )
+        self.effects: list[Effect] = []
+        self._read = 0
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    def does(self, *commands: Command) -> "Trial":
+        """Take commands, and after each of them make every decision that can be made."""
+        for command in commands:
+            self.takes(command).settles()
+        return self
+
+    def takes(self, *commands: Command) -> "Trial":
+        """Take commands and decide nothing."""
+        for command in commands:
+            self._step(self.partition.apply(command, self.now))
+        return self
+
+    def settles(self) -> None:
+        while not self.partition.idle:
+            self._step(self.partition.schedule(self.now, BUDGET))
+
+    def decides(self) -> list[str]:
+        """Make one decision; what was allocated, as lines."""
+        self._step(self.partition.schedule(self.now, 1))
+        return [text for text in self.told() if " on " in text]
+
+    def waits(self, seconds: float) -> "Trial":
+        """Let time pass, with every timer at its own moment, and decide whatever can be decided then."""
+        until = self.now + seconds
+        while self.partition.next_timer <= until:
+            assert self.partition.next_timer < NEVER
+            self.now = max(self.now, self.partition.next_timer)
+            self._step(self.partition.elapse(self.now))
+            self.settles()
+        self.now = until
+        self.settles()
+        return self
+
+    def _step(self, effects: list[Effect]) -> None:
+        self.effects += effects
+        check(self.partition)
+
+    # What came of it ------------------------------------------------------------------------------------------------
+
+    def told(self) -> list[str]:
+        """What was told since this was last asked."""
+        new = self.effects[self._read :]
+        self._read = len(self.effects)
+        return [line(effect.part) for effect in new]
+
+    def placed(self) -> list[str]:
+        """As `told`, but only what runs on a node now."""
+        return [text for text in self.told() if " on " in text and not text.startswith("note")]
+
+    def app(self, application_id: str) -> Application:
+        return self.partition.applications[application_id]
+
+    def node(self, node_id: str) -> Node:
+        node = self.partition.fleet.get(node_id)
+        assert node is not None, node_id
+        return node
+
+    def queue(self, path: str) -> Queue:
+        queue = self.partition.tree.find(path)
+        assert queue is not None, path
+        return queue
+
+    @property
+    def running(self) -> list[str]:
+        """What runs, as `key on node`, in the order of keys."""
+        return sorted(f"{key} on {one.node_id}" for key, one in self.partition.allocations.items() if one.node_id)
