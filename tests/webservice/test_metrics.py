@@ -19,6 +19,19 @@ def family(
     return made
 
 
+def histogram(
+    *distributions: tuple[list[str], list[int], float], bounds: tuple[float, ...] = (0.5, 10.0), labels: str = ""
+) -> Family:
+    shape = {"name": "lag", "kind": "histogram", "help": "About.", "labels": [*labels], "samples": []}
+    [made] = families(json.dumps([{**shape, "bounds": bounds, "distributions": distributions}]).encode())
+    return made
+
+
+def lines(*partitions: list[Family]) -> list[str]:
+    """What is shown, without what is said about it."""
+    return [line for line in text(partitions).decode().splitlines() if line[0] != "#"]
+
+
 def test_a_series_of_several_partitions_is_their_sum() -> None:
     one = [family("node", (["active"], 2), (["failed"], 1))]
     other = [family("node", (["active"], 3))]
@@ -41,6 +54,59 @@ def test_a_counter_keeps_its_name_with_or_without_total() -> None:
     shown = text([[family("a_total", (["x"], 1), kind="counter"), family("a", (["x"], 1), kind="counter")]]).decode()
     assert "# TYPE a counter\n" in shown
     assert "# TYPE a_total counter\n" in shown
+
+
+def test_a_bucket_of_a_histogram_counts_what_is_below_it_too() -> None:
+    assert text([[histogram(([], [1, 2, 4], 70.5))]]) == (
+        b"# HELP lag About.\n# TYPE lag histogram\n"
+        b'lag_bucket{le="0.5"} 1\nlag_bucket{le="10"} 3\nlag_bucket{le="+Inf"} 7\nlag_sum 70.5\nlag_count 7\n'
+    )
+
+
+def test_histograms_of_several_partitions_are_added_bucket_by_bucket() -> None:
+    assert lines([histogram(([], [1, 0, 1], 20.25))], [histogram(([], [0, 2, 0], 2))]) == [
+        'lag_bucket{le="0.5"} 1',
+        'lag_bucket{le="10"} 3',
+        'lag_bucket{le="+Inf"} 4',
+        "lag_sum 22.25",
+        "lag_count 4",
+    ]
+
+
+def test_a_histogram_comes_by_its_labels_and_the_bound_after_them() -> None:
+    one = histogram((["y"], [0, 1], 9), (["x"], [1, 0], 1), bounds=(5,), labels="z")
+    assert lines([one]) == [
+        'lag_bucket{z="x",le="5"} 1',
+        'lag_bucket{z="x",le="+Inf"} 1',
+        'lag_sum{z="x"} 1',
+        'lag_count{z="x"} 1',
+        'lag_bucket{z="y",le="5"} 0',
+        'lag_bucket{z="y",le="+Inf"} 1',
+        'lag_sum{z="y"} 9',
+        'lag_count{z="y"} 1',
+    ]
+
+
+def test_buckets_that_only_one_partition_has_stay_where_they_are() -> None:
+    shown = lines([histogram(([], [1, 1], 4), bounds=(1,))], [histogram(([], [1, 1], 4), bounds=(2,))])
+    assert shown[:3] == ['lag_bucket{le="1"} 1', 'lag_bucket{le="2"} 2', 'lag_bucket{le="+Inf"} 4']
+
+
+def test_a_histogram_is_what_the_client_library_reads() -> None:
+    shown = text([[histogram(([], [1, 2, 4], 70.5))]]).decode()
+    [read] = text_string_to_metric_families(shown)
+    assert read.type == "histogram"
+    assert [(sample.name, sample.labels.get("le"), sample.value) for sample in read.samples] == [
+        ("lag_bucket", "0.5", 1),
+        ("lag_bucket", "10", 3),
+        ("lag_bucket", "+Inf", 7),
+        ("lag_sum", None, 70.5),
+        ("lag_count", None, 7),
+    ]
+
+
+def test_a_family_without_series_is_left_out() -> None:
+    assert text([[family("a"), histogram(labels="z")]]) == b""
 
 
 def test_the_text_is_what_the_client_library_reads() -> None:
@@ -77,6 +143,8 @@ def test_a_number_is_written_in_its_shortest_form(value: float, shown: str) -> N
         b"{}",
         b'[{"name":"a","kind":"summary","help":"","labels":[],"samples":[]}]',
         b'[{"name":"a","kind":"gauge","help":"","labels":["x"],"samples":[[[],1]]}]',
+        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[["x"],[1],1]]}]',
+        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[[],[1,2],1]]}]',
     ],
 )
 def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
