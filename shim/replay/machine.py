@@ -178,6 +178,7 @@ class Replay:
             for run in self.runs.values()
             if run.state in ("waiting", "running")
         ]
+        removals += self._batch.removals  # of jobs that are done, and about to go
         gone = [
             node(_node_id(index), partition=site.partition, action=NODE_DECOMMISSION)
             for site in self.plan.sites

@@ -238,6 +238,17 @@ def test_leaving_early_removes_what_is_open_and_says_what_is_missing() -> None:
     assert not replay.complete
 
 
+def test_leaving_takes_along_the_removals_that_were_about_to_go() -> None:
+    replay, core = replay_of(swf_line(1, run=10)), SmallCore()
+    turn(replay, core, 0.0)
+    turn(replay, core, 0.0)
+    turn(replay, core, 11.0)
+    assert list(replay.missing()) == []
+    assert not core.empty, "its removal goes with the next batch"
+    core.take(replay.leave())
+    assert core.empty
+
+
 def test_a_partition_that_does_not_answer_is_missing_by_name() -> None:
     replay = replay_of(swf_line(1, run=1))
     assert list(replay.missing())[-1] == "site-1: no answer about 1 nodes"
