@@ -41,9 +41,10 @@ class _Watched:
         return sends
 
     def _write(self) -> None:
-        for note in self._worker.notes:
-            _log.debug("%s: %s", self._worker.name, note)
-        self._worker.notes.clear()
+        for level, lines in ((logging.DEBUG, self._worker.notes), (logging.WARNING, self._worker.warnings)):
+            for line in lines:
+                _log.log(level, "%s: %s", self._worker.name, line)
+            lines.clear()
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:

@@ -44,7 +44,7 @@ _COMMANDS: Final[dict[str, type[Command]]] = {
 
 
 class Worker:
-    """Everything a worker decides. `notes` collects lines for the log until the shell takes them; the shell, which has
+    """Everything a worker decides. `notes` and `warnings` are for the log, and the shell takes them; the shell, which has
     the clock, also says how long each tick `took`.
     """
 
@@ -53,6 +53,7 @@ class Worker:
         self.epoch = epoch
         self.partition: Partition | None = None
         self.notes: list[str] = []
+        self.warnings: list[str] = []
         self.cycles = Histogram()
         """Ticks in which something was to be decided."""
         self._scheduled = False
@@ -203,7 +204,7 @@ class Worker:
         self.partition = Partition(message.config, name=self.name, now=now)
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
-            self.notes.append(f"no placement rule is active, every application is rejected: {problem}")
+            self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
 
     # Questions ------------------------------------------------------------------------------------------------------
 

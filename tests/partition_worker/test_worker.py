@@ -66,6 +66,14 @@ def test_it_votes_no_with_the_reason() -> None:
     assert "partition cannot be created without root queue" in vote.reason
 
 
+def test_rules_that_cannot_be_built_are_a_warning_and_no_reason_against_the_partition() -> None:
+    bench = Bench(running=False)
+    bench.configure("partitions: [{name: default, placementrules: [{name: magic}], queues: [{name: root}]}]")
+    (warning,) = bench.worker.warnings
+    assert warning.startswith("no placement rule is active, every application is rejected: unknown rule name")
+    assert bench.worker.partition is not None
+
+
 def test_a_commit_starts_a_new_session_from_empty() -> None:
     bench = Bench()
     bench.furnish()
