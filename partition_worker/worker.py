@@ -44,8 +44,8 @@ _COMMANDS: Final[dict[str, type[Command]]] = {
 
 
 class Worker:
-    """Everything a worker decides. `notes` and `warnings` are for the log, and the shell takes them; the shell, which has
-    the clock, also says how long each tick `took`.
+    """Everything a worker decides. `notes` and `warnings` are for the log, from where the shell takes them; the shell,
+    which has the clock, also says how long each tick `took`.
     """
 
     def __init__(self, *, partition: str, epoch: int) -> None:
