@@ -15,8 +15,9 @@ from common.config.model import PartitionConfig
 from common.machine import Send, send
 from common.messages import AbortConfig, CommitConfig, Header, PrepareConfig
 
-ROLLOUT_MAX_S: Final = 30.0
-"""How long the workers may take to start and to vote; then the configuration is refused and nothing has changed."""
+ROLLOUT_MAX_S: Final = 20.0
+"""How long the workers may take to start and to vote; then the configuration is refused and nothing has changed. Less
+than callers wait, so that they hear why."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration, Roster
 from common.config.check import DEFAULT_TEXT, load
 from common.config.problems import ConfigError
-from common.machine import NEVER, Delivery, Send, send
+from common.machine import MALFORMED, NEVER, Delivery, Send, send
 from common.messages import (
     Answer,
     Command,
@@ -33,10 +33,9 @@ from common.messages import (
     Resume,
     WorkersWanted,
 )
-from common.names import normalised
+from common.names import SUPERVISOR, normalised
 from common.wire import WireError, decoded
 
-SUPERVISOR: Final = "supervisor"
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
 
@@ -134,17 +133,19 @@ class Switch:
             case "RegisterResourceManager":
                 return self._register(delivery, now)
             case "Resume":
-                return self._resume(delivery)
+                return self._resumed(delivery, decoded(Resume, delivery.body))
             case "ConfigVote":
                 return self._vote(delivery)
+            case kind if kind == MALFORMED:
+                return [self._refusal(delivery.source, delivery.header, "malformed", delivery.header.ref)]
             case unknown:
                 return [self._refusal(delivery.source, delivery.header, "unknown-kind", f"unknown message {unknown!r}")]
 
     def _hello(self, delivery: Delivery) -> list[Send]:
         role = decoded(Hello, delivery.body).role
         if role == SUPERVISOR:
-            self._wanted = {}
-            return [send(SUPERVISOR, WorkersWanted(partitions=self.roster.leases()))] if self.roster.seats else []
+            self._wanted = {}  # so that it is told
+            return []
         seat = self.roster.seats.get(delivery.source)
         if role != "worker" or seat is None or seat.epoch != delivery.header.epoch:
             return []
@@ -189,7 +190,14 @@ class Switch:
     def _register(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
         request = decoded(RegisterResourceManager, delivery.body)
+        if self.roster.registration(header.rm, header.session) is not None:
+            return self._resumed(delivery, Resume())  # the answer to its first call was lost
         if header.rm in self._rollouts:
+            rollout, registration, _ = self._rollouts[header.rm]
+            if registration.session == header.session:  # it asks again, on a new connection
+                registration.proxy = delivery.source
+                self._rollouts[header.rm] = (rollout, registration, header)
+                return []
             reason = f"a registration of RM {header.rm!r} is under way, try again when it is done"
             return [self._refusal(delivery.source, header, "busy", reason)]
         problem = "" if request.rm_id in ("", header.rm) else f"RM id {request.rm_id!r} in a message of {header.rm!r}"
@@ -261,9 +269,9 @@ class Switch:
                 sends += self._recommit(partition)
         return [*sends, self._not_registered(registration.proxy, call, reason)]
 
-    def _resume(self, delivery: Delivery) -> list[Send]:
+    def _resumed(self, delivery: Delivery, request: Resume) -> list[Send]:
+        """An RM goes on in its session; what it does not have is sent again."""
         header = delivery.header
-        request = decoded(Resume, delivery.body)
         registration = self.roster.registration(header.rm, header.session)
         if registration is None:
             reason = f"RM {header.rm!r} has no such session, register again"

@@ -41,7 +41,7 @@ class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """RM id; empty between processes when no RM is meant."""
     partition: str = ""
     """Normalised name (`<rm-id>_<name>`); empty when the message is about none, or about several (see
-    `rmproxy/split.py`).
+    `common/split.py`).
     """
     session: str = ""
     """The RM's session: one life of one RM process."""
@@ -258,6 +258,12 @@ class AllocationRequest(Command, frozen=True):
     rm_id: str = ""
 
 
+UPDATES: Final[dict[str, type[Command]]] = {
+    kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
+}
+"""The commands that carry something to do, by kind; the other one only acknowledges."""
+
+
 # News ---------------------------------------------------------------------------------------------------------------
 
 
@@ -379,7 +385,7 @@ class AbortConfig(Control, frozen=True):
 
 
 class Hello(Control, frozen=True):
-    """A process to the broker when it starts: `role` is rmproxy, webservice, supervisor or worker."""
+    """A process to the broker when it starts: `role` is supervisor or worker."""
 
     role: str
 

@@ -9,6 +9,12 @@ from typing import Final
 DEFAULT_PARTITION: Final = "default"
 ROOT: Final = "root"
 RECOVERY_QUEUE: Final = "root.@recovery@"
+BROKER: Final = "broker"
+SUPERVISOR: Final = "supervisor"
+RMPROXY: Final = "rmproxy"
+WEBSERVICE: Final = "webservice"
+"""Our processes, as peers of the broker; a worker is called like its partition."""
+
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
 

@@ -89,7 +89,8 @@ class Session:
         """Whether a partition that this command mentions has too much unacknowledged; then wait for
         acknowledgements.
         """
-        return any(self._lane(partition).outbox.full for partition in split(self.rm_id, command))
+        lanes = (self._lanes.get(partition) for partition in split(self.rm_id, command))
+        return any(lane is not None and lane.outbox.full for lane in lanes)
 
     def repeated(self) -> list[Outgoing]:
         """All commands that are not acknowledged, in order."""
@@ -109,16 +110,15 @@ class Session:
     # Receiving ------------------------------------------------------------------------------------------------------
 
     def receive(self, header: Header, body: bytes) -> News | Reply | None:
-        """Take a message from the core: what it says, or None for what was seen before or only acknowledges.
+        """Take a message from the core: what it says, or None for what is not for this session, was seen or only
+        acknowledges.
 
         Raises:
-            WireError: not a message for an RM, malformed, or a gap in the numbering: then `resume` mends it.
+            WireError: malformed, or a gap in the numbering: then `resume` mends it.
         """
         kind = _FROM_CORE.get(header.kind)
-        if kind is None:
-            raise WireError(f"a core does not send {header.kind!r} to an RM")
-        if header.session != self.session:
-            return None
+        if kind is None or header.session != self.session:
+            return None  # of a newer core, or of an earlier session
         message = decoded(kind, body)
         if isinstance(message, Reply):
             return self._replied(message)

@@ -2,9 +2,9 @@
 
 The policy: every socket that can choose its peer has ROUTER_MANDATORY, so nothing is dropped in silence. Socket
 queues have no limit of their own, because a limit there either loses messages or lets two processes block on each
-other; what may be on its way is bounded end to end instead, by the window of each lane (`outbox.py`): at most
-WINDOW_MESSAGES per partition and direction. A message for a peer that is gone is dropped here, counted, and sent
-again by whoever still holds it unacknowledged once the peer is back.
+other; what may be on its way is bounded end to end instead, by the windows of each lane (`outbox.py`). A message for
+a peer that is gone is dropped here, counted, and sent again by whoever still holds it unacknowledged once the peer is
+back.
 
 Everything that arrives is at most READ_MAX messages at a time, so that one busy peer does not starve the process's
 own work. Not here: decisions (the machines), waiting (`driver.py`).

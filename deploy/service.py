@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Final
 
 from common.driver import clock
 from common.machine import NEVER, send
 from common.messages import Hello, WorkersWanted
+from common.names import BROKER, SUPERVISOR
 from common.sockets import Dealer
 from common.wire import decoded
 from deploy.processes import Commands, Processes
@@ -32,8 +32,6 @@ from deploy.supervisor import (
     Terminate,
 )
 
-NAME: Final = "supervisor"
-
 _log = logging.getLogger("core.supervisor")
 
 
@@ -48,9 +46,9 @@ class Link:
     def open(self) -> None:
         """Connect and say Hello."""
         self.close()
-        self._dealer = Dealer(self._address, peer="broker", name=NAME, wake=self._read)
+        self._dealer = Dealer(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
         self._dealer.watch()
-        self._dealer.give(send("broker", Hello(role=NAME)))
+        self._dealer.give(send(BROKER, Hello(role=SUPERVISOR)))
 
     def close(self) -> None:
         """Drop it, if it is there."""

@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("config", "FILE", "queues for resource managers that send none (default: a built-in default queue)"),
         ("native", "tcp://HOST:PORT", f"port for resource managers (default: {DEFAULTS['native']})"),
         ("grpc", "HOST:PORT", f"port for the scheduler interface over gRPC (default: {DEFAULTS['grpc']})"),
-        ("rest", "HOST:PORT", f"port for REST, metrics and dashboard (default: {DEFAULTS['rest']})"),
-        ("state", "DIR", "directory for what must survive (default: ~/.local/state/yunishard)"),
+        ("rest", "HOST:PORT", f"port for REST and metrics (default: {DEFAULTS['rest']})"),
+        ("state", "DIR", "directory for what the system keeps (default: ~/.local/state/yunishard)"),
     ):
         parser.add_argument(f"--{option}", metavar=metavar, help=about)
     ephemeral = "keep state in a temporary directory, removed at the end"

@@ -8,9 +8,10 @@ from typing import Final
 
 from common.driver import drive
 from common.machine import Delivery, Send
+from common.names import BROKER
 from common.process import Life
 from common.sockets import Dealer, Wire
-from partition_worker.worker import BROKER, Worker
+from partition_worker.worker import Worker
 
 YOUNG_OBJECTS: Final = 50_000
 """Objects between two collections of garbage: the engine's objects live long and their rare cycles can wait."""

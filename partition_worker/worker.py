@@ -12,35 +12,31 @@ from typing import Final
 from common.config.check import load_problems
 from common.machine import NEVER, Delivery, Send, send
 from common.messages import (
-    AllocationRequest,
+    UPDATES,
     Answer,
-    ApplicationRequest,
-    Command,
+    CommitConfig,
     ConfigVote,
     Header,
     Hello,
     News,
-    NodeRequest,
     PrepareConfig,
     Query,
     Received,
     Refused,
 )
+from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
-from common.wire import WireError, body_of, decoded
+from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
 from partition_worker import news, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
 from partition_worker.histogram import Histogram
 
-BROKER: Final = "broker"
-
 BUDGET_DECISIONS: Final = 256
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
 
-_COMMANDS: Final[dict[str, type[Command]]] = {
-    kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
-}
+ANSWER_BYTES_MAX: Final = BODY_BYTES_MAX - 1024
+"""The document in an answer, so that the message stays within its limit."""
 
 
 class Worker:
@@ -78,7 +74,7 @@ class Worker:
 
     def handle(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
-        if header.kind in _COMMANDS:
+        if header.kind in UPDATES:
             return self._command(delivery, now)
         match header.kind:
             case "Ack":
@@ -90,7 +86,7 @@ class Worker:
             case "PrepareConfig":
                 return [self._prepare(delivery)]
             case "CommitConfig":
-                self._commit(now)
+                self._commit(decoded(CommitConfig, delivery.body).rollout, now)
                 return []
             case "AbortConfig":
                 self._prepared = None
@@ -106,10 +102,10 @@ class Worker:
         self._scheduled = False
         if partition is None:
             return []
-        sends = self._tell(list(news.of_input(self._noted(partition.elapse(now)))))
+        sends = self._tell(list(news.messages(self._noted(partition.elapse(now)))))
         if not self._outbox.full and not partition.idle:
             effects = self._noted(partition.schedule(now, BUDGET_DECISIONS))
-            sends += self._tell(list(news.of_decisions(effects)))
+            sends += self._tell(list(news.messages(effects)))
             self._scheduled = True
         return sends
 
@@ -140,11 +136,11 @@ class Worker:
                 case Arrival.NEXT:
                     self._inbox.took(header.seq)
         try:
-            command = decoded(_COMMANDS[header.kind], delivery.body)
+            command = decoded(UPDATES[header.kind], delivery.body)
         except WireError as error:
             return [self._refusal(header, "malformed", str(error)), self._received()]
         effects = self._noted(self.partition.apply(command, now))
-        return self._tell(list(news.of_input(effects))) or [self._received()]
+        return self._tell(list(news.messages(effects))) or [self._received()]
 
     def _tell(self, messages: list[News]) -> list[Send]:
         sends: list[Send] = []
@@ -195,8 +191,11 @@ class Worker:
             BROKER, vote, Header(kind="ConfigVote", rm=delivery.header.rm, partition=self.name, epoch=self.epoch)
         )
 
-    def _commit(self, now: float) -> None:
-        assert self._prepared is not None, "the broker commits only what this worker has voted for"
+    def _commit(self, rollout: int, now: float) -> None:
+        """Begin anew with what was prepared. A worker that was started between vote and commit gets both again."""
+        if self._prepared is None or self._prepared[1].rollout != rollout:
+            self.notes.append(f"commit of roll-out {rollout}, which this worker has not prepared")
+            return
         header, message = self._prepared
         self._prepared = None
         self._rm, self._session, self._life = header.rm, header.session, header.life
@@ -212,5 +211,10 @@ class Worker:
         header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
         if self.partition is None:
             return send(BROKER, Answer(status=503, body=b"the partition is starting"), header)
-        query = decoded(Query, delivery.body)
-        return send(BROKER, queries.answer(self.partition, self._rm, query, now, self.cycles), header)
+        answer = queries.answer(self.partition, self._rm, decoded(Query, delivery.body), now, self.cycles)
+        if len(answer.body) > ANSWER_BYTES_MAX:
+            text = (
+                f"the answer has {len(answer.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"
+            )
+            answer = Answer(status=503, body=text.encode())
+        return send(BROKER, answer, header)

@@ -10,25 +10,17 @@ from typing import Final
 
 from common.machine import MALFORMED, NEVER, Delivery, Send, send
 from common.messages import (
-    AllocationRequest,
-    ApplicationRequest,
-    Command,
+    UPDATES,
     Header,
-    NodeRequest,
     Received,
     Refused,
     Registered,
 )
-from common.names import normalised
+from common.names import BROKER, normalised
 from common.split import split
 from common.wire import WireError, body_of, decoded
 from rmproxy.strangers import refusal, says_something
 
-BROKER: Final = "broker"
-
-_UPDATES: Final[dict[str, type[Command]]] = {
-    kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
-}
 CALLS_MAX: Final = 4096
 """Calls that may wait for the broker; beyond it the oldest is forgotten and its caller hears nothing but may ask
 again.
@@ -80,7 +72,7 @@ class Front:
             return [self._refused(delivery, "malformed", header.ref)]
         if header.kind in _CALLS:
             return self._call(delivery)
-        if header.kind not in _UPDATES and header.kind != "Ack":
+        if header.kind not in UPDATES and header.kind != "Ack":
             return [self._refused(delivery, "unknown-kind", f"an RM does not send {header.kind!r}")]
         seat = self._seats.get(header.rm)
         if seat is None or seat.session != header.session or seat.peer != delivery.source:
@@ -113,7 +105,7 @@ class Front:
         if header.kind == "Ack":
             return [self._refused(delivery, "no-partition", "an acknowledgement belongs to one partition")]
         try:
-            command = decoded(_UPDATES[header.kind], delivery.body)
+            command = decoded(UPDATES[header.kind], delivery.body)
         except WireError as error:
             return [self._refused(delivery, "malformed", str(error))]
         sends: list[Send] = []
@@ -131,7 +123,7 @@ class Front:
         if header.kind == "Ack":
             return []
         try:
-            answer = refusal(decoded(_UPDATES[header.kind], delivery.body), partition)
+            answer = refusal(decoded(UPDATES[header.kind], delivery.body), partition)
         except WireError as error:
             return [self._refused(delivery, "malformed", str(error))]
         if not says_something(answer):

@@ -160,7 +160,8 @@ class GrpcRm:
             case Registered():
                 self.answered.set()
             case Refused() if self.session.state == "refused":
-                self.end(grpc.StatusCode.INVALID_ARGUMENT, message.reason)
+                busy = message.code == "busy"  # worth trying again, as it is
+                self.end(grpc.StatusCode.ABORTED if busy else grpc.StatusCode.INVALID_ARGUMENT, message.reason)
             case Refused():
                 raise SessionLostError(f"the core refused an update: {message.reason}")
             case PartitionRestarted():

@@ -4,11 +4,10 @@ import argparse
 from typing import Final
 
 from common.driver import drive
-from common.machine import send
-from common.messages import Hello
+from common.names import BROKER, RMPROXY
 from common.process import Life
 from common.sockets import Dealer, Inbox, Router, Wire
-from rmproxy.front import BROKER, Front
+from rmproxy.front import Front
 from rmproxy.grpc_port import GrpcPort
 
 NATIVE: Final = "native:"
@@ -24,7 +23,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     port = GrpcPort(inbox.put)
     inbox.receive = port.receive
     native = Router(args.native, prefix=NATIVE, named=False, wake=wire.wake)
-    link = Dealer(args.broker, peer=BROKER, name="rmproxy", wake=wire.wake)
+    link = Dealer(args.broker, peer=BROKER, name=RMPROXY, wake=wire.wake)
     wire.add(NATIVE, native)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
@@ -32,7 +31,6 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         socket.watch()
     try:
         grpc_address = await port.start(args.grpc)
-        wire.send(send(BROKER, Hello(role="rmproxy")))
         life.ready(native=native.address, grpc=grpc_address)
         life.on_stop(wire.wake)
         await drive(Front(), wire, life.stopping)

@@ -92,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
     try:
         return COMMANDS[args.command].run(args)
     except KeyboardInterrupt:

@@ -149,6 +149,7 @@ class Dialogue:
     def _act(self, header: Header, body: bytes) -> None:
         registering = self.session.state == "registering"
         message = self.session.receive(header, body)
+        self._faults.pop("", None)
         match message:
             case Registered():
                 self._to_send += self.session.repeated()
@@ -160,6 +161,8 @@ class Dialogue:
                 self.resume()
             case Refused(code="window"):
                 self._behind = True
+                if not self._buffer:
+                    self.resume()  # all that could be acknowledged is
             case Refused():
                 self._buffer.append(Result(header.partition, message))
             case PartitionRestarted():

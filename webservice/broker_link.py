@@ -12,7 +12,8 @@ import secrets
 from typing import Final, TypeVar
 
 from common.machine import Delivery, Send
-from common.messages import Answer, Header, Hello, ListPartitions, Message, PartitionList, Query, Refused
+from common.messages import Answer, Header, ListPartitions, Message, PartitionList, Query, Refused
+from common.names import BROKER, WEBSERVICE
 from common.sockets import Dealer, Wire
 from common.wire import WireError, body_of, decoded
 from webservice.errors import RequestError
@@ -20,8 +21,6 @@ from webservice.errors import RequestError
 ANSWER_MAX_S: Final = 10.0
 QUESTIONS_MAX: Final = 256
 
-BROKER: Final = "broker"
-ROLE: Final = "webservice"
 
 _M = TypeVar("_M", bound=Message)
 _log = logging.getLogger("core.rest")
@@ -33,14 +32,13 @@ class BrokerLink:
     def __init__(self, address: str, *, answer_max_s: float = ANSWER_MAX_S) -> None:
         self._answer_max_s = answer_max_s
         self._wire = Wire()
-        self._dealer = Dealer(address, peer=BROKER, name=ROLE, wake=self._wire.wake)
+        self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self._wire.wake)
         self._wire.add(BROKER, self._dealer)
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
         self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
         self._numbers = itertools.count(1)
         #: All and only questions that were sent and are neither answered nor given up.
         self._open: dict[str, asyncio.Future[Delivery]] = {}
-        self._give(Header(kind=Hello.__name__), Hello(role=ROLE))  # before any question
 
     async def run(self) -> None:
         """Take answers until cancelled."""

@@ -123,6 +123,8 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
     node = books.fleet.get(message.node_id)
     if node is None:
         raise _Refusal(f"failed to find node {message.node_id} for allocation {key}")
+    if any(amount < 0 for amount in message.resource_per_alloc.values()):
+        raise _Refusal("allocation contains negative resources")
     before = books.foreign.get(key)
     if before is not None and before is not node:
         before.remove_foreign(key)

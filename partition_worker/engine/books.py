@@ -38,6 +38,11 @@ time.
 """
 
 
+REACHED_MAX: Final = 20_000
+"""Pairs of queue and state whose entries are counted, each a series of the metrics. Beyond it a dynamic queue that goes
+leaves its counts to the queue above it."""
+
+
 @dataclass(slots=True)
 class Counters:
     """What has happened in this partition since it began; only ever grows."""
@@ -67,6 +72,13 @@ class Counters:
     def failed(self) -> int:
         return self.entries(AppState.FAILED)
 
+    def fold(self, path: str, into: str) -> None:
+        """Count what is counted for a queue that is gone with the queue above it, if too many names are remembered."""
+        if len(self.reached) > REACHED_MAX:
+            for state in AppState:
+                if count := self.reached.pop((path, state), 0):
+                    self.reached[into, state] += count
+
     def entries(self, state: AppState) -> int:
         """How often an application entered this state."""
         return sum(count for (_, reached), count in self.reached.items() if reached is state)
@@ -94,7 +106,7 @@ class Books:
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
-        """Completed and failed ones, by id and the second they ended."""
+        """Completed and failed ones, by id and the time they ended."""
         self.rejections: dict[str, Rejection] = {}
         self.allocations: dict[str, Allocation] = {}
         """Every ask and allocation of our own, by key: keys are unique in a partition."""
@@ -147,13 +159,13 @@ class Books:
 
     def remember_ended(self, application: Application) -> None:
         """Keep an ended application for those who ask; its id is free again."""
-        self.ended[f"{application.application_id}-{application.finished_ns // 1_000_000_000}"] = application
+        self.ended[f"{application.application_id}-{application.finished_ns}"] = application
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
 
     def forget_ended(self, application: Application) -> None:
         """Nobody may ask for this ended application any more."""
-        self.ended.pop(f"{application.application_id}-{application.finished_ns // 1_000_000_000}", None)
+        self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
 
     def remember_rejection(self, rejection: Rejection) -> None:
         self.rejections.pop(rejection.application_id, None)
@@ -166,16 +178,16 @@ class Books:
         """When the oldest rejection or ended application has been remembered for long enough, or NEVER."""
         rejection, ended = next(iter(self.rejections.values()), None), next(iter(self.ended.values()), None)
         return min(
-            NEVER if rejection is None else rejection.at_ns / 1e9 + RETENTION_S,
-            NEVER if ended is None else ended.finished_ns / 1e9 + RETENTION_S,
+            NEVER if rejection is None else _forgotten_at(rejection.at_ns),
+            NEVER if ended is None else _forgotten_at(ended.finished_ns),
         )
 
     def expired(self) -> list[Application]:
         """Forget the rejections whose time has come; the ended applications whose time has."""
-        last_ns = (self.now - RETENTION_S) * 1e9
-        for rejection in tuple(takewhile(lambda one: one.at_ns <= last_ns, self.rejections.values())):
+        now = self.now
+        for rejection in tuple(takewhile(lambda one: _forgotten_at(one.at_ns) <= now, self.rejections.values())):
             del self.rejections[rejection.application_id]
-        return list(takewhile(lambda one: one.finished_ns <= last_ns, self.ended.values()))
+        return list(takewhile(lambda one: _forgotten_at(one.finished_ns) <= now, self.ended.values()))
 
     def begin(self, now: float) -> None:
         """A new step: whatever is told from here on has it as its cause."""
@@ -187,3 +199,7 @@ class Books:
         """The effects of this step, once."""
         effects, self._effects = self._effects, []
         return effects
+
+
+def _forgotten_at(ended_ns: int) -> float:
+    return ended_ns / 1e9 + RETENTION_S

@@ -72,6 +72,7 @@ class Partition(Books):
             self.clean_at = NEVER
             for queue in self.tree.remove_empty():
                 self.readiness.forget_queue(queue)
+                self.counters.fold(queue.path, queue.path.rpartition(".")[0])
             if self.tree.has_temporary():
                 self.expect_cleaning()
         return self.taken()

@@ -128,7 +128,7 @@ def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
     assert house.switch.deadline == 1.0 + ROLLOUT_MAX_S
     *aborts, answer, supervisor = house.switch.tick(1.0 + ROLLOUT_MAX_S)
     assert [one.header.kind for one in aborts] == ["AbortConfig", "AbortConfig"]
-    assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 30 s")
+    assert answer == refused("registration of RM failed: no answer from the workers of rm-1_default within 20 s")
     assert wanted([supervisor]) == [{}]
     assert house.switch.tick(99) == []
 
@@ -259,9 +259,31 @@ def test_a_malformed_body_is_refused_with_its_place() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    for kind in ("", "Malformed", "Nonsense"):
+    for kind in ("", "Nonsense"):
         [answer] = House().switch.handle(Delivery(PROXY, header(kind, ref="call"), b""), 0)
         assert answer == refused(f"unknown message {kind!r}", "unknown-kind")
+
+
+def test_what_could_not_be_read_is_refused_with_the_reason() -> None:
+    unread = header("Malformed", ref="body of 99 bytes, at most 9 are allowed")
+    [answer] = House().switch.handle(Delivery(PROXY, unread, b""), 0)
+    assert answer == refused(unread.ref, "malformed", ref=unread.ref)
+
+
+def test_a_session_that_registers_again_goes_on_where_it_was() -> None:
+    """Its connection broke before it heard that it was in."""
+    one = registered()
+    answer, *again = one.call(ONE_QUEUE, ref="second")
+    assert (answer.header.kind, answer.header.ref) == ("Registered", "second")
+    assert [send.header.kind for send in again] == ["Repeat"]
+
+
+def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_new_call() -> None:
+    house = House()
+    house.call(ONE_QUEUE, ref="first")
+    assert house.call(ONE_QUEUE, ref="second") == []
+    told = house.vote(*house.hello(PARTITION))
+    assert [(send.header.kind, send.header.ref) for send in told if send.header.ref] == [("Registered", "second")]
 
 
 def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:

@@ -32,34 +32,30 @@ def of(*parts: Part, cause: int = 1) -> list[Effect]:
 
 
 def test_neighbours_of_one_sort_are_one_message() -> None:
-    assert list(news.of_input(of(NODE, NO_NODE, NODE))) == [
+    assert list(news.messages(of(NODE, NO_NODE, NODE))) == [
         NodeResponse(accepted=[NODE, NODE], rejected=[NO_NODE], cause=1)
     ]
-    assert list(news.of_input(of(APP, NO_APP))) == [ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1)]
-    assert list(news.of_input(of(ONE, OTHER))) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
-    assert list(news.of_input(of(GONE))) == [AllocationResponse(released=[GONE], cause=1)]
-    assert list(news.of_input(of(REFUSED))) == [AllocationResponse(rejected_allocations=[REFUSED], cause=1)]
+    assert list(news.messages(of(APP, NO_APP))) == [ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1)]
+    assert list(news.messages(of(ONE, OTHER))) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
+    assert list(news.messages(of(GONE))) == [AllocationResponse(released=[GONE], cause=1)]
+    assert list(news.messages(of(REFUSED))) == [AllocationResponse(rejected_allocations=[REFUSED], cause=1)]
 
 
-def test_the_order_of_an_input_is_kept() -> None:
-    assert list(news.of_input(of(STATE, ONE, LATER_STATE, OTHER, GONE))) == [
-        ApplicationResponse(updated=[STATE], cause=1),
-        AllocationResponse(new=[ONE], cause=1),
-        ApplicationResponse(updated=[LATER_STATE], cause=1),
-        AllocationResponse(new=[OTHER], cause=1),
-        AllocationResponse(released=[GONE], cause=1),
-    ]
-
-
-def test_of_decisions_the_states_go_first() -> None:
-    assert list(news.of_decisions(of(STATE, ONE, LATER_STATE, OTHER))) == [
+def test_states_go_first_and_the_order_of_the_rest_is_kept() -> None:
+    assert list(news.messages(of(STATE, ONE, LATER_STATE, GONE, OTHER))) == [
         ApplicationResponse(updated=[STATE, LATER_STATE], cause=1),
-        AllocationResponse(new=[ONE, OTHER], cause=1),
+        AllocationResponse(new=[ONE], cause=1),
+        AllocationResponse(released=[GONE], cause=1),
+        AllocationResponse(new=[OTHER], cause=1),
     ]
+
+
+def test_a_thousand_applications_that_end_are_two_messages() -> None:
+    assert len(list(news.messages(of(*[STATE, GONE] * 1000)))) == 2
 
 
 def test_effects_of_different_causes_are_told_apart() -> None:
-    assert list(news.of_input([*of(ONE), *of(OTHER, cause=2)])) == [
+    assert list(news.messages([*of(ONE), *of(OTHER, cause=2)])) == [
         AllocationResponse(new=[ONE], cause=1),
         AllocationResponse(new=[OTHER], cause=2),
     ]
@@ -67,15 +63,15 @@ def test_effects_of_different_causes_are_told_apart() -> None:
 
 def test_notes_are_for_the_log_only_and_do_not_part_neighbours() -> None:
     effects = of(Note("first"), ONE, Note("second"), OTHER)
-    assert list(news.of_input(effects)) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
+    assert list(news.messages(effects)) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
     assert list(news.notes(effects)) == ["first", "second"]
 
 
 def test_no_effects_are_no_message() -> None:
-    assert list(news.of_input([])) == []
-    assert list(news.of_decisions(of(Note("only")))) == []
+    assert list(news.messages([])) == []
+    assert list(news.messages(of(Note("only")))) == []
 
 
 def test_a_message_has_a_limited_number_of_entries() -> None:
-    messages = list(news.of_input(of(*[ONE] * (news.ITEMS_MAX + 1))))
+    messages = list(news.messages(of(*[ONE] * (news.ITEMS_MAX + 1))))
     assert [len(message.new) for message in messages if isinstance(message, AllocationResponse)] == [news.ITEMS_MAX, 1]

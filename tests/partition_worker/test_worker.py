@@ -15,6 +15,7 @@ from common.messages import (
     AllocationRequest,
     Answer,
     ApplicationResponse,
+    CommitConfig,
     ConfigVote,
     Hello,
     NodeInfo,
@@ -64,6 +65,15 @@ def test_it_votes_no_with_the_reason() -> None:
     [vote] = said(Bench().hear(PrepareConfig(rollout=9, config=config)))
     assert isinstance(vote, ConfigVote)
     assert "partition cannot be created without root queue" in vote.reason
+
+
+def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
+    """A worker that was started between the vote of its predecessor and the commit: it gets both again."""
+    bench = Bench(running=False)
+    assert bench.hear(CommitConfig(rollout=7)) == []
+    assert bench.worker.notes == ["commit of roll-out 7, which this worker has not prepared"]
+    bench.configure()
+    assert bench.worker.partition is not None
 
 
 def test_rules_that_cannot_be_built_are_a_warning_and_no_reason_against_the_partition() -> None:

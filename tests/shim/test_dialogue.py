@@ -146,3 +146,16 @@ def test_updates_refused_for_want_of_acknowledgements_go_again_once_some_are_giv
     assert said(dialogue) == []
     assert all_taken(dialogue) == [Result(ONE, allocated(1))]
     assert said(dialogue) == ["Resume"], "it says what was received, and brings what was refused again"
+
+
+def test_updates_refused_when_everything_is_acknowledged_already_go_again_at_once() -> None:
+    dialogue = opened()
+    hears(dialogue, Refused(code="window", reason="acknowledge first", seq=1))
+    assert said(dialogue) == ["Resume"]
+
+
+def test_messages_of_a_newer_core_do_no_harm() -> None:
+    dialogue = opened()
+    for _ in range(10):
+        assert dialogue.received(frames_of(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
+    assert (dialogue.over, said(dialogue)) == (None, [])

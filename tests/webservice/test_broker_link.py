@@ -32,11 +32,11 @@ def talk(talking: Talk, behaviour: Behaviour = helpful, *, answer_max_s: float =
     asyncio.run(run())
 
 
-def test_it_introduces_itself_and_then_asks() -> None:
+def test_it_asks_under_its_name() -> None:
     async def talking(link: BrokerLink, fake: FakeBroker) -> None:
         known = await link.partitions()
         assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
-        assert [delivery.header.kind for delivery in fake.heard] == [Hello.__name__, "ListPartitions"]
+        assert [delivery.header.kind for delivery in fake.heard] == ["ListPartitions"]
         assert {delivery.source for delivery in fake.heard} == {"webservice"}
 
     talk(talking)

@@ -1,10 +1,12 @@
 """An application: what it asks for, what it has, and how it came to its state.
 
-Its methods keep its own books only. What a change means for queues, nodes and users is `partition.py`'s and its
-helpers'.
+Its methods keep its own books only. What a change means for queues, nodes and users is `ledger.py`'s, and what follows
+from a state `lifecycle.py`'s.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from common.messages import Resources
 from common.resources import add_to, take_from
@@ -13,6 +15,9 @@ from partition_worker.engine.applications.asks import PendingAsks
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.users import User
+
+STATE_LOG_MAX: Final = 1000
+"""States that are remembered of one application; one that goes to and fro for ever loses the oldest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +34,8 @@ class Application:
     """Its arrival, or the earliest creation time of its asks and allocations."""
     tags: dict[str, str] = field(default_factory=dict)
     state: AppState = AppState.NEW
-    state_log: list[tuple[int, AppState]] = field(default_factory=list)
-    """(Unix nanoseconds, state) for each state entered after New."""
+    state_log: deque[tuple[int, AppState]] = field(default_factory=lambda: deque(maxlen=STATE_LOG_MAX))
+    """(Unix nanoseconds, state) for each state entered after New, the latest of them."""
     asks: PendingAsks = field(default_factory=PendingAsks)
     requests: dict[str, Allocation] = field(default_factory=dict)
     """All asks without a node, by key."""
@@ -44,7 +49,6 @@ class Application:
     """When it last entered Running; 0 is never."""
     finished_ns: int = 0
     """When it ended; 0 while it has not."""
-    rejected_message: str = ""
     timer: int = 0
     """Number of the timer that counts for the present state; older ones that still tick mean nothing."""
 

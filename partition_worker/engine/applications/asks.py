@@ -41,6 +41,8 @@ class PendingAsks:
         self._equals: dict[tuple[int, int], tuple[int, int, int]] = {}  # (priority, time): lowest rank, highest, count
         self._ranks = 0
         self._count = 0
+        self._last: Key | None = None
+        """The largest key of all asks; None when it has to be looked for."""
 
     def __len__(self) -> int:
         return self._count
@@ -66,6 +68,8 @@ class PendingAsks:
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
         self._count += 1
+        if self._count == 1 or (self._last is not None and _key(ask) > self._last):
+            self._last = _key(ask)
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Let an ask that is in ask for other amounts, at its old place."""
@@ -92,6 +96,8 @@ class PendingAsks:
         self._heads.put(group, _key(group.head))
 
     def _take(self, ask: Allocation) -> None:
+        if self._last == _key(ask):
+            self._last = None
         group = self._groups[ask.need]
         group.asks.drop(ask)
         if len(group.asks):
@@ -112,8 +118,9 @@ class PendingAsks:
         return rank
 
     def _ends_with_equals_of(self, ask: Allocation) -> bool:
-        last = max(key for group in self._groups.values() if (key := group.asks.last_key()) is not None)
-        return last[:2] == _key(ask)[:2]
+        if self._last is None:
+            self._last = max(key for group in self._groups.values() if (key := group.asks.last_key()) is not None)
+        return self._last[:2] == _key(ask)[:2]
 
 
 def _key(ask: Allocation) -> Key:

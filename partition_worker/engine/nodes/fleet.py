@@ -6,6 +6,7 @@ room for it.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from common.messages import Resources
 from common.resources import minus, plus, pruned
@@ -13,6 +14,10 @@ from partition_worker.engine.needs import Need, Shape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.scoring import NodeSort, score
 from partition_worker.engine.order import Order
+
+HOPELESS_MAX: Final = 1024
+"""Shapes that are remembered to fit no node; each costs a look whenever a node is freed. With more all are forgotten,
+and tried once more."""
 
 
 class Fleet:
@@ -100,6 +105,8 @@ class Fleet:
         for node in self._order:
             if node.has_room(shape):
                 return node
+        if len(self._hopeless) >= HOPELESS_MAX:
+            self._hopeless.clear()
         self._hopeless.add(shape)
         return None
 

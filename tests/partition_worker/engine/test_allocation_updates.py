@@ -227,3 +227,9 @@ def test_what_the_rm_could_not_start_waits_for_a_node_again() -> None:
 def test_a_roll_back_of_what_does_not_run_changes_nothing() -> None:
     one = trial().does(asks("app-1 a1 memory=99"), released("app-1 a1 type=SCHEDULING_FAILED_ON_RM"))
     assert list(one.app("app-1").requests) == ["a1"]
+
+
+def test_a_foreign_allocation_cannot_make_room() -> None:
+    one = trial()
+    assert one.does(foreign("f1 n1 memory=-5")).told() == ["f1 rejected: allocation contains negative resources"]
+    assert one.node("n1").available == {"memory": 10}

@@ -3,6 +3,7 @@
 import pytest
 
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE, Command
+from partition_worker.engine.nodes.fleet import HOPELESS_MAX, Fleet
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
@@ -127,3 +128,11 @@ def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
     one.does(nodes("n1", action=NODE_DECOMMISSION), nodes("n2", action=NODE_DECOMMISSION))
     assert one.partition.fleet.total == {}
     assert len(one.partition.fleet) == 0
+
+
+def test_not_more_than_so_many_failures_are_remembered() -> None:
+    one = Fleet("fair", {"memory": 1.0})
+    one.add("n1", {"memory": 1}, {}, schedulable=True)
+    for amount in range(2, 2 * HOPELESS_MAX):
+        assert one.first_fit((("memory", amount),)) is None
+    assert len(one._hopeless) <= HOPELESS_MAX
