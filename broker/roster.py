@@ -22,6 +22,8 @@ class Registration:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     build_info: dict[str, str]
+    call: bytes
+    """The body of the call that registered it: the same call again in the same session changes nothing."""
     lives: dict[str, int] = field(default_factory=dict)
     """Partition to how often it has begun anew in this session; those left out never have."""
 

@@ -1,12 +1,15 @@
 """The broker's shell: the socket that all our processes connect to."""
 
 import argparse
+import logging
 from pathlib import Path
 
 from broker.switch import Switch
 from common.driver import clock, drive
 from common.process import Life
 from common.sockets import Router, Wire
+
+_log = logging.getLogger("core.rmproxy")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
@@ -19,9 +22,16 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     try:
-        await drive(Switch(default_config=default_config, now=clock()), wire, life.stopping)
+        switch = Switch(default_config=default_config, now=clock())
+        await drive(switch, wire, life.stopping, write_notes=lambda: _write_notes(switch))
     finally:
         router.close()
+
+
+def _write_notes(switch: Switch) -> None:
+    for line in switch.notes:
+        _log.info("%s", line)
+    switch.notes.clear()
 
 
 def _text(path: str | None) -> str:

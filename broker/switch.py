@@ -41,7 +41,7 @@ _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubcl
 
 
 class Switch:
-    """Everything the broker decides."""
+    """Everything the broker decides. `notes` is for the log, from where the shell takes it."""
 
     def __init__(self, *, default_config: str, now: float) -> None:
         self.roster = Roster()
@@ -49,6 +49,7 @@ class Switch:
         self._started_ns = int(now * 1e9)
         self._rollouts: dict[str, tuple[Rollout, Registration, Header]] = {}
         """By RM id: the vote under way, what it is to become, and the header of the call to answer."""
+        self.notes: list[str] = []
         self._numbers = 0
         self._wanted: dict[str, int] = {}
 
@@ -161,6 +162,7 @@ class Switch:
         owner = self.roster.owner(partition)
         if owner is None:
             return []
+        self.notes.append(f"partition {partition} begins anew, its RM is told to report everything again")
         self._numbers += 1
         owner.lives[partition] = owner.lives.get(partition, 0) + 1
         configs = {partition: owner.configs[partition]}
@@ -190,12 +192,15 @@ class Switch:
     def _register(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
         request = decoded(RegisterResourceManager, delivery.body)
-        if self.roster.registration(header.rm, header.session) is not None:
-            return self._resumed(delivery, Resume())  # the answer to its first call was lost
+        known = self.roster.registration(header.rm, header.session)
+        if known is not None:
+            if known.call == delivery.body:  # the answer to its first call was lost
+                return self._resumed(delivery, Resume())
+            return [self._not_registered(delivery.source, header, "this session has registered, begin a new one")]
         if header.rm in self._rollouts:
             rollout, registration, _ = self._rollouts[header.rm]
-            if registration.session == header.session:  # it asks again, on a new connection
-                registration.proxy = delivery.source
+            if (registration.session, registration.call) == (header.session, delivery.body):
+                registration.proxy = delivery.source  # it asks again, on a new connection
                 self._rollouts[header.rm] = (rollout, registration, header)
                 return []
             reason = f"a registration of RM {header.rm!r} is under way, try again when it is done"
@@ -214,7 +219,7 @@ class Switch:
         self._numbers += 1
         rollout = Rollout(self._numbers, header.rm, header.session, configs, now + ROLLOUT_MAX_S)
         build_info = {**request.build_info, "rmId": header.rm}
-        registration = Registration(header.rm, header.session, delivery.source, configs, build_info)
+        registration = Registration(header.rm, header.session, delivery.source, configs, build_info, delivery.body)
         self._rollouts[header.rm] = (rollout, registration, header)
         if not configs:
             return self._commit(header.rm)
@@ -239,6 +244,7 @@ class Switch:
         rollout, registration, call = self._rollouts.pop(rm)
         before = self.roster.registrations.pop(rm, None)
         self.roster.registrations[rm] = registration
+        self.notes.append(f"RM {rm} registered, with partitions {', '.join(registration.configs) or 'none'}")
         sends: list[Send] = []
         if before is not None:
             sends += self._superseded(before, registration)
@@ -262,6 +268,7 @@ class Switch:
         """Refuse; workers that were only wanted for this end, those that were restarted meanwhile run the old again."""
         rollout, registration, call = self._rollouts.pop(rm)
         sends = rollout.abort()
+        self.notes.append(f"registration of RM {rm} refused: {reason}")
         for partition in rollout.configs:
             if self.roster.owner(partition) is None:
                 del self.roster.seats[partition]

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from common.machine import Delivery, Machine, Send
@@ -25,8 +26,13 @@ class Wire(Protocol):
         """Pass a message on without waiting."""
 
 
-async def drive(machine: Machine, wire: Wire, stopping: asyncio.Event) -> None:
-    """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process."""
+async def drive(
+    machine: Machine, wire: Wire, stopping: asyncio.Event, *, write_notes: Callable[[], None] = lambda: None
+) -> None:
+    """Run a machine until `stopping` is set. An exception in a machine is a defect and ends the process.
+
+    `write_notes` is called after each round, to log what the machine has noted.
+    """
     while not stopping.is_set():
         deliveries = await wire.receive(machine.deadline - clock())
         now = clock()
@@ -36,3 +42,4 @@ async def drive(machine: Machine, wire: Wire, stopping: asyncio.Event) -> None:
         if machine.deadline <= now:
             for message in machine.tick(now):
                 wire.send(message)
+        write_notes()

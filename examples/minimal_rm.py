@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from common.messages import AllocationResponse, ApplicationResponse, NodeResponse, RemoveApplicationRequest
-from shim.manager import ResourceManager
+from shim.manager import RegistrationRefused, ResourceManager
 from shim.parts import application, ask, node, release
 
 QUEUES = """
@@ -56,4 +56,7 @@ async def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090"))
+    try:
+        asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090"))
+    except (ConnectionError, TimeoutError, RegistrationRefused) as error:
+        sys.exit(f"minimal_rm: {error}")

@@ -19,8 +19,8 @@ YOUNG_OBJECTS: Final = 50_000
 _log = logging.getLogger("core.scheduler.partition")
 
 
-class _Watched:
-    """A worker whose notes go to the log after each step, and whose ticks are timed."""
+class _Timed:
+    """A worker that is told how long its ticks take."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -30,22 +30,13 @@ class _Watched:
         return self._worker.deadline
 
     def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        sends = self._worker.handle(delivery, now)
-        self._write()
-        return sends
+        return self._worker.handle(delivery, now)
 
     def tick(self, now: float) -> list[Send]:
         started_s = time.perf_counter()
         sends = self._worker.tick(now)
         self._worker.took(time.perf_counter() - started_s)
-        self._write()
         return sends
-
-    def _write(self) -> None:
-        for level, lines in ((logging.DEBUG, self._worker.notes), (logging.WARNING, self._worker.warnings)):
-            for line in lines:
-                _log.log(level, "%s: %s", self._worker.name, line)
-            lines.clear()
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
@@ -61,6 +52,13 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     try:
-        await drive(_Watched(worker), wire, life.stopping)
+        await drive(_Timed(worker), wire, life.stopping, write_notes=lambda: _write_notes(worker))
     finally:
         link.close()
+
+
+def _write_notes(worker: Worker) -> None:
+    for level, lines in ((logging.DEBUG, worker.notes), (logging.WARNING, worker.warnings)):
+        for line in lines:
+            _log.log(level, "%s: %s", worker.name, line)
+        lines.clear()

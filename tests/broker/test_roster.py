@@ -9,7 +9,7 @@ CONFIG = config_of()
 
 
 def registration(rm: str, *partitions: str, session: str = "s") -> Registration:
-    return Registration(rm, session, "rmproxy", {normalised(rm, name): CONFIG for name in partitions}, {})
+    return Registration(rm, session, "rmproxy", {normalised(rm, name): CONFIG for name in partitions}, {}, b"")
 
 
 def roster(*registrations: Registration) -> Roster:

@@ -278,6 +278,13 @@ def test_a_session_that_registers_again_goes_on_where_it_was() -> None:
     assert [send.header.kind for send in again] == ["Repeat"]
 
 
+def test_a_session_registers_only_once() -> None:
+    [answer] = registered().call("partitions: []", ref="second")
+    assert answer == refused(
+        "registration of RM failed: this session has registered, begin a new one", "registration", ref="second"
+    )
+
+
 def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_new_call() -> None:
     house = House()
     house.call(ONE_QUEUE, ref="first")

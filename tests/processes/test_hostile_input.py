@@ -1,6 +1,7 @@
 """What nobody should send, sent to the real system over ZeroMQ: the sender hears why it was refused, keeps its
 connection, and no process dies. The same over gRPC is in `test_hostile_grpc.py`."""
 
+import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -290,11 +291,12 @@ def test_changes_and_releases_of_what_is_not_there(peer: Peer) -> None:
 )
 def test_a_malformed_configuration(system: System, peer: Peer, config: str) -> None:
     with connected(system.native, "newcomer") as newcomer:
-        answer, body = newcomer.register(config, ref="mine")
+        session = uuid.uuid4().hex
+        answer, body = newcomer.register(config, session=session, ref="mine")
         assert (answer[0], answer[7]) == ("Refused", "mine")
         assert body["code"] == "registration"
         assert body["reason"].startswith("registration of RM failed: ")
-        answer, _ = newcomer.register()
+        answer, _ = newcomer.register(session=session)
         assert answer[0] == "Registered"
 
 
