@@ -17,21 +17,24 @@ from deploy.settings import DEFAULTS, Settings, Unusable, settings_from
 from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
 
 ABOUT: Final = """\
-Start the whole system and watch over it: the broker, the port for resource managers, the web service, and a worker for
-each partition. Prints a line for each endpoint and then `ready`; logs go to stderr. What dies is started again."""
+Start the whole system and watch over it: the broker, the port for resource
+managers, the web service, and a worker for each partition. Prints a line for
+each endpoint and then `ready`; logs go to stderr. What dies is started again."""
 
 MORE: Final = """\
-Each option can also be given in the environment (YUNISHARD_LOG_LEVEL=debug) or as a line of the settings file
-(log-level: debug). The command line wins over the environment, and that over the file.
+Each option can also be given in the environment (YUNISHARD_LOG_LEVEL=debug)
+or as a line of the settings file (log-level: debug). The command line wins
+over the environment, and that over the file.
 
 examples:
-  yunishard up                                            the usual ports, state in your home directory
-  yunishard up --ephemeral --rest 127.0.0.1:0             leaves nothing behind; any free port for REST
+  yunishard up                                  the usual ports
+  yunishard up --ephemeral --rest 127.0.0.1:0   leaves nothing behind; any port
   yunishard up --config queues.yaml --state /var/lib/yunishard
 
 exit codes:
   0    stopped in order, by SIGINT (Ctrl-C) or SIGTERM
-  2    wrong usage, or it cannot start: one line on stderr says why, and nothing is left running
+  2    wrong usage, or it cannot start: one line on stderr says why, and
+       nothing is left running
   130  stopped at once, by a second SIGINT or SIGTERM"""
 
 

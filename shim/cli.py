@@ -16,14 +16,16 @@ from typing import Final, NoReturn
 PROGRAM: Final = "yunishard"
 INTERRUPTED: Final = 130
 
-ABOUT: Final = "A resource scheduler for multi-tenant clusters: hierarchical queues, one worker process per partition."
+ABOUT: Final = """\
+A resource scheduler for multi-tenant clusters: hierarchical queues, and one
+worker process for each partition."""
 
 MORE: Final = """\
 examples:
-  yunishard up                                      start the system and leave it running
-  yunishard up --ephemeral --config queues.yaml     with your own queues, leaving nothing behind
-  yunishard replay LOG.swf.gz --local               replay a workload log through a system of its own
-  source <(yunishard completion bash)               complete options and files in this shell
+  yunishard up                                 start the system
+  yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
+  yunishard replay LOG.swf.gz --local          replay a workload log
+  source <(yunishard completion bash)          complete options in this shell
 
 exit codes:
   0    done
