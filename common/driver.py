@@ -1,4 +1,7 @@
-"""The only loop that waits: it feeds a machine with messages and time, and sends what the machine answers."""
+"""The only loop that waits: it feeds a machine with messages and time, and sends what the machine answers.
+
+Not here: sockets (`sockets.py`), and anything that is decided.
+"""
 
 import asyncio
 import time

@@ -3,6 +3,8 @@ nothing.
 
 A machine gets a message and the time and returns the messages to send. It has no socket, clock, randomness, logger or
 environment, so a test, a simulation and a replay drive it exactly as production does.
+
+Not here: what any process decides.
 """
 
 import math

@@ -2,6 +2,8 @@
 
 Cores (`vcore`) are counted in thousandths, everything else in its own unit (bytes, pieces). This file knows nothing of
 maps of resources or of where a text was written: callers add that to the error.
+
+Not here: arithmetic (`resources.py`).
 """
 
 import re

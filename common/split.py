@@ -2,6 +2,8 @@
 
 Done once: by the RM's SDK, or by the proxy for an RM that does not. Everything behind the proxy sees updates for one
 partition.
+
+Not here: whether the partitions exist.
 """
 
 from collections.abc import Callable, Iterable

@@ -114,10 +114,12 @@ async def _do(instruction: Instruction, processes: Processes, link: Link) -> Non
 
 
 def _say(line: str) -> None:
+    if sys.stdout is None:  # closed by whoever started us
+        return
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read us has gone, as in `yunishard up | head -1`: that is no reason to stop
+    except OSError:  # the reader has gone, as in `yunishard up | head -1`, or the disk is full: no reason to stop
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -3,6 +3,8 @@
 Neighbours of one sort and one cause become one message, after the states that applications entered have been put first:
 each was entered before what shows it was told, and without that a batch of a thousand releases would be two thousand
 messages.
+
+Not here: numbering and sending (`worker.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The worker's shell: one connection to the broker, and its log."""
+"""The worker's shell: one connection to the broker, and its log.
+
+Not here: anything that is decided (`worker.py`).
+"""
 
 import argparse
 import gc

@@ -2,6 +2,8 @@
 
 Such an update reaches no worker, so the proxy itself says of each item what a partition would have said. Items that a
 partition would ignore in silence (removals, releases, changes of nodes) are ignored here too.
+
+Not here: finding out whether a partition exists (`front.py`).
 """
 
 from common.messages import (

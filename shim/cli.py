@@ -89,7 +89,13 @@ def parser_of(described: Collection[str]) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Help and wrong usage leave by SystemExit, as argparse does."""
-    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
     parser = parser_of(words[:1])  # what stands before the subcommand can only be --help or --version
     if not words:
         parser.print_help(sys.stderr)
@@ -97,7 +103,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
-    try:
-        return COMMANDS[args.command].run(args)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return COMMANDS[args.command].run(args)

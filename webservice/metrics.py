@@ -4,6 +4,8 @@ A series that several partitions have under the same name and labels is one seri
 histogram bucket by bucket. A family without series is left out.
 Rejected: writing with prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`;
 its parser reads what is written here (see the test).
+
+Not here: the figures themselves, which each worker gives (`partition_worker/figures.py`).
 """
 
 import math

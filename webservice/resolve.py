@@ -2,6 +2,8 @@
 
 Inside, a partition is `<rm-id>_<name>`. People say the plain name while no other resource manager has one of the same
 name; `<rm-id>_<name>` and `[rm-id]name` always work. What is shown always leads back to the partition it stands for.
+
+Not here: asking the partition.
 """
 
 from collections.abc import Iterable

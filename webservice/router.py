@@ -3,6 +3,8 @@
 A path is matched after its percent escapes were decoded, so a segment cannot hold a slash. Rejected: Starlette's own
 router, which answers HEAD, matches no empty segment, and neither mends the case of a path nor tells OPTIONS what the
 API tells.
+
+Not here: what a route answers (`routes.py`).
 """
 
 import posixpath

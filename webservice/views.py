@@ -2,6 +2,8 @@
 
 Everything about a partition comes from its worker as finished JSON and is passed on untouched
 (`partition_worker/views.py`). A key without a default here is always shown; one with a default is left out when empty.
+
+Not here: what a partition shows of itself (`partition_worker/views.py`).
 """
 
 from typing import Final

@@ -1,6 +1,8 @@
 """The rules for placement rules: their names, their filters, and the queues that a fixed path leads to.
 
 Which rules exist, and what they do, is placement's business; an unknown name is no problem here.
+
+Not here: building rules that run (the engine's placement).
 """
 
 import re

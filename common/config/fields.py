@@ -2,6 +2,8 @@
 
 A problem does not stop the reading: the value counts as not written, and everything else is still looked at. Which keys
 there are is the business of `parse.py`.
+
+Not here: which keys there are (`parse.py`).
 """
 
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 PyYAML's events are put together here, not by its composer, which reads past the first document and recurses as deep as
 the text is nested (libyaml's without a check). What the values mean is decided in `parse.py`.
+
+Not here: types (`fields.py`).
 """
 
 from dataclasses import dataclass

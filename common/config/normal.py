@@ -2,6 +2,8 @@
 
 Also where each of its queues was written, which the normal form no longer shows. What makes a partition wrong is
 decided in `check.py`; a wrong one has a normal form too.
+
+Not here: judging it (`check.py`).
 """
 
 from collections.abc import Iterator

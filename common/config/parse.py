@@ -2,6 +2,8 @@
 
 Every unknown key and every value of the wrong type is found before the text is refused. Whether the values make sense
 together is decided in `check.py`; how one key is read, in `fields.py`.
+
+Not here: whether what is written makes sense (`check.py`).
 """
 
 from common.config import model, scalars

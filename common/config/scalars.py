@@ -2,6 +2,8 @@
 
 The rules are those of the YAML library YuniKorn reads its files with, a mixture of YAML 1.1 and 1.2 that PyYAML's own
 constructors do not share (`1e3`, `0o17`, a quoted "on"). What has no meaning for the wanted type is None.
+
+Not here: keys and structure (`fields.py`).
 """
 
 import re

@@ -1,4 +1,7 @@
-"""What an RM's word about asks and allocations does to the partition: new, changed, already running, and released."""
+"""What an RM's word about asks and allocations does to the partition: new, changed, already running, and released.
+
+Not here: who gets a node (`cycle.py`), and the books (`ledger.py`).
+"""
 
 from common import messages
 from common.messages import (

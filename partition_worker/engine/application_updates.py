@@ -1,4 +1,7 @@
-"""What an RM's word about applications does to the partition: they come and go."""
+"""What an RM's word about applications does to the partition: they come and go.
+
+Not here: the rules of placement (`placement/`), and what a state means (`lifecycle.py`).
+"""
 
 from common.messages import (
     STOPPED_BY_RM,

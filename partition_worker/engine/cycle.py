@@ -7,6 +7,8 @@
 A decision is a value; committing it is the ledger's. What cannot be placed is set aside (`readiness.py`), so a
 decision costs the depth of the tree and the logarithm of what is kept in order, however much waits. Each decision is
 the one that a cycle of its own would have made.
+
+Not here: the orders (`queues/fairness.py`, `readiness.py`) and the books (`ledger.py`).
 """
 
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 Each effect names its cause, the number of the input or scheduling cycle that it follows from, so that everything that
 left a partition can be traced to what came in.
+
+Not here: messages (`partition_worker/news.py`).
 """
 
 from typing import NamedTuple

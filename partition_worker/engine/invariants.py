@@ -2,6 +2,8 @@
 
 Tests, properties and simulations call `check` after each step; in production it answers a health check. It costs a
 look at every object and changes nothing.
+
+Not here: mending anything.
 """
 
 from collections.abc import Iterator

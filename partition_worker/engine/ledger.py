@@ -3,6 +3,8 @@ place.
 
 Application, node, every queue on the path, the user, the index of keys and the order of readiness change together
 here and nowhere else, so they cannot drift apart (`invariants.py` checks it).
+
+Not here: whether something may be placed or released; whoever calls has decided that.
 """
 
 from common.messages import Resources

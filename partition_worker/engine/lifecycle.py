@@ -1,6 +1,8 @@
 """What follows when an application enters or leaves a state: timers, counts, the RM's news, and the end.
 
 The table of states is in `applications/states.py`; here is what each entry of it means to the partition.
+
+Not here: the events themselves; the modules that call know when they happen.
 """
 
 from common.messages import UpdatedApplication

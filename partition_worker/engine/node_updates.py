@@ -1,4 +1,7 @@
-"""What an RM's word about nodes does to the partition."""
+"""What an RM's word about nodes does to the partition.
+
+Not here: the order of nodes (`nodes/fleet.py`).
+"""
 
 from common.messages import (
     NODE_CREATE,

@@ -2,6 +2,8 @@
 
 Queues by share, applications by policy, nodes by score and asks by rank are all kept like this instead of being
 sorted for every decision. Putting, moving and dropping cost O(log n); the first is at hand.
+
+Not here: the keys; each kind of thing has its own.
 """
 
 from collections.abc import Iterator

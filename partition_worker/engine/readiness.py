@@ -11,6 +11,8 @@ and a required node if any) that waits in it, not for each application; and of t
 the most deserving comes back, the next one when that got something. So a release costs the number of needs and leaves
 that wait, however many applications and asks do. `touch` says that a queue or application itself changed: its key may
 be another.
+
+Not here: deciding (`cycle.py`); this only says whom to try.
 """
 
 from common.resources import is_positive

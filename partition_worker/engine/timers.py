@@ -1,4 +1,7 @@
-"""Times at which something happens to an application if nothing else does first."""
+"""Times at which something happens to an application if nothing else does first.
+
+Not here: what happens then (`lifecycle.py`).
+"""
 
 import heapq
 from typing import TYPE_CHECKING

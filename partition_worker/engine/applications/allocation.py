@@ -1,4 +1,7 @@
-"""An allocation: first an ask without a node, then something that runs on one. One object for its whole life."""
+"""An allocation: first an ask without a node, then something that runs on one. One object for its whole life.
+
+Not here: who has it (`application.py`) and what it costs whom (`ledger.py`).
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final

@@ -2,6 +2,8 @@
 
 Asks with the same need are one group, because what happens to one of them now would happen to each: an attempt looks
 at the first of each group, so it costs the number of needs, not of asks.
+
+Not here: whether an ask can be placed (`cycle.py`).
 """
 
 from collections.abc import Iterator

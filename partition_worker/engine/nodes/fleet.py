@@ -3,6 +3,8 @@
 Only schedulable nodes are in the order. A node is re-scored when our own allocations on it, its capacity or its
 schedulable flag change. What failed on all nodes is remembered by its amounts and not tried again until a node has
 room for it.
+
+Not here: queues; whether an ask may be charged is asked before a node is looked for.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,8 @@
 
 Free functions over queues. A charge goes to a leaf and to every queue above it, so a question about room walks the
 same path; it costs the depth of the tree, however many queues and applications there are.
+
+Not here: limits of users, and room on nodes.
 """
 
 from common.messages import Resources
