@@ -3,11 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from deploy import service
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 
 pytestmark = pytest.mark.processes
@@ -149,3 +152,15 @@ def test_losing_its_reader_is_no_reason_to_stop(folder: Path) -> None:
         system.process.stdout.close()
         system.until(lambda: whole(system, folder))
         assert system.stop() == 0
+
+
+def test_what_it_says_goes_nowhere_when_standard_output_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    service._say("ready")
+
+
+def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
+    program = "from deploy.service import _say; _say('ready'); _say('again')"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run([sys.executable, "-P", "-c", program], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
