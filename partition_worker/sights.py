@@ -20,6 +20,7 @@ from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.rejection import Rejection
 from partition_worker.views import (
     NEVER_MS,
+    PRIORITY_NONE,
     AllocationView,
     ApplicationView,
     AskView,
@@ -163,7 +164,7 @@ def rejection(rejection: Rejection, shown: Shown) -> ApplicationView:
         groups=list(rejection.groups),
         rejected_message=rejection.reason,
         state_log=[StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
-        max_request_priority=-(2**31),
+        max_request_priority=PRIORITY_NONE,
         start_time=NEVER_MS,
         resource_history=HistoryView(),
     )
@@ -177,7 +178,7 @@ def _ask(ask: Allocation) -> AskView:
         resource=ask.resources,
         priority=str(ask.priority),
         required_node_id=ask.need.required_node,
-        application_id=ask.application.application_id if ask.application else "",
+        application_id=ask.application_id,
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
         originator=ask.originator,
@@ -193,7 +194,7 @@ def _allocation(allocation: Allocation) -> AllocationView:
         resource=allocation.resources,
         priority=str(allocation.priority),
         node_id=allocation.node_id,
-        application_id=allocation.application.application_id if allocation.application else "",
+        application_id=allocation.application_id,
         placeholder=allocation.placeholder,
         task_group_name=allocation.task_group,
         originator=allocation.originator,

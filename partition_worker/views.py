@@ -22,9 +22,6 @@ NEVER_MS: Final = -62_135_596_800_000
 PRIORITY_NONE: Final = -(2**31)
 """The priority of a queue or an application in which nothing is pending."""
 
-PREEMPTION_DELAY_DEFAULT: Final = "30s"
-QUOTA_PREEMPTION_DELAY_DEFAULT: Final = "0s"
-
 _PERCENT_MAX: Final = 2**31 - 1
 _NS_PER_S: Final = 10**9
 _encoder: Final = Encoder(order="deterministic")  # maps by key, objects in the order of their fields
@@ -289,14 +286,6 @@ class UserView(View, frozen=True, kw_only=True):
 
     user_name: str
     groups: Texts = field(default_factory=dict)
-    queues: UsageView | None = None
-
-
-class GroupView(View, frozen=True, kw_only=True):
-    """A group's usage and the applications charged to it."""
-
-    group_name: str
-    applications: list[str] = field(default_factory=list)
     queues: UsageView | None = None
 
 

@@ -7,7 +7,6 @@ from common import messages
 from common.messages import (
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED_ON_RM,
-    STOPPED_BY_RM,
     TIMEOUT,
     AllocationRelease,
     AllocationRequest,
@@ -188,15 +187,7 @@ def _remove(
         if allocation.node_id:
             ledger.remove_allocation(books, application, allocation)
             application.queue.released += 1
-            released.append(
-                AllocationRelease(
-                    partition_name=books.name,
-                    application_id=application.application_id,
-                    allocation_key=allocation.key,
-                    termination_type=STOPPED_BY_RM,
-                    message="allocation remove as per RM request",
-                )
-            )
+            released.append(allocation.released(books.name, "allocation remove as per RM request"))
         elif termination_type != TIMEOUT:
             ledger.remove_ask(books, application, allocation)
     return released

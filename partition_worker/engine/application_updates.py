@@ -4,10 +4,8 @@ Not here: the rules of placement (`placement/`), and what a state means (`lifecy
 """
 
 from common.messages import (
-    STOPPED_BY_RM,
     AcceptedApplication,
     AddApplicationRequest,
-    AllocationRelease,
     ApplicationRequest,
     RejectedApplication,
     RemoveApplicationRequest,
@@ -141,12 +139,4 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.timers.stop(application)
         lifecycle.leave_queue(books, application)
     for allocation in running:
-        books.emit(
-            AllocationRelease(
-                partition_name=books.name,
-                application_id=application.application_id,
-                allocation_key=allocation.key,
-                termination_type=STOPPED_BY_RM,
-                message=f"Application {application.application_id} Removed",
-            )
-        )
+        books.emit(allocation.released(books.name, f"Application {application.application_id} Removed"))

@@ -10,7 +10,6 @@ from common.messages import (
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
-    STOPPED_BY_RM,
     AcceptedNode,
     AllocationRelease,
     NodeInfo,
@@ -110,15 +109,7 @@ def _decommission(books: Books, node: Node) -> None:
         ledger.remove_allocation(books, application, allocation)
         application.queue.released += 1
         lifecycle.complete_if_done(books, application)
-        released.append(
-            AllocationRelease(
-                partition_name=books.name,
-                application_id=application.application_id,
-                allocation_key=allocation.key,
-                termination_type=STOPPED_BY_RM,
-                message=f"Node {node.node_id} Removed",
-            )
-        )
+        released.append(allocation.released(books.name, f"Node {node.node_id} Removed"))
     for release in released:
         books.emit(release)
     for key in node.foreign:

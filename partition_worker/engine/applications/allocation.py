@@ -49,17 +49,32 @@ class Allocation:
         self.resources = resources
         self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""))
 
+    @property
+    def application_id(self) -> str:
+        """Empty for a foreign allocation."""
+        return self.application.application_id if self.application else ""
+
     def announced(self) -> messages.Allocation:
         """As the RM is told of it: only what it needs to act."""
         return messages.Allocation(
             allocation_key=self.key,
-            application_id=self.application.application_id if self.application else "",
+            application_id=self.application_id,
             node_id=self.node_id,
             resource_per_alloc=self.resources,
             task_group_name=self.task_group,
             placeholder=self.placeholder,
             originator=self.originator,
             preemption_policy=self.preemption_policy,
+        )
+
+    def released(self, partition: str, reason: str) -> messages.AllocationRelease:
+        """As the RM is told that it is gone; `partition` is the normalised name."""
+        return messages.AllocationRelease(
+            partition_name=partition,
+            application_id=self.application_id,
+            allocation_key=self.key,
+            termination_type=messages.STOPPED_BY_RM,
+            message=reason,
         )
 
 
