@@ -210,6 +210,19 @@ class AcceptedNode(Part, frozen=True):
     node_id: str
 
 
+class EventRecord(Part, frozen=True):
+    """Something that happened, numbered as in the scheduler interface."""
+
+    type: int
+    object_id: str
+    message: str = ""
+    timestamp_nano: int = 0
+    event_change_type: int = 0
+    event_change_detail: int = 0
+    reference_id: str = ""
+    resource: Resources = field(default_factory=dict)
+
+
 class RejectedNode(Part, frozen=True):
     """A node that was refused, and why."""
 
@@ -294,6 +307,13 @@ class AllocationResponse(News, frozen=True):
     cause: int = 0
 
 
+class EventResponse(News, frozen=True):
+    """Events that concern the RM."""
+
+    events: list[EventRecord] = field(default_factory=list)
+    cause: int = 0
+
+
 # Calls and replies --------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +326,17 @@ class RegisterResourceManager(Call, frozen=True):
     version: str = ""
     policy_group: str = ""
     build_info: dict[str, str] = field(default_factory=dict)
+    config: str = ""
+    extra_config: dict[str, str] = field(default_factory=dict)
+
+
+class UpdateConfiguration(Call, frozen=True):
+    """Run another configuration, in all partitions or in none; answered by `ConfigurationUpdated` or `Refused`. The
+    settings in `extra_config` replace the old ones even if the configuration is refused.
+    """
+
+    rm_id: str = ""
+    policy_group: str = ""
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
 
@@ -325,6 +356,16 @@ class Registered(Reply, frozen=True):
     """The RM is in (or in again), with these partitions (normalised names)."""
 
     partitions: list[str]
+
+
+class ConfigurationUpdated(Reply, frozen=True):
+    """The RM's partitions run this configuration. Without a `ref` in the header somebody else changed it."""
+
+    checksum: str
+    partitions: list[str]
+    """Normalised names of all partitions from now on; what is sent to others is refused."""
+    author: str = ""
+    """Who changed it; empty for the RM itself."""
 
 
 class Refused(Reply, frozen=True):
@@ -359,6 +400,8 @@ class PrepareConfig(Control, frozen=True):
 
     rollout: int
     config: PartitionConfig
+    fresh: bool = False
+    """From an empty partition; otherwise as a change of the one that runs."""
 
 
 class ConfigVote(Control, frozen=True):
@@ -370,7 +413,7 @@ class ConfigVote(Control, frozen=True):
 
 
 class CommitConfig(Control, frozen=True):
-    """Broker to worker: run it, from an empty partition."""
+    """Broker to worker: run it."""
 
     rollout: int
 
@@ -379,6 +422,78 @@ class AbortConfig(Control, frozen=True):
     """Broker to worker: forget it."""
 
     rollout: int
+
+
+class RetirePartition(Control, frozen=True):
+    """Broker to worker: the partition is no longer configured. It fails its applications, tells its RM, and answers
+    `Retired` once the RM has acknowledged that.
+    """
+
+
+class Retired(Control, frozen=True):
+    """Worker to broker: nothing is left, this worker may stop."""
+
+
+class ChangeConfig(Control, frozen=True):
+    """Front end to broker: give the RM of the header this configuration. Answered by an `Answer` with a JSON
+    document: `checksum`, `version` and `partitions`, or with an error status the problems.
+    """
+
+    config: str
+    author: str
+    origin: str = "api"
+    """Where it comes from, for the history: `api`, or `rollback to N`."""
+    expected: str = ""
+    """Checksum of what the author believes to change; with another one in force the answer is 412. Empty: any."""
+
+
+class ReadConfig(Control, frozen=True):
+    """Front end to broker: what the RM of the header runs, or has run. Answered by an `Answer` with a JSON document."""
+
+    what: str
+    """`current`, `history`, or `version` with its number."""
+    version: int = 0
+
+
+class ChangedFile(Control, frozen=True):
+    """The broker's shell to its machine: the watched file of queues has this text now."""
+
+    text: str
+
+
+class WriteFile(Control, frozen=True):
+    """The broker's machine to its shell: the watched file of queues is to have this text."""
+
+    text: str
+
+
+class ConfigVersion(Control, frozen=True):
+    """The broker's machine to its record, before anybody hears of it: the RM of the header runs this from now on."""
+
+    number: int
+    """From 1, per RM."""
+    checksum: str
+    at_ns: int
+    author: str
+    origin: str
+    """`registration`, `update`, `file`, `api`, or `rollback to N`."""
+    base: str
+    """Checksum of the text of whoever owns the configuration (the RM, or the file): while the owner still has that
+    text, what was changed on top of it holds.
+    """
+    config: str
+
+
+class RebaseVersion(Control, frozen=True):
+    """The broker's machine to its record: the latest version of the RM of the header stands on this text now."""
+
+    base: str
+
+
+class Settings(Control, frozen=True):
+    """Broker to worker: the RM's settings (`extraConfig`), all of them, in place of the earlier ones."""
+
+    values: dict[str, str]
 
 
 # Control: who lives -------------------------------------------------------------------------------------------------
@@ -410,6 +525,46 @@ class Query(Control, frozen=True):
     name: str = ""
     """The partition's name as the asker wants to see it."""
     args: dict[str, str] = field(default_factory=dict)
+
+
+class Actor(Part, frozen=True):
+    """Who wants something done, as the front end has established it."""
+
+    user: str
+    groups: list[str] = field(default_factory=list)
+    scheduler_admin: bool = False
+    """Whether the scheduler's own access control list names them; then no queue is asked."""
+
+
+class KillApplication(Control, frozen=True):
+    """Front end to worker: fail an application and release all it has. Answered by an `Answer` with the same `ref`."""
+
+    application_id: str
+    actor: Actor
+
+
+class MoveApplication(Control, frozen=True):
+    """Front end to worker: let an application go on in another leaf. Answered by an `Answer` with the same `ref`."""
+
+    application_id: str
+    queue: str
+    """Full path of an existing leaf."""
+    actor: Actor
+
+
+class GroupsWanted(Control, frozen=True):
+    """The worker's machine to its shell: look up the groups of this user; answered by `GroupsFound`."""
+
+    user: str
+
+
+class GroupsFound(Control, frozen=True):
+    """The worker's shell to its machine: the groups of a user, the primary one first, or why they are not known."""
+
+    user: str
+    groups: list[str] = field(default_factory=list)
+    problem: str = ""
+    """Empty when the groups were found."""
 
 
 class Answer(Control, frozen=True):
