@@ -44,11 +44,25 @@ NODE_SORT_POLICIES: Final = ("fair", "binpacking")
 
 def load(text: str) -> Configuration:
     """Return the configuration in its normal form, with its checksum; raises ConfigError with every problem found."""
+    configuration, _ = validated(text)
+    return loaded(configuration, text)
+
+
+def loaded(configuration: Configuration, text: str) -> Configuration:
+    """Return the normal form of a configuration that was `validated` from this text."""
+    return replace(normalised(configuration), checksum=checksum_of(text))
+
+
+def validated(text: str) -> tuple[Configuration, Lines]:
+    """Return a configuration that obeys the rules, as it was parsed, and its lines, for those who look further.
+
+    Raises ConfigError with every problem found.
+    """
     configuration, lines = parse_with_lines(text)
     problems = check(configuration, lines)
     if problems:
         raise ConfigError(problems)
-    return replace(normalised(configuration), checksum=checksum_of(text))
+    return configuration, lines
 
 
 def check(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
@@ -65,16 +79,18 @@ def check(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem
     return report.problems
 
 
-def load_problems(partition: PartitionConfig) -> list[Problem]:
-    """Return what keeps a partition in its normal form from being built, although validation accepts it.
+def load_problems(partition: PartitionConfig, *, path: str = "", lines: Lines = NO_LINES) -> list[Problem]:
+    """Return what keeps a partition from being built, although validation accepts it.
 
-    Paths start at the partition and show the normal form; lines are not known here.
+    `path` is where the partition stands. A partition in its normal form is judged as the parsed one is, but its paths
+    show that form, and it has no lines.
     """
-    report = Report()
-    if partition.root.name != ROOT:
+    report = Report(lines)
+    root = root_place(partition, path)
+    if root.queue.name != ROOT:
         message = "partition cannot be created without root queue"
-        report.add("load", "queues[0].name", message, hint=f"'{partition.root.name}' must be written {ROOT}")
-    for place in Place(queue=partition.root, path="queues[0]", limits_path="queues[0].limits").walk():
+        report.add("load", f"{root.path}.name", message, hint=f"'{root.queue.name}' must be written {ROOT}")
+    for place in root.walk():
         _check_strict_acls(place, report)
         _check_child_template(place, report)
     return report.problems

@@ -166,5 +166,5 @@ def _compared(
                     above=inherited[above],
                 )
     here = {**inherited, **own} if own else inherited
-    for child in place.children():
+    for child in place.children:
         yield from _compared(child, here, value_of=value_of, carried=carried)

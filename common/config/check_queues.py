@@ -4,6 +4,7 @@ Not here: limits of users and groups (`check_limits.py`), and the order in which
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from common.acl import has_too_many_fields, multiple_spaces
@@ -35,7 +36,7 @@ def check_acls(place: Place, report: Report) -> None:
 def check_child_names(place: Place, report: Report) -> None:
     """The queues below a queue have legal names that differ in more than case."""
     seen: set[str] = set()
-    for child in place.children():
+    for child in place.children:
         name = child.queue.name
         if not QUEUE.fullmatch(name):
             report.add("queue-name", f"{child.path}.name", ILLEGAL_QUEUE, hint=f"this one is '{name}'")
@@ -50,7 +51,7 @@ def check_max_applications(place: Place, report: Report) -> None:
     most = place.queue.max_applications
     if most == 0:
         return
-    for child in place.children():
+    for child in place.children:
         if child.queue.max_applications == 0:
             message = f"queue {child.queue.name} needs maxapplications because its parent has it: 1 to {most}"
             report.add("max-apps", child.path, message)
@@ -79,7 +80,7 @@ def check_resources(place: Place, report: Report, limit: Limit = NOTHING) -> Res
         )
         report.add("max-over-parent", f"{path}.max", message)
     limit = tightened(limit, maximum) or {}
-    below = saturated(total_of([check_resources(child, report, limit) for child in place.children()]))
+    below = saturated(total_of([check_resources(child, report, limit) for child in place.children]))
     promised = f"sum of guaranteed resources {text(below)} of the children for queue {name}"
     if not admits(guaranteed, below):
         message = f"guaranteed resource of parent {text(guaranteed)} is smaller than {promised}"
@@ -95,8 +96,13 @@ def read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *, 
     read: Resources = {}
     for resource_type, quantity in (texts or {}).items():
         try:
-            read[resource_type] = parse_quantity(quantity, resource_type=resource_type)
+            read[resource_type] = _amount(quantity, resource_type)
         except QuantityError as error:
             hint = f"'{quantity}' should be {_QUANTITY}"
             report.add(kind, f"{path}.{resource_type}", str(error), hint=hint)
     return read
+
+
+@lru_cache(maxsize=4096)  # a large tree writes the same few amounts, and each is looked at several times
+def _amount(quantity: str, resource_type: str) -> int:
+    return parse_quantity(quantity, resource_type=resource_type)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from common.config import scalars
 from common.config.nodes import TEXT_BYTES_MAX, VALUES_MAX, Mapping, Node, Scalar, Sequence, refuse
-from common.config.problems import Problem, Report
+from common.config.problems import Problem, Report, under
 
 Value = TypeVar("Value")
 
@@ -33,14 +33,16 @@ class Reading:
         """Note a problem with a node."""
         self.report.note(Problem(line=node.line, path=path, message=message, kind="parse", hint=hint))
 
-    def count(self, node: Node) -> None:
-        """Count a visit to a node against the bounds: a small text with aliases to aliases can ask for billions."""
-        self._values += 1
-        self._characters += len(node.text) if isinstance(node, Scalar) else 0
+    def count(self, *nodes: Node) -> None:
+        """Count a visit to nodes against the bounds: a small text with aliases to aliases can ask for billions."""
+        for node in nodes:
+            self._values += 1
+            if isinstance(node, Scalar):
+                self._characters += len(node.text)
         if self._values > VALUES_MAX:
-            refuse(f"aliases expand to more than {VALUES_MAX} values", line=node.line)
+            refuse(f"aliases expand to more than {VALUES_MAX} values", line=nodes[-1].line)
         if self._characters > TEXT_BYTES_MAX:
-            refuse(f"aliases expand to more than {TEXT_BYTES_MAX} characters", line=node.line)
+            refuse(f"aliases expand to more than {TEXT_BYTES_MAX} characters", line=nodes[-1].line)
 
 
 class Fields:
@@ -48,14 +50,14 @@ class Fields:
 
     def __init__(self, reading: Reading, node: Mapping, path: str) -> None:
         self._reading = reading
-        self._path = path
+        self._prefix = f"{path}." if path else ""
         self._entries = _entries(reading, node, path)
         self._asked: list[str] = []  # each key that was read, once
 
     def text(self, key: str) -> str:
         """Return the literal text of any single value."""
         node = self._written(key)
-        return "" if node is None else self._text_of(node, self._under(key)) or ""
+        return "" if node is None else self._text_of(node, self._at(key)) or ""
 
     def flag(self, key: str) -> bool | None:
         """Return yes, no, or None if it was not written."""
@@ -64,7 +66,7 @@ class Fields:
             return None
         value = scalars.as_bool(node) if isinstance(node, Scalar) else None
         if value is None:
-            self._reading.wrong(node, self._under(key), f"{_shown(node)} is neither true nor false")
+            self._reading.wrong(node, self._at(key), f"{_shown(node)} is neither true nor false")
         return value
 
     def count(self, key: str) -> int:
@@ -75,7 +77,7 @@ class Fields:
         value = scalars.as_unsigned(node) if isinstance(node, Scalar) else None
         if value is None:
             message = f"{_shown(node)} is not a whole number from 0 to {scalars.UINT64_MAX}"
-            self._reading.wrong(node, self._under(key), message, hint=_unquoted(node))
+            self._reading.wrong(node, self._at(key), message, hint=_unquoted(node))
         return value or 0
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ class Fields:
     def part(self, key: str, read: Callable[["Fields"], Value]) -> Value | None:
         """Return the mapping at a key as `read` makes it, None if it was not written."""
         node = self._written(key)
-        return None if node is None else read_mapping(self._reading, node, self._under(key), read)
+        return None if node is None else read_mapping(self._reading, node, self._at(key), read)
 
     def parts(self, key: str, read: Callable[["Fields"], Value]) -> tuple[Value, ...] | None:
         """Return a list of mappings as `read` makes them, None if it was not written."""
@@ -123,10 +125,10 @@ class Fields:
             if name not in self._asked:
                 near = name.lower().replace("_", "").replace("-", "")
                 hint = f"did you mean {near}" if near in self._asked else f"known are {', '.join(self._asked)}"
-                self._reading.wrong(key, self._under(_cut(name)), f"unknown key {_shown(key)}", hint=hint)
+                self._reading.wrong(key, self._at(_cut(name)), f"unknown key {_shown(key)}", hint=hint)
 
-    def _under(self, key: str) -> str:
-        return _under(self._path, key)
+    def _at(self, key: str) -> str:
+        return f"{self._prefix}{key}"
 
     def _written(self, key: str) -> Node | None:
         """Return the value of a key, None if there is none."""
@@ -134,14 +136,19 @@ class Fields:
         if key not in self._entries:
             return None
         written, node = self._entries[key]
-        self._reading.lines[self._under(key)] = written.line
+        self._reading.lines[self._at(key)] = written.line
         return None if _is_null(node) else node
 
     def _text_of(self, node: Node, path: str) -> str | None:
-        if not isinstance(node, Scalar):
-            self._reading.wrong(node, path, f"{_shown(node)} is not a text")
-            return None
-        return "" if _is_null(node) else node.text
+        if isinstance(node, Scalar) and not node.tag:
+            return "" if scalars.is_null(node) else node.text
+        text = None
+        if isinstance(node, Scalar):
+            text = "" if scalars.is_null(node) else scalars.as_text(node)
+        if text is None:
+            kind = node.tag.rpartition(":")[2] if isinstance(node, Scalar) else "text"
+            self._reading.wrong(node, path, f"{_shown(node)} is not a {kind}")
+        return text
 
     def _items(self, key: str) -> list[tuple[Node, str]] | None:
         """Return the items of a list with their paths; those that are null count as not written, in the paths too."""
@@ -149,13 +156,13 @@ class Fields:
         if node is None:
             return None
         if not isinstance(node, Sequence):
-            self._reading.wrong(node, self._under(key), f"{_shown(node)} is not a list")
+            self._reading.wrong(node, self._at(key), f"{_shown(node)} is not a list")
             return None
         found: list[tuple[Node, str]] = []
         for item in node.items:
             self._reading.count(item)
             if not _is_null(item):
-                path = f"{self._under(key)}[{len(found)}]"
+                path = f"{self._at(key)}[{len(found)}]"
                 self._reading.lines[path] = item.line
                 found.append((item, path))
         return found
@@ -166,11 +173,12 @@ class Fields:
         if node is None:
             return None
         if not isinstance(node, Mapping):
-            self._reading.wrong(node, self._under(key), f"{_shown(node)} is not a mapping")
+            self._reading.wrong(node, self._at(key), f"{_shown(node)} is not a mapping")
             return None
         found = []
-        for name, (written, value) in _entries(self._reading, node, self._under(key)).items():
-            path = _under(self._under(key), name)
+        around = self._at(key)
+        for name, (written, value) in _entries(self._reading, node, around).items():
+            path = f"{around}.{name}"
             self._reading.lines[path] = written.line
             found.append((name, value, path))
         return found
@@ -190,23 +198,23 @@ def read_mapping(reading: Reading, node: Node, path: str, read: Callable[[Fields
 def _entries(reading: Reading, node: Mapping, path: str) -> dict[str, tuple[Scalar, Node]]:
     """Return the entries of a mapping by key: its own, then what its merge key adds, which never replaces anything."""
     own: dict[str, tuple[Scalar, Node]] = {}
-    seen: dict[str, int] = {}
+    merge_key: Scalar | None = None
     merged: list[Node] = []
     for key, value in node.entries:
-        reading.count(key)
-        reading.count(value)
+        reading.count(key, value)
         if not isinstance(key, Scalar):
             reading.wrong(key, path, f"{_shown(key)} is not a key")
             continue
-        if key.text in seen:
-            message = f"key {_shown(key)} is already defined at line {seen[key.text]}"
-            reading.wrong(key, _under(path, _cut(key.text)), message)
-            continue
-        seen[key.text] = key.line
-        if key.text == _MERGE and (key.plain or key.tag == _MERGE_TAG):
+        name = key.text
+        first = own[name][0] if name in own else merge_key if name == _MERGE else None
+        if first is not None:
+            message = f"key {_shown(key)} is already defined at line {first.line}"
+            reading.wrong(key, under(path, _cut(name)), message)
+        elif name == _MERGE and (key.plain or key.tag == _MERGE_TAG):
+            merge_key = key
             merged = value.items if isinstance(value, Sequence) else [value]
         else:
-            own[key.text] = (key, value)
+            own[name] = (key, value)
     for source in merged:
         reading.count(source)
         if not isinstance(source, Mapping):
@@ -216,10 +224,6 @@ def _entries(reading: Reading, node: Mapping, path: str) -> dict[str, tuple[Scal
         for name, entry in _entries(reading, source, path).items():
             own.setdefault(name, entry)
     return own
-
-
-def _under(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
 
 
 def _is_null(node: Node) -> bool:

@@ -20,18 +20,21 @@ def _as_written(name: str) -> str:
     return name.replace("_", "")
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_as_written):
-    """What all parts share: values that never change, and only what was written travels."""
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_as_written, gc=False):
+    """What all parts share: values that never change, and only what was written travels.
+
+    Values that never change contain no cycles, so the garbage collector need not walk through thousands of queues.
+    """
 
 
-class ResourcesConfig(_Part, frozen=True, kw_only=True):
+class ResourcesConfig(_Part, frozen=True, kw_only=True, gc=False):
     """Resource type to quantity text. None: not written; empty: written, without a type."""
 
     guaranteed: Mapping[str, str] | None = None
     max: Mapping[str, str] | None = None
 
 
-class ChildTemplateConfig(_Part, frozen=True, kw_only=True):
+class ChildTemplateConfig(_Part, frozen=True, kw_only=True, gc=False):
     """What a new dynamic leaf below a queue starts with."""
 
     max_applications: int = 0
@@ -45,7 +48,7 @@ class ChildTemplateConfig(_Part, frozen=True, kw_only=True):
         return self.max_applications == 0 and not any(key and value for one in maps for key, value in one.items())
 
 
-class LimitConfig(_Part, frozen=True, kw_only=True):
+class LimitConfig(_Part, frozen=True, kw_only=True, gc=False):
     """What the listed users, each, and the listed groups, each, may use at a queue and below it."""
 
     limit: str = ""  # a description, for people only
@@ -55,7 +58,7 @@ class LimitConfig(_Part, frozen=True, kw_only=True):
     max_resources: Mapping[str, str] = {}
 
 
-class QueueConfig(_Part, frozen=True, kw_only=True):
+class QueueConfig(_Part, frozen=True, kw_only=True, gc=False):
     """One queue with everything below it."""
 
     name: str = ""  # in the case it was written in
@@ -75,7 +78,7 @@ class QueueConfig(_Part, frozen=True, kw_only=True):
         return self.parent or bool(self.queues)
 
 
-class FilterConfig(_Part, frozen=True, kw_only=True):
+class FilterConfig(_Part, frozen=True, kw_only=True, gc=False):
     """Whose applications a placement rule looks at."""
 
     type: str = ""
@@ -83,7 +86,7 @@ class FilterConfig(_Part, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
-class PlacementRuleConfig(_Part, frozen=True, kw_only=True):
+class PlacementRuleConfig(_Part, frozen=True, kw_only=True, gc=False):
     """One placement rule, with the rule that yields its parent queue, if it has one."""
 
     name: str = ""
@@ -93,7 +96,7 @@ class PlacementRuleConfig(_Part, frozen=True, kw_only=True):
     filter: FilterConfig = FilterConfig()
 
 
-class PreemptionConfig(_Part, frozen=True, kw_only=True):
+class PreemptionConfig(_Part, frozen=True, kw_only=True, gc=False):
     """Which kinds of preemption are on. None: not written, so the default holds."""
 
     enabled: bool | None = None
@@ -108,7 +111,7 @@ class PreemptionConfig(_Part, frozen=True, kw_only=True):
         return self.quota_preemption_enabled is True
 
 
-class NodeSortConfig(_Part, frozen=True, kw_only=True):
+class NodeSortConfig(_Part, frozen=True, kw_only=True, gc=False):
     """In which order nodes are tried."""
 
     type: str = ""
@@ -125,13 +128,13 @@ class NodeSortConfig(_Part, frozen=True, kw_only=True):
         return self.resource_weights or DEFAULT_WEIGHTS
 
 
-class ResolverConfig(_Part, frozen=True, kw_only=True):
+class ResolverConfig(_Part, frozen=True, kw_only=True, gc=False):
     """Where the groups of a user are looked up when a submission does not name them."""
 
     type: str = ""
 
 
-class PartitionConfig(_Part, frozen=True, kw_only=True):
+class PartitionConfig(_Part, frozen=True, kw_only=True, gc=False):
     """One partition. None for its queues: not written."""
 
     name: str = ""
@@ -150,7 +153,7 @@ class PartitionConfig(_Part, frozen=True, kw_only=True):
         return self.queues[0]
 
 
-class Configuration(_Part, frozen=True, kw_only=True):
+class Configuration(_Part, frozen=True, kw_only=True, gc=False):
     """A whole file, and the checksum by which two of them are known to be the same."""
 
     partitions: tuple[PartitionConfig, ...] = ()

@@ -6,9 +6,9 @@ the text is nested (libyaml's without a check). What the values mean is decided 
 Not here: types (`fields.py`).
 """
 
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
+import msgspec
 import yaml
 
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
@@ -17,13 +17,19 @@ TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 VALUES_MAX: Final = 1_000_000  # values in a text, and again values after its aliases have been followed
 DEPTH_MAX: Final = 128  # mappings and lists within one another; a level of queues takes two
 
-# libyaml reads ten times as fast and accepts the same texts; PyYAML may come without it.
-_LOADER: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+Reader = type[yaml.CSafeLoader] | type[yaml.SafeLoader]
+"""What turns a text into events: libyaml or PyYAML's own reader."""
+
+# libyaml reads ten times as fast, and YuniKorn's reader was made from it. PyYAML may come without it; its own reader
+# accepts the same texts but for corners that nobody writes, such as a tab before a comment.
+READER: Final[Reader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A single value. `plain`: neither quoted nor tagged, so that its text decides its type."""
+class Scalar(msgspec.Struct, frozen=True, gc=False):
+    """A single value. `plain`: neither quoted nor tagged, so that its text decides its type.
+
+    A large text has hundreds of thousands. As no node contains itself, the garbage collector passes all of them over.
+    """
 
     line: int  # 1-based, as in all nodes
     text: str
@@ -31,26 +37,26 @@ class Scalar:
     tag: str  # as written, in full; empty if none
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True, gc=False):
     """A list."""
 
     line: int
-    items: list["Node"]
+    items: list["Scalar | Sequence | Mapping"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(msgspec.Struct, frozen=True, gc=False):
     """A map, its keys in the order they were written, merge keys (`<<`) and repeated keys among them."""
 
     line: int
-    entries: list[tuple["Node", "Node"]]
+    entries: list[tuple["Scalar | Sequence | Mapping", "Scalar | Sequence | Mapping"]]
 
 
 Node = Scalar | Sequence | Mapping
 
+_ENDS: Final = (yaml.DocumentEndEvent, yaml.StreamEndEvent)
 
-def compose(text: str) -> Node | None:
+
+def compose(text: str, *, reader: Reader = READER) -> Node | None:
     """Return the first document of the text, None if there is none; what follows that document is not even read.
 
     An alias stands for the very node it names, so the tree may share nodes, but never contains itself.
@@ -59,12 +65,11 @@ def compose(text: str) -> Node | None:
     _require_readable(text)
     composer = _Composer()
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            if isinstance(event, yaml.DocumentEndEvent):
-                break
+        events = reader(text)
+        while type(event := events.get_event()) not in _ENDS:
             composer.take(event)
     except yaml.YAMLError as error:
-        raise _syntax_error(error, text) from error
+        raise _syntax_error(error, text, reader) from error
     return composer.document
 
 
@@ -82,7 +87,7 @@ def _require_readable(text: str) -> None:
         refuse(f"the text has {size} bytes, a configuration may have at most {TEXT_BYTES_MAX}")
 
 
-def _syntax_error(error: yaml.YAMLError, text: str) -> ConfigError:
+def _syntax_error(error: yaml.YAMLError, text: str, reader: Reader) -> ConfigError:
     line, told = UNKNOWN_LINE, str(error)
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
@@ -90,23 +95,29 @@ def _syntax_error(error: yaml.YAMLError, text: str) -> ConfigError:
         told = " ".join(part for part in (error.context, error.problem) if part)
     elif isinstance(error, yaml.reader.ReaderError):
         # libyaml counts bytes, PyYAML's own reader characters.
-        before = text.encode()[: error.position] if yaml.__with_libyaml__ else text[: error.position].encode()
+        before = text.encode()[: error.position] if reader is not yaml.SafeLoader else text[: error.position].encode()
         line, told = before.count(b"\n") + 1, error.reason
+    line = min(line, text.count("\n") + 1)  # a text that ends too early is at fault in its last line, not behind it
     return ConfigError([Problem(line=line, message=f"this is not YAML: {told}", kind="parse")])
 
 
-@dataclass(slots=True)
 class _Open:
     """A list or map whose end has not been read."""
 
-    node: Sequence | Mapping
-    anchor: str | None
-    height: int = 1  # levels at and below it
-    key: Node | None = None  # of a map: what its next value belongs to
+    __slots__ = ("anchor", "height", "key", "node")
+
+    def __init__(self, node: Sequence | Mapping, anchor: str | None) -> None:
+        self.node = node
+        self.anchor = anchor
+        self.height = 1  # levels at and below it
+        self.key: Node | None = None  # of a map: what its next value belongs to
 
 
 class _Composer:
-    """Puts events together without recursing; `open` holds what is unfinished, outermost first."""
+    """Puts events together without recursing; `open` holds what is unfinished, outermost first.
+
+    Large texts spend most of their time here, so what happens for each value is kept short.
+    """
 
     def __init__(self) -> None:
         self.document: Node | None = None
@@ -114,27 +125,27 @@ class _Composer:
         self._anchors: dict[str, tuple[Node, int] | None] = {}  # node and its height; None while it is open
         self._values = 0
 
-    def take(self, event: yaml.Event) -> None:
+    def take(self, event: object) -> None:
         """Take the next event of the first document; what frames the document is ignored."""
-        line = event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE
-        if isinstance(event, yaml.ScalarEvent):
-            tag = "" if event.tag in (None, "!") else event.tag
-            scalar = Scalar(line=line, text=event.value, plain=not event.style and not tag, tag=tag)
-            self._place(scalar, event.anchor, height=0)
-        elif isinstance(event, yaml.AliasEvent) and event.anchor is not None:
-            self._follow(event.anchor, line)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._begin(Sequence(line=line, items=[]), event.anchor)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self._begin(Mapping(line=line, entries=[]), event.anchor)
-        elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
-            done = self._open.pop()
-            self._place(done.node, done.anchor, height=done.height)
+        match event:
+            case yaml.ScalarEvent():
+                tag = "" if event.tag in (None, "!") else event.tag
+                scalar = Scalar(_line(event), event.value, not event.style and not tag, tag)
+                self._place(scalar, event.anchor, 0)
+            case yaml.MappingStartEvent():
+                self._begin(Mapping(_line(event), []), event.anchor)
+            case yaml.SequenceStartEvent():
+                self._begin(Sequence(_line(event), []), event.anchor)
+            case yaml.CollectionEndEvent():
+                done = self._open.pop()
+                self._place(done.node, done.anchor, done.height)
+            case yaml.AliasEvent():
+                self._follow(event.anchor or "", _line(event))
 
     def _begin(self, node: Sequence | Mapping, anchor: str | None) -> None:
         if anchor is not None:
             self._anchors[anchor] = None
-        self._open.append(_Open(node=node, anchor=anchor))
+        self._open.append(_Open(node, anchor))
         self._require_shallow(len(self._open), node.line)
 
     def _follow(self, anchor: str, line: int) -> None:
@@ -143,9 +154,9 @@ class _Composer:
         target = self._anchors[anchor]
         if target is None:
             refuse(f"anchor '{anchor}' value contains itself", line=line)
-        self._place(target[0], None, height=target[1])
+        self._place(target[0], None, target[1])
 
-    def _place(self, node: Node, anchor: str | None, *, height: int) -> None:
+    def _place(self, node: Node, anchor: str | None, height: int) -> None:
         """Put a finished node where it belongs: the list or map it stands in, or the top."""
         self._values += 1
         if self._values > VALUES_MAX:
@@ -156,8 +167,9 @@ class _Composer:
             self.document = node
             return
         around = self._open[-1]
-        around.height = max(around.height, height + 1)
-        self._require_shallow(len(self._open) + height, node.line)
+        if height:  # a single value is as deep as what it stands in
+            around.height = max(around.height, height + 1)
+            self._require_shallow(len(self._open) + height, node.line)
         if isinstance(around.node, Sequence):
             around.node.items.append(node)
         elif around.key is None:
@@ -169,3 +181,8 @@ class _Composer:
     def _require_shallow(self, depth: int, line: int) -> None:
         if depth > DEPTH_MAX:
             refuse(f"values are nested more than {DEPTH_MAX} levels deep", line=line)
+
+
+def _line(event: yaml.NodeEvent) -> int:
+    """Return where the event begins, 1-based."""
+    return event.start_mark.line + 1 if event.start_mark else UNKNOWN_LINE

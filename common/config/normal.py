@@ -7,11 +7,12 @@ Not here: judging it (`check.py`).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from common.config.model import Configuration, PartitionConfig, QueueConfig
+from common.config.problems import under
 from common.names import DEFAULT_PARTITION, ROOT
 
 
@@ -36,38 +37,36 @@ def partition_name(partition: PartitionConfig) -> str:
     return DEFAULT_PARTITION if partition.name.lower() in ("", DEFAULT_PARTITION) else partition.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True, gc=False):  # a tree, which no garbage collector need look at
     """A queue of a normal partition, and where it was written."""
 
     queue: QueueConfig
     path: str  # of the queue; an inserted root stands at the path of its partition
     limits_path: str  # of its limits, which root may have from its partition
-    level: int = 0  # 0 for root
-
-    def children(self) -> Iterator["Place"]:
-        """Yield the queues directly below, in the order they were written."""
-        for index, child in enumerate(self.queue.queues):
-            path = f"{self.path}.queues[{index}]"
-            yield Place(queue=child, path=path, limits_path=f"{path}.limits", level=self.level + 1)
+    level: int  # 0 for root
+    children: tuple["Place", ...]  # the queues directly below, in the order they were written
 
     def walk(self) -> Iterator["Place"]:
         """Yield this queue and everything below, parents before children."""
         yield self
-        for child in self.children():
+        for child in self.children:
             yield from child.walk()
 
 
 def root_place(partition: PartitionConfig, path: str) -> Place:
-    """Return the root of the normal form of a partition that was written at `path`."""
+    """Return the root of the normal form of a partition that was written at `path`, with everything below."""
     written = _written_root(partition)
-    root_path = path if written is None else f"{path}.queues[0]"
+    root_path = path if written is None else under(path, "queues[0]")
     has_own_limits = written is not None and written.limits
-    return Place(
-        queue=normal_partition(partition).root,
-        path=root_path,
-        limits_path=f"{root_path if has_own_limits else path}.limits",
-    )
+    limits_path = under(root_path if has_own_limits else path, "limits")
+    return _place(normal_partition(partition).root, root_path, limits_path=limits_path, level=0)
+
+
+def _place(queue: QueueConfig, path: str, *, limits_path: str, level: int) -> Place:
+    prefix = under(path, "queues[")
+    below = [(child, f"{prefix}{index}]") for index, child in enumerate(queue.queues)]
+    children = [_place(child, at, limits_path=f"{at}.limits", level=level + 1) for child, at in below]
+    return Place(queue=queue, path=path, limits_path=limits_path, level=level, children=tuple(children))
 
 
 def _written_root(partition: PartitionConfig) -> QueueConfig | None:

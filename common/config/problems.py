@@ -17,6 +17,11 @@ Lines = Mapping[str, int]
 NO_LINES: Final[Lines] = {}
 
 
+def under(path: str, key: str) -> str:
+    """Return the path of a key of what stands at `path`."""
+    return f"{path}.{key}" if path else key
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing to mend. `kind` is the stable class of the error, `message` the sentence a YuniKorn operator knows."""
 

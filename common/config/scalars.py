@@ -6,8 +6,11 @@ constructors do not share (`1e3`, `0o17`, a quoted "on"). What has no meaning fo
 Not here: keys and structure (`fields.py`).
 """
 
+import base64
 import re
 from typing import Final
+
+import msgspec
 
 from common.config.nodes import Scalar
 
@@ -37,6 +40,31 @@ _NUMBER_LENGTH_MAX: Final = 400  # characters; Python refuses to convert numbers
 def is_null(scalar: Scalar) -> bool:
     """Whether nothing was written: an empty value, `~`, or one of the words for null, not quoted."""
     return scalar.text in _NULLS and (scalar.plain or scalar.tag == _TAG + "null")
+
+
+def as_text(scalar: Scalar) -> str | None:
+    """Return the text as it was written; a tag may promise what the text is not, or that it is binary."""
+    kind = scalar.tag.removeprefix(_TAG)
+    number = msgspec.structs.replace(scalar, plain=True, tag="")
+    match kind:
+        case "int" if _integer(number) is None:
+            return None
+        case "float" if as_float(number) is None:
+            return None
+        case "bool" if scalar.text not in _BOOLS:
+            return None
+        case "null" if scalar.text not in _NULLS:
+            return None
+        case "binary":
+            return _decoded(scalar.text)
+    return scalar.text
+
+
+def _decoded(text: str) -> str | None:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True).decode()
+    except ValueError:
+        return None
 
 
 def as_bool(scalar: Scalar) -> bool | None:

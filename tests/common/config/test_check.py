@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from common.config.check import DEFAULT_TEXT, check, load, load_problems
+from common.config.check import DEFAULT_TEXT, check, load, load_problems, validated
 from common.config.checksum import checksum_of
 from common.config.model import ChildTemplateConfig, Configuration, LimitConfig, PartitionConfig, QueueConfig
 from common.config.nodes import DEPTH_MAX
@@ -307,3 +307,27 @@ def test_problems_without_a_text_have_no_line() -> None:
 
 def test_the_configuration_is_checked_as_it_was_parsed() -> None:
     assert check(parse(DEFAULT_TEXT)) == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "kinds"),
+    [
+        (r'resources: {max: {memory: "\u00a05k\u3000"}}', []),
+        (r'resources: {max: {memory: "\u001f5k"}}', ["quantity"]),
+        (r'submitacl: "a\u00a0b\u2003c"', ["acl"]),
+        (r'submitacl: "a\u001fb\u001fc"', []),
+    ],
+)
+def test_the_white_space_of_unicode_separates_and_is_trimmed_but_no_other_separator_is(
+    queue: str, kinds: list[str]
+) -> None:
+    text = partition(f"queues: [{{name: a, {queue}}}]")
+    assert [problem.kind for problem in (problems(text) if kinds else ())] == kinds
+    if not kinds:
+        assert load(text).partitions
+
+
+def test_load_problems_name_the_lines_of_the_text_when_they_are_known() -> None:
+    configuration, lines = validated(partition("queues:\n- name: a\n  adminacl: 'a  b'"))
+    (problem,) = load_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
+    assert (problem.line, problem.path) == (5, "partitions[0].queues[0].adminacl")

@@ -412,3 +412,19 @@ def test_the_message_for_people_has_one_line_for_each_problem() -> None:
         str(refused.value)
         == "line 2, partitions[0].name: a list is not a text\nline 3, partitions[0].queues: '5' is not a list"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [("!!int 0x10", "0x10"), ("!!float 1", "1"), ("!!bool 'true'", "true"), ("!!str 5", "5"), ("!!binary Ym9i", "bob")],
+)
+def test_a_tagged_text_is_taken_as_it_is_written_unless_it_is_binary(written: str, text: str) -> None:
+    assert queue(f"submitacl: {written}").submit_acl == text
+
+
+@pytest.mark.parametrize("written", ["!!int fixed", "!!int 1.5", "!!float x", "!!bool yes", "!!null x", "!!binary '*'"])
+def test_a_text_that_is_not_what_its_tag_says_is_refused(written: str) -> None:
+    (problem,) = problems(f"partitions: [{{queues: [{{name: a, submitacl: {written}}}]}}]")
+    assert problem.path == "partitions[0].queues[0].submitacl"
+    kind = written.split()[0].removeprefix("!!")
+    assert problem.message.endswith(f" is not a {kind}")

@@ -1,0 +1,122 @@
+"""What holds for every configuration text, sound or broken."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.config.check import DEFAULT_TEXT, check, load, load_problems
+from common.config.checksum import checksum_of
+from common.config.difference import differences
+from common.config.model import Configuration
+from common.config.nodes import Node, compose
+from common.config.parse import parse_with_lines
+from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
+from common.config.rules import rule_problems
+from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
+
+VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
+EXAMPLES = 150
+EITHER = st.one_of(configurations(), broken_configurations())
+GARBAGE = st.text(st.sampled_from("ab:-[]{},&*!|>'\"#% \n\t<ü\ufeff\x07"), max_size=40)
+
+
+def problems(text: str) -> tuple[Problem, ...]:
+    """Why a text is refused, nothing if it is not."""
+    try:
+        load(text)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def composed(text: str, reader: type[yaml.CSafeLoader] | type[yaml.SafeLoader]) -> Node | str | None:
+    """What a reader makes of the text; where it complains, and of what, is its own affair."""
+    try:
+        return compose(text, reader=reader)
+    except ConfigError:
+        return "refused"
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(configurations())
+def test_what_is_generated_as_sound_is_accepted_loads_and_has_rules_that_can_be_built(text: str) -> None:
+    for partition in load(text).partitions:
+        assert load_problems(partition) == []
+        assert rule_problems(partition) == []
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(pairs_of_configurations())
+def test_so_is_what_an_operator_makes_of_it(pair: tuple[str, str]) -> None:
+    before, after = map(load, pair)
+    assert differences(before, before) == []
+    there, back = differences(before, after), differences(after, before)
+    assert {found.path for found in there} == {found.path for found in back}
+    assert {(found.path, found.before, found.after) for found in there} == {
+        (found.path, found.after, found.before) for found in back
+    }
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.one_of(broken_configurations(), GARBAGE))
+def test_a_refusal_is_a_list_of_problems_each_with_its_place(text: str) -> None:
+    found = problems(text)
+    assert len(found) <= PROBLEMS_MAX
+    for problem in found:
+        assert 1 <= problem.line <= text.count("\n") + 1
+        assert problem.message
+        assert problem.path or problem.kind == "parse", "only what is no mapping at all has no path"
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(EITHER)
+def test_a_problem_names_a_path_that_was_written_or_is_missing_right_below_one(text: str) -> None:
+    try:
+        configuration, lines = parse_with_lines(text)
+    except ConfigError:
+        return
+    for problem in check(configuration, lines):
+        around = problem.path[: max(problem.path.rfind("."), problem.path.rfind("["))]
+        assert problem.path in lines or around in lines, problem
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(configurations())
+def test_a_configuration_survives_the_way_to_another_process(text: str) -> None:
+    configuration = load(text)
+    packed = msgspec.msgpack.encode(configuration)
+    assert msgspec.msgpack.decode(packed, type=Configuration) == configuration
+    assert check(configuration) == []
+    assert msgspec.json.decode(msgspec.json.encode(configuration), type=Configuration) == configuration
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(configurations(), st.text(st.sampled_from("0123456789ABCDEF"), min_size=64, max_size=64))
+def test_a_checksum_is_of_the_text_without_the_checksum_it_carries(text: str, carried: str) -> None:
+    line = f"checksum: {carried}"
+    checksum = hashlib.sha256(text.encode()).hexdigest().upper()
+    assert load(text).checksum == checksum_of(text) == checksum
+    assert checksum_of(text + line) == checksum_of(line + text + line) == checksum
+    assert checksum_of(f"{text}{line}\n") == checksum_of(f"{text}\n") != checksum
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="there is only one reader to compare")
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.one_of(EITHER, EITHER.map(lambda text: text.replace("\n", "\r\n"))))
+def test_both_readers_make_the_same_of_a_text(text: str) -> None:
+    assert composed(text, yaml.CSafeLoader) == composed(text, yaml.SafeLoader)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="there is only one reader to compare")
+def test_so_they_do_of_every_recorded_configuration() -> None:
+    for vector in yaml.safe_load(VECTORS.read_text()):
+        assert composed(vector["config"], yaml.CSafeLoader) == composed(vector["config"], yaml.SafeLoader), vector["id"]
+
+
+def test_the_default_configuration_is_one_that_could_be_generated() -> None:
+    assert problems(DEFAULT_TEXT) == ()
