@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test check format proto clean
+.PHONY: help setup run up test bench check format proto clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -26,6 +26,9 @@ up: setup ## start the system and leave it running
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -q
+
+bench: setup ## measure what has to be fast
+	$(BIN)/python -m benchmarks.configuration
 
 check: setup ## lint, format, types and import rules
 	$(BIN)/ruff check .

@@ -9,9 +9,12 @@ from typing import Final
 
 import msgspec
 
+from common.names import WHITE_SPACE
+
 # Narrower than the names in limits and filters: lists kept the older rules.
 _USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_.@-]*[$]?")
 _GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_-]*")
+_WORD: Final = re.compile(f"[^{WHITE_SPACE}]+")
 _FIELDS_MAX: Final = 2  # users, then groups
 
 
@@ -47,7 +50,7 @@ def parse_acl(text: str) -> Acl:
     if len(fields) > _FIELDS_MAX:
         raise AclError(multiple_spaces(text))
     names = [field.split(",") for field in fields]
-    if text.strip() == "*" or ["*"] in names:
+    if text.strip(WHITE_SPACE) == "*" or ["*"] in names:
         return EVERYBODY
     return Acl(
         users=frozenset(name for name in names[0] if _USER.fullmatch(name)),
@@ -57,7 +60,7 @@ def parse_acl(text: str) -> Acl:
 
 def has_too_many_fields(text: str) -> bool:
     """Whether validation refuses the text: a laxer test than `parse_acl`, which some accepted texts fail later."""
-    return len(text.split()) > _FIELDS_MAX
+    return len(_WORD.findall(text)) > _FIELDS_MAX
 
 
 def multiple_spaces(text: str) -> str:

@@ -244,6 +244,14 @@ PREEMPTED_BY_SCHEDULER: Final = 3
 PLACEHOLDER_REPLACED: Final = 4
 SCHEDULING_FAILED_ON_RM: Final = 5
 
+EVENT_APP: Final = 2
+EVENT_QUEUE: Final = 4
+"""What an `EventRecord` is about."""
+
+EVENT_SET: Final = 1
+EVENT_DETAILS_NONE: Final = 0
+"""How it changed: it is what the message says from now on, and none of the numbered details."""
+
 
 # Commands -----------------------------------------------------------------------------------------------------------
 
@@ -353,9 +361,10 @@ class Resume(Call, frozen=True):
 
 
 class Registered(Reply, frozen=True):
-    """The RM is in (or in again), with these partitions (normalised names)."""
+    """The RM is in (or in again), with these partitions (normalised names) and the configuration of this checksum."""
 
     partitions: list[str]
+    checksum: str = ""
 
 
 class ConfigurationUpdated(Reply, frozen=True):
@@ -364,6 +373,8 @@ class ConfigurationUpdated(Reply, frozen=True):
     checksum: str
     partitions: list[str]
     """Normalised names of all partitions from now on; what is sent to others is refused."""
+    lives: dict[str, int] = field(default_factory=dict)
+    """Partition to its life where that is not the first: one that went and came back numbers anew."""
     author: str = ""
     """Who changed it; empty for the RM itself."""
 
@@ -400,8 +411,8 @@ class PrepareConfig(Control, frozen=True):
 
     rollout: int
     config: PartitionConfig
-    fresh: bool = False
-    """From an empty partition; otherwise as a change of the one that runs."""
+    live: bool = False
+    """As a change of the partition that runs; otherwise from an empty one."""
 
 
 class ConfigVote(Control, frozen=True):
@@ -465,6 +476,8 @@ class WriteFile(Control, frozen=True):
     """The broker's machine to its shell: the watched file of queues is to have this text."""
 
     text: str
+    replaces: str
+    """Checksum of the text that it takes the place of. If somebody has written another one since, that stays."""
 
 
 class ConfigVersion(Control, frozen=True):
@@ -482,6 +495,14 @@ class ConfigVersion(Control, frozen=True):
     text, what was changed on top of it holds.
     """
     config: str
+
+
+class Recorded(Control, frozen=True):
+    """The record to the broker's machine: this version of the RM of the header is durable, or why it cannot be."""
+
+    number: int
+    problem: str = ""
+    """Empty when it is durable."""
 
 
 class RebaseVersion(Control, frozen=True):
@@ -513,6 +534,10 @@ class WorkersWanted(Control, frozen=True):
 
 class Repeat(Control, frozen=True):
     """Broker to worker: the RM is back; send again what comes after the `ack` of the header."""
+
+
+class Echo(Control, frozen=True):
+    """Broker to proxy: send this back, with its `ref`, when everything before it has had its effect."""
 
 
 # Control: questions from the front end ------------------------------------------------------------------------------

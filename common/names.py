@@ -15,6 +15,11 @@ RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
 """Our processes, as peers of the broker; a worker is called like its partition."""
 
+RECORD: Final = "@record"
+FILE: Final = "@file"
+"""Inside the broker's process: where versions of configurations are kept, and the watched file. No partition can be
+called so."""
+
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
 
@@ -23,6 +28,11 @@ PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
 GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")
+WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""What texts of the configuration are trimmed of: Unicode's white space, without the separators U+001C to U+001F that
+Python counts among it."""
 
 ILLEGAL_QUEUE: Final = (
     "invalid queue name, max 64 characters consisting of alphanumeric characters and "

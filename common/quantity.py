@@ -9,6 +9,8 @@ Not here: arithmetic (`resources.py`).
 import re
 from typing import Final
 
+from common.names import WHITE_SPACE
+
 QUANTITY_MAX: Final = 2**63 - 1  # amounts travel as signed 64 bit integers
 CORES: Final = "vcore"  # the one type that is counted in thousandths and may be written with `m`
 
@@ -30,7 +32,7 @@ def parse_quantity(text: str, *, resource_type: str) -> int:
 
     Raises QuantityError with `invalid quantity`, `invalid suffix` or `invalid quantity: overflow`.
     """
-    match = _PATTERN.fullmatch(text.strip())
+    match = _PATTERN.fullmatch(text.strip(WHITE_SPACE))
     if match is None:
         raise QuantityError("invalid quantity")
     digits, suffix = match.group(1).lstrip("0") or "0", match.group(2) or ""

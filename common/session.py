@@ -15,6 +15,7 @@ from common.messages import (
     Ack,
     Call,
     Command,
+    ConfigurationUpdated,
     Header,
     Message,
     News,
@@ -24,6 +25,7 @@ from common.messages import (
     RegisterResourceManager,
     Reply,
     Resume,
+    UpdateConfiguration,
 )
 from common.outbox import Arrival, Inbox, Outbox
 from common.split import split
@@ -64,6 +66,8 @@ class Session:
         self.partitions: tuple[str, ...] = ()
         """Normalised names, once the state is open."""
         self._lanes: dict[str, _Lanes] = {}
+        self._changes: set[str] = set()
+        """References of changes of the configuration without an answer; who refuses one does not refuse the session."""
 
     # Sending --------------------------------------------------------------------------------------------------------
 
@@ -79,6 +83,11 @@ class Session:
             received={name: lanes.inbox.last for name, lanes in self._lanes.items()},
             lives={name: lanes.life for name, lanes in self._lanes.items() if lanes.life},
         )
+        return self._call(request, ref)
+
+    def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> Outgoing:
+        """The call for another configuration; answered by `ConfigurationUpdated` or `Refused` with the same `ref`."""
+        self._changes.add(ref)
         return self._call(request, ref)
 
     def update(self, command: Command) -> list[Outgoing]:
@@ -121,7 +130,7 @@ class Session:
             return None  # of a newer core, or of an earlier session
         message = decoded(kind, body)
         if isinstance(message, Reply):
-            return self._replied(message)
+            return self._replied(header, message)
         assert isinstance(message, News)
         return self._heard(header, message)
 
@@ -130,10 +139,19 @@ class Session:
         lanes = self._lane(header.partition)
         return header.session == self.session and header.life == lanes.life and lanes.outbox.acknowledge(header.ack)
 
-    def _replied(self, message: Reply) -> Reply:
+    def _replied(self, header: Header, message: Reply) -> Reply:
+        if header.ref in self._changes:
+            self._changes.discard(header.ref)
+            if isinstance(message, Refused):
+                return message
         if isinstance(message, Registered):
             self.state = "open"
             self.partitions = tuple(message.partitions)
+        elif isinstance(message, ConfigurationUpdated):
+            self.partitions = tuple(message.partitions)
+            for partition, life in message.lives.items():
+                if life > self._lane(partition).life:
+                    self._lanes[partition] = _Lanes(life=life)
         elif isinstance(message, Refused) and not message.seq and self.state in ("registering", "resuming"):
             self.state = "refused"
         return message

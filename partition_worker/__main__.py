@@ -12,6 +12,8 @@ def run() -> int:
     options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
     options.add_argument("--partition", required=True, metavar="NAME", help="normalised name, <rm-id>_<name>")
     options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
+    options.add_argument("--preemption-threshold", type=int, default=0, metavar="PERCENT")
+    options.add_argument("--preemption-pause", type=float, default=15.0, metavar="SECONDS")
     args = options.parse_args()
     return main("partition_worker", args, lambda life: serve(args, life))
 

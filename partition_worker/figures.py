@@ -60,8 +60,8 @@ class Family(Struct, frozen=True, omit_defaults=True):
     distributions: list[Distribution] = []
 
 
-def document(partition: Partition, cycles: Histogram) -> bytes:
-    """All families of the partition, as JSON."""
+def document(partition: Partition, cycles: Histogram, now: float) -> bytes:
+    """All families of the partition, as JSON; `now` is Unix seconds."""
     return _encoder.encode(
         [
             *_scheduler(partition),
@@ -69,6 +69,7 @@ def document(partition: Partition, cycles: Histogram) -> bytes:
             *_node_usage(partition),
             *_applications(partition),
             _resources(partition),
+            _draining(partition, now),
             *_containers(partition),
         ]
     )
@@ -247,7 +248,7 @@ def _applications(partition: Partition) -> Iterator[Family]:
 
 def _applications_of(queue: Queue) -> Iterator[Sample]:
     reached = queue.reached
-    if not reached:
+    if not reached and not queue.applications:  # those that were moved here entered their states elsewhere
         return
     now = Counter(application.state for application in queue.applications.values())
     now[AppState.NEW] -= reached[AppState.REJECTED]
@@ -278,6 +279,18 @@ def _resources(partition: Partition) -> Family:
         "applications may run, 0 for any number.",
         ("queue", "state", "resource"),
         samples,
+    )
+
+
+def _draining(partition: Partition, now: float) -> Family:
+    """Not in the reference. It names the partition, for the sum over partitions would be no duration of anything."""
+    draining = [queue for queue in partition.tree if queue.draining]
+    return Family(
+        "yunishard_queue_draining_seconds",
+        "gauge",
+        "For how long the queue, which left the configuration, has been waiting for its applications to end.",
+        ("partition", "queue"),
+        [((partition.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
 
 

@@ -18,6 +18,9 @@ from common.messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
+    EventRecord,
+    EventResponse,
+    GroupsWanted,
     News,
     NodeResponse,
     RejectedAllocation,
@@ -39,12 +42,13 @@ _SORT: Final[dict[type[Part], str]] = {
     Allocation: "new",
     AllocationRelease: "released",
     RejectedAllocation: "rejected",
+    EventRecord: "events",
 }
 
 
 def messages(effects: Sequence[Effect]) -> Iterator[News]:
     """The messages for the effects of one input, or of a batch of decisions: first states, then the rest in order."""
-    told = [effect for effect in effects if not isinstance(effect.part, Note)]
+    told = [effect for effect in effects if not isinstance(effect.part, Note | GroupsWanted)]
     told.sort(key=lambda effect: not isinstance(effect.part, UpdatedApplication))
     for (sort, cause), group in groupby(told, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
         parts = [effect.part for effect in group]
@@ -55,6 +59,11 @@ def messages(effects: Sequence[Effect]) -> Iterator[News]:
 def notes(effects: Sequence[Effect]) -> Iterator[str]:
     """What is for the log only."""
     return (effect.part.text for effect in effects if isinstance(effect.part, Note))
+
+
+def wanted(effects: Sequence[Effect]) -> Iterator[GroupsWanted]:
+    """What has to be looked up outside, and is not for the RM."""
+    return (effect.part for effect in effects if isinstance(effect.part, GroupsWanted))
 
 
 def _message(sort: str, cause: int, parts: list[Part]) -> News:
@@ -81,6 +90,8 @@ def _message(sort: str, cause: int, parts: list[Part]) -> News:
             return AllocationResponse(
                 released=[part for part in parts if isinstance(part, AllocationRelease)], cause=cause
             )
+        case "events":
+            return EventResponse(events=[part for part in parts if isinstance(part, EventRecord)], cause=cause)
     return AllocationResponse(
         rejected_allocations=[part for part in parts if isinstance(part, RejectedAllocation)], cause=cause
     )

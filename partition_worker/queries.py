@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from common.messages import Answer, Query
-from partition_worker import figures, sights
+from partition_worker import figures, rule_views, sights
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.histogram import Histogram
@@ -29,7 +29,7 @@ def answer(partition: Partition, rm: str, query: Query, now: float, cycles: Hist
     How long scheduling cycles took is not the partition's to know: it has no clock.
     """
     if query.what == "metrics":
-        return Answer(status=200, body=figures.document(partition, cycles or Histogram()))
+        return Answer(status=200, body=figures.document(partition, cycles or Histogram(), now))
     ask = _QUESTIONS.get(query.what)
     if ask is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
@@ -98,11 +98,29 @@ def _node(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) ->
 
 
 def _users(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
-    return encoded([sights.user(name, partition.usage.levels(name)) for name in partition.usage])
+    return encoded([sights.user(one) for one in partition.usage.users])
+
+
+def _user(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
+    found = partition.usage.users.find(args.get("user", ""))
+    if found is None:
+        raise _NotAnswered(404, "User not found")
+    return encoded(sights.user(found))
 
 
 def _groups(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
-    return encoded([])  # groups are tracked where a limit names them
+    return encoded([sights.group(one) for one in partition.usage.groups])
+
+
+def _group(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
+    found = partition.usage.groups.find(args.get("group", ""))
+    if found is None:
+        raise _NotAnswered(404, "Group not found")
+    return encoded(sights.group(found))
+
+
+def _rules(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
+    return encoded([rule_views.rule(one) for one in partition.placement.described()])
 
 
 _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]], bytes]]] = {
@@ -115,5 +133,8 @@ _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]
     "nodes": _nodes,
     "node": _node,
     "users": _users,
+    "user": _user,
     "groups": _groups,
+    "group": _group,
+    "rules": _rules,
 }

@@ -14,7 +14,9 @@ from common.machine import Delivery, Send
 from common.names import BROKER
 from common.process import Life
 from common.sockets import Dealer, Wire
-from partition_worker.worker import Worker
+from partition_worker.groups import Groups
+from partition_worker.log_levels import LogLevels
+from partition_worker.worker import GROUPS, Worker
 
 YOUNG_OBJECTS: Final = 50_000
 """Objects between two collections of garbage: the engine's objects live long and their rare cycles can wait."""
@@ -50,12 +52,19 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     wire = Wire()
     link = Dealer(args.broker, peer=BROKER, name=args.partition, wake=wire.wake)
     wire.add(BROKER, link)
+    wire.add(GROUPS, Groups(wake=wire.wake))
     link.watch()
     wire.send(worker.hello())
     life.ready()
     life.on_stop(wire.wake)
+    levels = LogLevels()
+
+    def write_notes() -> None:
+        levels.follow(worker.settings)
+        _write_notes(worker)
+
     try:
-        await drive(_Timed(worker), wire, life.stopping, write_notes=lambda: _write_notes(worker))
+        await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
     finally:
         link.close()
 

@@ -4,7 +4,6 @@ Nothing here changes the state, and nothing of the state is handed out: views ho
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.messages import Resources
@@ -12,7 +11,7 @@ from common.resources import pruned, saturated
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.limits.usage import Level
+from partition_worker.engine.limits.trackers import Level, Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import headroom
@@ -26,6 +25,7 @@ from partition_worker.views import (
     AskView,
     CapacityView,
     ForeignAllocationView,
+    GroupView,
     HistoryView,
     NodeSortingView,
     NodeView,
@@ -112,6 +112,8 @@ def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
         quota_preemption_delay=duration(round(policies.quota_preemption_delay_s * 1e9)),
         is_priority_fence=policies.priority_fence,
         priority_offset=policies.priority_offset,
+        draining_since=one.draining_since_ns or None,
+        draining_applications=one.population if one.draining else None,
     )
 
 
@@ -232,17 +234,31 @@ def node(node: Node) -> NodeView:
     )
 
 
-def user(name: str, levels: Mapping[str, Level]) -> UserView:
-    """A user's usage as a tree of queues."""
-    return UserView(user_name=name, queues=_usage("root", levels) if "root" in levels else None)
+def user(tracker: Tracker) -> UserView:
+    """What a user has and may have, as a tree of queues."""
+    charged = (account for account in tracker.accounts.values() if account.group_name is not None)
+    groups = {account.application.application_id: account.group_name or "" for account in charged}
+    return UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
 
 
-def _usage(path: str, levels: Mapping[str, Level]) -> UsageView:
-    below = [other for other in levels if other.rpartition(".")[0] == path]
-    level = levels[path]
+def group(tracker: Tracker) -> GroupView:
+    """What a group has and may have, as a tree of queues, and the applications that count for it."""
+    counted = [one.application.application_id for one in tracker.accounts.values() if one.counted]
+    return GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
+
+
+def _usage(tracker: Tracker) -> UsageView | None:
+    root = next((level for level in tracker.levels.values() if level.above is None), None)
+    return None if root is None else _level(root)
+
+
+def _level(level: Level) -> UsageView:
+    allowance = level.allowance
     return UsageView(
-        queue_path=path,
+        queue_path=level.path,
         resource_usage=_nonzero(level.used),
         running_applications=sorted(level.applications),
-        children=[_usage(other, levels) for other in sorted(below)],
+        max_resources=saturated(allowance.resources) if allowance else {},
+        max_applications=allowance.applications if allowance else 0,
+        children=[_level(level.children[path]) for path in sorted(level.children)],
     )

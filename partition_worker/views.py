@@ -118,6 +118,10 @@ class QueueView(View, frozen=True, kw_only=True):
     quota_preemption_delay: str
     is_priority_fence: bool
     priority_offset: int = 0
+    draining_since: int | None = None
+    """Left out while the queue does not drain."""
+    draining_applications: int | None = None
+    """How many are left in it and below it; left out while it does not drain."""
 
 
 # Applications -------------------------------------------------------------------------------------------------------
@@ -286,6 +290,14 @@ class UserView(View, frozen=True, kw_only=True):
 
     user_name: str
     groups: Texts = field(default_factory=dict)
+    queues: UsageView | None = None
+
+
+class GroupView(View, frozen=True, kw_only=True):
+    """A group's usage, and the applications that count as running for it."""
+
+    group_name: str
+    applications: list[str] = field(default_factory=list)
     queues: UsageView | None = None
 
 

@@ -1,7 +1,9 @@
 """The worker's machine: messages to the engine, effects to news, and the lanes to the RM.
 
-    empty --PrepareConfig--> prepared --CommitConfig--> running       (PrepareConfig and CommitConfig again: from empty)
-                                |-----AbortConfig-----> as before
+    empty --PrepareConfig--> prepared --CommitConfig--> running --RetirePartition--> retiring --acknowledged--> gone
+      or running                |-----AbortConfig-----> as before
+
+What is prepared begins from an empty partition (a registration), or changes the one that runs (another configuration).
 
 A running worker takes the commands of its RM's session in order, once each, and schedules whenever something may be
 placed and the RM has acknowledged enough of what it was told. Not here: decisions (the engine), sockets.
@@ -16,20 +18,26 @@ from common.messages import (
     Answer,
     CommitConfig,
     ConfigVote,
+    GroupsFound,
     Header,
     Hello,
+    KillApplication,
+    MoveApplication,
     News,
     PrepareConfig,
     Query,
     Received,
     Refused,
+    Retired,
+    Settings,
 )
 from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
-from partition_worker import news, queries
+from partition_worker import actions, news, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.users import LDAP
 from partition_worker.histogram import Histogram
 
 BUDGET_DECISIONS: Final = 256
@@ -37,6 +45,10 @@ BUDGET_DECISIONS: Final = 256
 
 ANSWER_BYTES_MAX: Final = BODY_BYTES_MAX - 1024
 """The document in an answer, so that the message stays within its limit."""
+
+
+GROUPS: Final = "groups"
+"""The peer that looks up the groups of users, in this process."""
 
 
 class Worker:
@@ -56,7 +68,11 @@ class Worker:
         self._rm = ""
         self._session = ""
         self._life = 0
+        self.settings: dict[str, str] = {}
+        """The RM's settings (`extraConfig`), as they came."""
         self._prepared: tuple[Header, PrepareConfig] | None = None
+        self._retiring = False
+        """Whether the partition is no longer configured, and only the RM's acknowledgements are waited for."""
         self._inbox = Inbox()
         self._outbox = Outbox()
 
@@ -80,13 +96,21 @@ class Worker:
             case "Ack":
                 if header.session == self._session and header.life == self._life:
                     self._outbox.acknowledge(header.ack)
-                return []
+                return self._retired()
             case "Query":
                 return [self._answer(delivery, now)]
+            case "KillApplication" | "MoveApplication":
+                return self._act(delivery, now)
+            case "GroupsFound" if delivery.source == GROUPS:
+                return self._looked_up(decoded(GroupsFound, delivery.body), now)
             case "PrepareConfig":
                 return [self._prepare(delivery)]
             case "CommitConfig":
-                self._commit(decoded(CommitConfig, delivery.body).rollout, now)
+                return self._commit(decoded(CommitConfig, delivery.body).rollout, now)
+            case "RetirePartition":
+                return self._retire(now)
+            case "Settings":
+                self.settings = dict(decoded(Settings, delivery.body).values)
                 return []
             case "AbortConfig":
                 self._prepared = None
@@ -140,7 +164,14 @@ class Worker:
         except WireError as error:
             return [self._refusal(header, "malformed", str(error)), self._received()]
         effects = self._noted(self.partition.apply(command, now))
-        return self._tell(list(news.messages(effects))) or [self._received()]
+        sends = self._tell(list(news.messages(effects))) or [self._received()]
+        return [*sends, *(send(GROUPS, wanted) for wanted in news.wanted(effects))]
+
+    def _looked_up(self, found: GroupsFound, now: float) -> list[Send]:
+        """What waited for the groups of a user goes on."""
+        if self.partition is None:
+            return []
+        return self._tell(list(news.messages(self._noted(self.partition.go_on(found, now)))))
 
     def _tell(self, messages: list[News]) -> list[Send]:
         sends: list[Send] = []
@@ -161,7 +192,7 @@ class Worker:
             return []
         self._outbox.acknowledge(header.ack)
         again = [Send(BROKER, self._header(kind, seq), body) for seq, kind, body in self._outbox.unacknowledged()]
-        return [self._received(), *again]
+        return [self._received(), *again, *self._retired()]
 
     def _header(self, kind: str, seq: int) -> Header:
         return Header(
@@ -184,26 +215,71 @@ class Worker:
     def _prepare(self, delivery: Delivery) -> Send:
         """Vote: could this worker run the configuration?"""
         message = decoded(PrepareConfig, delivery.body)
-        problems = load_problems(message.config)
+        if self.partition is None or not message.live:
+            problems = [str(problem) for problem in load_problems(message.config)]
+        else:
+            problems = self.partition.objections(message.config)
         self._prepared = None if problems else (delivery.header, message)
-        vote = ConfigVote(rollout=message.rollout, reason="; ".join(str(problem) for problem in problems))
+        vote = ConfigVote(rollout=message.rollout, reason="; ".join(problems))
         return send(
             BROKER, vote, Header(kind="ConfigVote", rm=delivery.header.rm, partition=self.name, epoch=self.epoch)
         )
 
-    def _commit(self, rollout: int, now: float) -> None:
-        """Begin anew with what was prepared. A worker that was started between vote and commit gets both again."""
+    def _commit(self, rollout: int, now: float) -> list[Send]:
+        """Run what was prepared. A worker that was started between vote and commit gets both again."""
         if self._prepared is None or self._prepared[1].rollout != rollout:
             self.notes.append(f"commit of roll-out {rollout}, which this worker has not prepared")
-            return
+            return []
         header, message = self._prepared
         self._prepared = None
+        if self.partition is not None and message.live:
+            effects = self._noted(self.partition.reconfigure(message.config, now))
+            return self._tell(list(news.messages(effects)))
+        self._begin(header, message, now)
+        return []
+
+    def _begin(self, header: Header, message: PrepareConfig, now: float) -> None:
+        """From an empty partition."""
         self._rm, self._session, self._life = header.rm, header.session, header.life
-        self._inbox, self._outbox = Inbox(), Outbox()
+        self._inbox, self._outbox, self._retiring = Inbox(), Outbox(), False
+        self.settings = {}
         self.partition = Partition(message.config, name=self.name, now=now)
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
             self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
+        if message.config.user_group_resolver.type == LDAP:
+            self.warnings.append("usergroupresolver ldap is not supported: submissions without groups are rejected")
+
+    def _retire(self, now: float) -> list[Send]:
+        """The partition is no longer configured: the RM hears what becomes of everything in it."""
+        if self.partition is None or self._retiring:  # asked again, as the answer may not have counted
+            self._retiring = True
+            return self._retired()
+        self._retiring = True
+        effects = self._noted(self.partition.retire(now))
+        return [*self._tell(list(news.messages(effects))), *self._retired()]
+
+    def _retired(self) -> list[Send]:
+        """Once the RM has acknowledged everything, this worker may stop."""
+        if not self._retiring or len(self._outbox):
+            return []
+        return [send(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
+
+    # Administrators -------------------------------------------------------------------------------------------------
+
+    def _act(self, delivery: Delivery, now: float) -> list[Send]:
+        """Do what an administrator wants; the RM hears of it before they do."""
+        header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
+        if self.partition is None:
+            return [send(BROKER, Answer(status=503, body=b"the partition is starting"), header)]
+        if len(self._outbox) >= BACKLOG_MAX_MESSAGES:
+            reason = f"the resource manager has {len(self._outbox)} messages to acknowledge before it is told more"
+            return [send(BROKER, Answer(status=503, body=reason.encode()), header)]
+        if delivery.header.kind == "KillApplication":
+            answer, effects = actions.kill(self.partition, self._rm, decoded(KillApplication, delivery.body), now)
+        else:
+            answer, effects = actions.move(self.partition, self._rm, decoded(MoveApplication, delivery.body), now)
+        return [*self._tell(list(news.messages(self._noted(effects)))), send(BROKER, answer, header)]
 
     # Questions ------------------------------------------------------------------------------------------------------
 

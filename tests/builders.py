@@ -9,16 +9,18 @@ Everything is written as words: a name, flags, and `key=value`, where a key that
 All amounts are in base units, in queues too. What plays them to a partition is in `trial.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from common import messages
 from common.config.model import (
     ChildTemplateConfig,
+    LimitConfig,
     NodeSortConfig,
     PartitionConfig,
     PlacementRuleConfig,
     QueueConfig,
+    ResolverConfig,
     ResourcesConfig,
 )
 from common.messages import (
@@ -101,11 +103,13 @@ def config(
     weights: Mapping[str, float] | None = None,
     rules: tuple[PlacementRuleConfig, ...] = (),
     preemption: bool | None = None,
+    resolver: str = "",
 ) -> PartitionConfig:
     """A partition with these queues, one after the other with `;` between them; those above them exist as well.
 
-    Settings: `max`, `guaranteed` (`memory:50,gpu:2`), `maxapps`, `parent`, `submitacl`, the same of the child template
-    (`template.max`), and properties, which have a dot in their name.
+    Settings: `max`, `guaranteed` (`memory:50,gpu:2`), `maxapps`, `parent`, `submitacl`, `adminacl`, the same of the
+    child template (`template.max`), limits (`limit.user.bob=memory:5,apps:2`, `limit.group.*=apps:1`) in their order,
+    and properties, which have a dot in their name.
     """
     tree: dict[str, Words] = {"root": Words()}
     for text in filter(str.strip, queues.split(";")):
@@ -121,6 +125,7 @@ def config(
         queues=(_queue("root", tree),),
         placement_rules=rules,
         node_sort_policy=NodeSortConfig(type=nodes, resource_weights=weights or {}),
+        user_group_resolver=ResolverConfig(type=resolver),
     )
 
 
@@ -133,7 +138,9 @@ def _queue(path: str, tree: Mapping[str, Words]) -> QueueConfig:
         parent=settings.flag("parent") or path == "root",
         queues=tuple(_queue(child, tree) for child in below),
         submit_acl=settings.take("submitacl"),
+        admin_acl=settings.take("adminacl"),
         max_applications=int(settings.take("maxapps", "0")),
+        limits=tuple(_limits(settings)),
         resources=_resources(settings),
         child_template=ChildTemplateConfig(
             max_applications=int(template.take("maxapps", "0")),
@@ -146,6 +153,19 @@ def _queue(path: str, tree: Mapping[str, Words]) -> QueueConfig:
 
 def _template_keys(settings: Words) -> list[str]:
     return [key.removeprefix("template.") for key in settings.settings if key.startswith("template.")]
+
+
+def _limits(settings: Words) -> Iterator[LimitConfig]:
+    for key in [key for key in settings.settings if key.startswith("limit.")]:
+        _, kind, name = key.split(".", 2)
+        most = _quantities(settings.take(key)) or {}
+        yield LimitConfig(
+            limit=key,
+            users=(name,) if kind == "user" else (),
+            groups=(name,) if kind == "group" else (),
+            max_applications=int(most.pop("apps", "0")),
+            max_resources=most,
+        )
 
 
 def _resources(settings: Words) -> ResourcesConfig:
@@ -178,7 +198,7 @@ def _node(text: Words, action: int) -> NodeInfo:
 
 
 def apps(*texts: str) -> ApplicationRequest:
-    """New applications: `app-1 root.a user=bob groups=dev,qa tag.namespace=x`."""
+    """New applications: `app-1 root.a user=bob groups=dev,qa tag.namespace=x gang=memory:20`."""
     return ApplicationRequest(new=[_app(words(text)) for text in texts])
 
 
@@ -190,7 +210,12 @@ def _app(text: Words) -> AddApplicationRequest:
         queue_name=queue,
         ugi=UserGroupInformation(user=text.take("user", "bob"), groups=groups.split(",") if groups else []),
         tags=text.tags(),
+        placeholder_ask=_amounts(text.take("gang")),
     )
+
+
+def _amounts(text: str) -> Resources:
+    return {kind: int(amount) for kind, _, amount in (part.partition(":") for part in text.split(",") if part)}
 
 
 def gone(*application_ids: str) -> ApplicationRequest:

@@ -14,7 +14,7 @@ from tests.builders import PROVIDED_CREATE
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial
 
-COMMANDS = 400
+COMMANDS = 560
 SHOW = "from tests.test_determinism import digest; print(digest())"
 
 

@@ -5,21 +5,26 @@ trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=5"
 assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", "app-1 Running", "a1 on n1"]
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from common.config.model import PlacementRuleConfig
 from common.machine import NEVER
 from common.messages import (
     AcceptedApplication,
     AcceptedNode,
+    Actor,
     Allocation,
     AllocationRelease,
     Command,
+    EventRecord,
+    GroupsFound,
+    GroupsWanted,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
     UpdatedApplication,
 )
+from partition_worker.engine.administration import NotDone
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.effects import Effect, Note, Part
 from partition_worker.engine.invariants import check
@@ -28,6 +33,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from tests.builders import PARTITION, TERMINATION_TYPES, config
 
+ADMIN = Actor(user="op", scheduler_admin=True)
 START_S = 1_700_000_000.0
 BUDGET = 7  # small and odd, so that settling takes several calls
 _TYPE_NAMES = {number: name for name, number in TERMINATION_TYPES.items()}
@@ -52,6 +58,10 @@ def line(part: Part) -> str:
             return f"{part.allocation_key} released ({_TYPE_NAMES[part.termination_type]}: {part.message})"
         case RejectedAllocation():
             return f"{part.allocation_key} rejected: {part.reason}"
+        case GroupsWanted():
+            return f"the groups of {part.user} are wanted"
+        case EventRecord():
+            return f"event about {part.object_id}: {part.message}"
         case Note():
             return f"note: {part.text}"
 
@@ -66,10 +76,11 @@ class Trial:
         nodes: str = "fair",
         weights: Mapping[str, float] | None = None,
         rules: tuple[PlacementRuleConfig, ...] = (),
+        resolver: str = "",
     ) -> None:
         self.now = START_S
         self.partition = Partition(
-            config(queues, nodes=nodes, weights=weights, rules=rules), name=PARTITION, now=self.now
+            config(queues, nodes=nodes, weights=weights, rules=rules, resolver=resolver), name=PARTITION, now=self.now
         )
         self.effects: list[Effect] = []
         self._read = 0
@@ -86,6 +97,50 @@ class Trial:
         """Take commands and decide nothing."""
         for command in commands:
             self._step(self.partition.apply(command, self.now))
+        return self
+
+    def reconfigures(
+        self,
+        queues: str,
+        *,
+        nodes: str = "",
+        weights: Mapping[str, float] | None = None,
+        rules: tuple[PlacementRuleConfig, ...] | None = None,
+    ) -> "Trial":
+        """Take another configuration, and make every decision that can be made then; what is not said stays."""
+        now = self.partition.config
+        wanted = config(
+            queues,
+            nodes=nodes or now.node_sort_policy.type,
+            weights=now.node_sort_policy.resource_weights if weights is None else weights,
+            rules=now.placement_rules if rules is None else rules,
+        )
+        assert self.partition.objections(wanted) == []
+        self._step(self.partition.reconfigure(wanted, self.now))
+        self.settles()
+        return self
+
+    def finds(self, user: str, *groups: str, problem: str = "") -> "Trial":
+        """Let a look-up end."""
+        self._step(self.partition.go_on(GroupsFound(user=user, groups=list(groups), problem=problem), self.now))
+        self.settles()
+        return self
+
+    def kills(self, application_id: str, by: Actor = ADMIN) -> "Trial":
+        """Let somebody kill an application. Raises NotDone, after a look at the books."""
+        return self._acts(lambda: self.partition.kill(application_id, by, self.now))
+
+    def moves(self, application_id: str, queue: str, by: Actor = ADMIN) -> "Trial":
+        """Let somebody move an application. Raises NotDone, after a look at the books."""
+        return self._acts(lambda: self.partition.move(application_id, queue, by, self.now))
+
+    def _acts(self, action: Callable[[], list[Effect]]) -> "Trial":
+        try:
+            self._step(action())
+        except NotDone:
+            self._step([])
+            raise
+        self.settles()
         return self
 
     def settles(self) -> None:

@@ -1,5 +1,8 @@
 """What an RM's word about applications does to the partition: they come and go.
 
+A submission whose user has to be looked up first is put aside (`waiting.py`) and goes on when the groups are known.
+Until then its application is unknown to everybody: asks for it are refused, and its removal drops the submission.
+
 Not here: the rules of placement (`placement/`), and what a state means (`lifecycle.py`).
 """
 
@@ -7,18 +10,31 @@ from common.messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,
+    GroupsFound,
+    GroupsWanted,
     RejectedApplication,
     RemoveApplicationRequest,
 )
+from common.names import RECOVERY_QUEUE
 from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.placement.rule import PlacementRejected
+from partition_worker.engine.queues import gang, namespace
+from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError
 from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.users import Submission, User, UserError, is_forced
+from partition_worker.engine.users import (
+    NO_GROUP,
+    GroupsUnknown,
+    Submission,
+    User,
+    UserError,
+    is_forced,
+)
+from partition_worker.engine.waiting import WAITING_MAX
 
 
 class _Refusal(Exception):
@@ -38,11 +54,43 @@ def handle(books: Books, request: ApplicationRequest) -> None:
         _remove(books, gone)
 
 
+def go_on(books: Books, found: GroupsFound) -> None:
+    """A user was looked up: all submissions that waited for it go on, or fail as the look-up did."""
+    if not books.users.looks_up_outside:
+        books.note(f"groups of user {found.user}: nobody asked for them")
+        return
+    if found.problem:
+        books.users.failed(found.user, books.now)
+    else:
+        books.users.found(found.user, found.groups, books.now)
+    for submission in books.waiting.take(found.user):
+        _enter(books, submission, found.problem)
+
+
+def give_up(books: Books) -> None:
+    """The partition takes nothing any more: what waits is refused like everything else."""
+    for submission in books.waiting.take_all():
+        _enter(books, submission)
+
+
 def _add(books: Books, new: AddApplicationRequest) -> None:
     books.counters.submitted += 1
+    try:
+        _enter(books, new)
+    except GroupsUnknown:
+        if books.waiting.full:
+            _enter(books, new, f"{WAITING_MAX} applications wait until their user has been looked up: try again later")
+            return
+        if not books.waiting.has_user(new.ugi.user):
+            books.emit(GroupsWanted(user=new.ugi.user))
+        books.waiting.put(new)
+
+
+def _enter(books: Books, new: AddApplicationRequest, problem: str = "") -> None:
+    """Accept or reject; `problem` is why the user could not be looked up. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
-        user = _user(books, new)
+        user = _user(books, new, problem)
         leaf = _leaf(books, new, user)
     except _Refusal as refusal:
         _reject(books, new, user, refusal)
@@ -54,6 +102,7 @@ def _add(books: Books, new: AddApplicationRequest) -> None:
         queue=leaf,
         submitted_ns=books.stamp_ns(),
         tags=new.tags,
+        placeholder_ask=new.placeholder_ask,
     )
     books.applications[new.application_id] = application
     leaf.applications[new.application_id] = application
@@ -61,20 +110,33 @@ def _add(books: Books, new: AddApplicationRequest) -> None:
     books.emit(AcceptedApplication(application_id=new.application_id))
 
 
-def _user(books: Books, new: AddApplicationRequest) -> User:
+def _user(books: Books, new: AddApplicationRequest, problem: str) -> User:
+    if books.retired:
+        raise _Refusal(f"partition {books.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
         raise _Refusal("invalid application: it has no id")
+    groups, forced = new.ugi.groups, is_forced(new.tags)
+    if problem and not forced:
+        raise _Refusal(problem)
     try:
-        return books.users.resolve(new.ugi.user, new.ugi.groups, forced=is_forced(new.tags), now=books.now)
+        return books.users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=books.now)
     except UserError as error:
         raise _Refusal(str(error)) from error
+    except GroupsUnknown:
+        _check_new(books, new)
+        raise
 
 
-def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
-    if new.application_id in books.applications:
+def _check_new(books: Books, new: AddApplicationRequest) -> None:
+    """An application that waits for its user has its id already."""
+    if new.application_id in books.applications or new.application_id in books.waiting:
         raise _Refusal(
             f"adding application {new.application_id} to partition {books.name}, but application already existed"
         )
+
+
+def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
+    _check_new(books, new)
     submission = Submission(
         application_id=new.application_id,
         user=user,
@@ -91,7 +153,25 @@ def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
         queue = _created(books, new, path, user)
     if not queue.leaf:
         raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
+    _set_quota(books, queue, new)
+    objection = gang.objection(queue, new.application_id, new.placeholder_ask)
+    if objection:
+        raise _Refusal(objection)
     return queue
+
+
+def _set_quota(books: Books, leaf: Queue, new: AddApplicationRequest) -> None:
+    """The tags of a namespace set what its dynamic queue may use, with each submission again."""
+    if leaf.managed or leaf.path == RECOVERY_QUEUE:
+        return
+    quota = namespace.quota_of(new.tags)
+    for problem in quota.problems:
+        books.note(f"application {new.application_id}: {problem}")
+    if namespace.apply(leaf, quota):
+        refresh_fair_maximum(leaf)
+        books.readiness.reordered(leaf)
+        books.readiness.touch(leaf)
+        books.readiness.relieve()
 
 
 def _created(books: Books, new: AddApplicationRequest, path: str, user: User) -> Queue:
@@ -125,6 +205,7 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
     """
     application = books.applications.get(gone.application_id)
     if application is None:
+        books.waiting.drop(gone.application_id)
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     for ask in tuple(application.requests.values()):

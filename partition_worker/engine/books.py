@@ -18,9 +18,10 @@ from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState
 from partition_worker.engine.effects import Effect, Note, Part
-from partition_worker.engine.limits.usage import UserUsage
+from partition_worker.engine.limits.usage import Usage
 from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.scoring import NodeSort
 from partition_worker.engine.placement.chain import Placement
 from partition_worker.engine.placement.rule import RuleError
 from partition_worker.engine.queues.tree import Tree
@@ -28,6 +29,7 @@ from partition_worker.engine.readiness import Readiness
 from partition_worker.engine.rejection import Rejection
 from partition_worker.engine.timers import Timers
 from partition_worker.engine.users import Users, resolver_of
+from partition_worker.engine.waiting import Waiting
 
 CLEAN_EVERY_S: Final = 10.0
 """How often dynamic and draining queues that are empty are removed."""
@@ -91,17 +93,16 @@ class Books:
         self.name = name
         self.config = config
         self.tree = Tree(config)
-        self.fleet = Fleet(
-            "binpacking" if config.node_sort_policy.policy == "binpacking" else "fair", config.node_sort_policy.weights
-        )
+        self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights)
         try:
             self.placement = Placement(config.placement_rules)
             self.placement_problem = ""
         except RuleError as error:  # accepted all the same: without rules every application is rejected, and told why
             self.placement = Placement.none()
             self.placement_problem = str(error)
-        self.users = Users(resolver_of(config.user_group_resolver.type))
-        self.usage = UserUsage()
+        self.users = Users(resolver_of(config.user_group_resolver.type))  # for the life of the partition
+        self.waiting = Waiting()
+        self.usage = Usage(config)
         self.readiness = Readiness(self.tree, self.fleet)
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
@@ -120,11 +121,18 @@ class Books:
         self.step = 0
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
+        self.retired = False
+        """Whether the partition left the configuration: it is empty and stays so."""
         self.clean_at = NEVER
         """When queues that are empty are looked for next."""
         self._stamp_ns = 0
         self._application_ranks = 0
         self._effects: list[Effect] = []
+
+    @staticmethod
+    def node_sort(config: PartitionConfig) -> NodeSort:
+        """In which order the configuration wants nodes to be tried."""
+        return "binpacking" if config.node_sort_policy.policy == "binpacking" else "fair"
 
     def emit(self, part: Part) -> None:
         """Tell something, in this order."""

@@ -2,7 +2,8 @@
 
     1. The most deserving child of each queue, from the root down (`queues/fairness.py`).
     2. In the leaf, the application whose turn it is by the leaf's policy.
-    3. Of its asks, in order, the first that its queues have room for and that some node can take.
+    3. Of its asks, in order, the first for which its user, its group and its queues have room and that some node can
+       take.
 
 A decision is a value; committing it is the ledger's. What cannot be placed is set aside (`readiness.py`), so a
 decision costs the depth of the tree and the logarithm of what is kept in order, however much waits. Each decision is
@@ -52,31 +53,30 @@ def decide(books: Books) -> Allocate | None:
 
 
 def _from_queue(books: Books, queue: Queue) -> Allocate | None:
-    if queue.leaf:
-        return _from_leaf(books, queue)
     while (child := queue.ready_children.first()) is not None:
         decision = _from_queue(books, child)
         if decision is not None:
             return decision
         books.readiness.park(child)
-    return None
+    return _from_leaf(books, queue) if queue.leaf else None  # a leaf that was a parent has children that drain
 
 
 def _from_leaf(books: Books, leaf: Queue) -> Allocate | None:
     while (application := books.readiness.next_application(leaf)) is not None:
-        if application.state is AppState.ACCEPTED and not may_start(leaf):
-            books.readiness.hold_application(application)
-            continue
-        decision = _from_application(books, leaf, application)
-        if decision is not None:
-            return decision
-        books.readiness.park_application(application)
+        account = books.usage.account(application)
+        if application.state is not AppState.ACCEPTED or (may_start(leaf) and account.may_start()):
+            decision = _from_application(books, leaf, application)
+            if decision is not None:
+                return decision
+        books.readiness.park_application(application, account)
     return None
 
 
 def _from_application(books: Books, leaf: Queue, application: Application) -> Allocate | None:
+    account = books.usage.account(application)
     for group in application.asks.groups:
-        if has_room(leaf, group.need.shape):
+        shape = group.need.shape
+        if account.has_room(shape) and has_room(leaf, shape):
             node = books.fleet.node_for(group.need)
             if node is not None:
                 return Allocate(application, group.head, node)

@@ -13,6 +13,8 @@ from common.messages import (
     AcceptedNode,
     Allocation,
     AllocationRelease,
+    EventRecord,
+    GroupsWanted,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
@@ -35,6 +37,8 @@ Part = (
     | Allocation
     | AllocationRelease
     | RejectedAllocation
+    | EventRecord
+    | GroupsWanted
     | Note
 )
 

@@ -6,13 +6,16 @@ look at every object and changes nothing.
 Not here: mending anything.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from common.messages import Resources
-from common.resources import equal, minus, pruned, total_of
+from common.resources import add_to, equal, minus, pruned, total_of
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, LINGER_S, AppState
 from partition_worker.engine.books import Books
+from partition_worker.engine.limits.account import Account
+from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 
@@ -35,7 +38,7 @@ def violations(books: Books) -> Iterator[str]:
     for node in books.fleet:
         yield from _node(books, node)
     for queue in books.tree:
-        yield from _queue(queue)
+        yield from _queue(books, queue)
     yield from _indexes(books)
     yield from _users(books)
 
@@ -78,21 +81,28 @@ def _node(books: Books, node: Node) -> Iterator[str]:
             yield f"{name}: allocation {key} belongs to no application"
 
 
-def _queue(queue: Queue) -> Iterator[str]:
-    below: list[Queue] | list[Application] = list(queue.children.values()) or list(queue.applications.values())
+def _queue(books: Books, queue: Queue) -> Iterator[str]:
+    below: list[Queue | Application] = [*queue.children.values(), *queue.applications.values()]
     yield from _differs(f"queue {queue.path} allocated", total_of(one.allocated for one in below), queue.allocated)
     yield from _differs(f"queue {queue.path} pending", total_of(one.pending for one in below), queue.pending)
-    running = (
-        sum(application.state is AppState.RUNNING for application in queue.applications.values())
-        if queue.leaf
-        else sum(child.running for child in queue.children.values())
-    )
+    running = sum(application.state is AppState.RUNNING for application in queue.applications.values())
+    running += sum(child.running for child in queue.children.values())
     if running != queue.running:
         yield f"queue {queue.path}: {queue.running} running where {running} are"
     highest = max((one.priority for one in below), default=NOTHING_PENDING)
     counted = queue.priorities.highest
     if highest != (NOTHING_PENDING if counted is None else counted):
         yield f"queue {queue.path}: highest priority {counted}, below it is {highest}"
+    if queue.draining != bool(queue.draining_since_ns):
+        yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
+    if queue.leaf and queue.template is not None:
+        yield f"queue {queue.path} is a leaf and has a template"
+    if not queue.managed and not queue.leaf and queue.parent is not None and queue.template != queue.parent.template:
+        yield f"queue {queue.path} has another template than the queue above it, which it hands on"
+    if books.tree.find(queue.path) is not queue or (
+        queue.parent is not None and queue.parent.children.get(queue.name) is not queue
+    ):
+        yield f"queue {queue.path} is not where its path says"
 
 
 def _indexes(books: Books) -> Iterator[str]:
@@ -110,12 +120,47 @@ def _indexes(books: Books) -> Iterator[str]:
 
 
 def _users(books: Books) -> Iterator[str]:
+    """What is charged to whom, derived from the applications; who counts is known by the accounts only."""
+    accounts = [(one, books.usage.known(one)) for one in books.applications.values()]
+    charged: dict[tuple[str, str], list[Account]] = {}
+    for application, account in accounts:
+        if account is None:
+            if application.allocations:
+                yield f"application {application.application_id} is charged to nobody"
+            continue
+        if application.allocations and not account.counted:
+            yield f"application {application.application_id} has something and does not count as running"
+        charged.setdefault(("user", application.user.name), []).append(account)
+        if account.group_name is not None:
+            charged.setdefault(("group", account.group_name), []).append(account)
+    for kind, trackers in (("user", books.usage.users), ("group", books.usage.groups)):
+        for tracker in trackers:
+            yield from _tracker(f"{kind} {tracker.name}", tracker, charged.pop((kind, tracker.name), []))
+    for kind, name in charged:
+        yield f"{kind} {name} is charged and not tracked"
+
+
+def _tracker(what: str, tracker: Tracker, accounts: list[Account]) -> Iterator[str]:
+    if {id(one) for one in tracker.accounts.values()} != {id(one) for one in accounts}:
+        yield f"{what}: its accounts are not those of the applications"
     used: dict[str, Resources] = {}
-    for application in books.applications.values():
-        used[application.user.name] = total_of((used.get(application.user.name, {}), application.allocated))
-    for user in {**used, **dict.fromkeys(books.usage)}:
-        root = books.usage.levels(user).get(books.tree.root.path)
-        yield from _differs(f"user {user}", used.get(user, {}), root.used if root else {})
-        stale = [one for one in (root.applications if root else ()) if one not in books.applications]
-        if stale:
-            yield f"user {user}: {stale} count as running and are gone"
+    counted: dict[str, list[str]] = {}
+    for one in accounts:
+        for queue in one.application.queue.ancestry():
+            add_to(used.setdefault(queue.path, {}), one.application.allocated)
+            if one.counted:
+                counted.setdefault(queue.path, []).append(one.application.application_id)
+    charged = Counter(one.application.queue.path for one in accounts)
+    for path, level in tracker.levels.items():
+        where = f"{what} at {path}"
+        yield from _differs(where, used.pop(path, {}), level.used)
+        if sorted(counted.get(path, ())) != sorted(level.applications):
+            yield f"{where}: {sorted(level.applications)} count as running, others should"
+        if level.charged != charged[path]:
+            yield f"{where}: {level.charged} applications are charged here, others should be"
+        if level.empty:
+            yield f"{where}: nothing is there, and it is kept"
+    if used:
+        yield f"{what} is charged at queues that are not tracked: {sorted(used)}"
+    if not tracker.levels:
+        yield f"{what} has no queues, and is kept"

@@ -1,7 +1,7 @@
 """Double entry: whatever is asked for, placed, resized or released is booked with everyone whom it concerns, in one
 place.
 
-Application, node, every queue on the path, the user, the index of keys and the order of readiness change together
+Application, node, every queue on the path, user and group, the index of keys and the order of readiness change together
 here and nowhere else, so they cannot drift apart (`invariants.py` checks it).
 
 Not here: whether something may be placed or released; whoever calls has decided that.
@@ -12,10 +12,11 @@ from common.resources import minus
 from partition_worker.engine import lifecycle
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent
+from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.queues import headroom, priorities
+from partition_worker.engine.queues import admission, headroom, priorities
+from partition_worker.engine.queues.queue import Queue
 
 
 def add_ask(books: Books, application: Application, ask: Allocation) -> None:
@@ -49,7 +50,7 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
     books.fleet.changed(node)
     headroom.charge(application.queue, allocation.resources)
     application.add_allocation(allocation)
-    books.usage.increase(application.user.name, application.queue, application.application_id, allocation.resources)
+    books.usage.increase(application, allocation.resources)
     books.readiness.touch_application(application)
     lifecycle.fire(books, application, AppEvent.RUN)
 
@@ -64,10 +65,10 @@ def remove_allocation(books: Books, application: Application, allocation: Alloca
         books.fleet.gained(node)
     headroom.refund(application.queue, allocation.resources)
     application.remove_allocation(allocation)
-    forget = not application.allocations and not application.requests
-    books.usage.decrease(
-        application.user.name, application.queue, application.application_id, allocation.resources, forget=forget
-    )
+    books.usage.decrease(application, allocation.resources)
+    books.readiness.freed(books.usage.account(application))
+    if not application.allocations and not application.requests:
+        lifecycle.forget(books, application)
     books.readiness.touch_application(application)
     books.readiness.relieve()
 
@@ -88,12 +89,47 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
     node.resize_allocation(delta)
     headroom.charge(application.queue, delta)
     application.grow_allocated(delta)
-    books.usage.increase(application.user.name, application.queue, application.application_id, delta)
+    books.usage.increase(application, delta)
     allocation.resize(dict(resources))
     books.readiness.touch_application(application)
     if any(amount < 0 for amount in delta.values()):
         books.fleet.freed(node)
+        books.readiness.freed(books.usage.account(application))
         books.readiness.relieve()
+
+
+def move(books: Books, application: Application, leaf: Queue) -> None:
+    """An application goes to another leaf, with all it has and asks for; nobody checks here whether there is room.
+
+    The use of the old queues by its user and group becomes that of the new ones, and where they meet nothing changes.
+    The limits of the new queues decide which group that is.
+    """
+    before, name = application.queue, application.application_id
+    priority, running = application.asks.priority, application.state is AppState.RUNNING
+    counted = books.usage.account(application).counted
+    books.readiness.forget_application(application)
+    headroom.refund(before, application.allocated)
+    headroom.no_longer_expect(before, application.pending)
+    priorities.exchange(before, priority, None)
+    books.usage.decrease(application, application.allocated)
+    lifecycle.forget(books, application)
+    if running:
+        admission.stopped(before)
+    del before.applications[name]
+    application.queue = leaf
+    leaf.applications[name] = application
+    if running:
+        admission.started(leaf)
+    if counted:
+        books.usage.increase(application, application.allocated)
+    priorities.exchange(leaf, None, priority)
+    headroom.expect(leaf, application.pending)
+    headroom.charge(leaf, application.allocated)
+    books.readiness.touch(before)
+    books.readiness.touch_application(application)
+    books.readiness.relieve()
+    if not before.managed or before.draining:
+        books.expect_cleaning()
 
 
 def _take_ask(books: Books, application: Application, ask: Allocation) -> None:

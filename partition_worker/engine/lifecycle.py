@@ -103,6 +103,14 @@ def leave_queue(books: Books, application: Application) -> None:
     del books.applications[application.application_id]
     del application.queue.applications[application.application_id]
     books.readiness.forget_application(application)
-    books.usage.forget(application.user.name, application.queue, application.application_id)
+    forget(books, application)
     if not application.queue.managed or application.queue.draining:
         books.expect_cleaning()
+
+
+def forget(books: Books, application: Application) -> None:
+    """An application that uses nothing any more no longer counts for its user and group."""
+    account = books.usage.known(application)
+    if account is not None:
+        books.readiness.freed(account)
+        books.usage.forget(application)

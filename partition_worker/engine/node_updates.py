@@ -55,6 +55,8 @@ def _create(books: Books, info: NodeInfo) -> None:
 
 
 def _problem(books: Books, info: NodeInfo) -> str:
+    if books.retired:
+        return f"partition {books.name} was removed: it cannot add a new node {info.node_id}"
     if not info.node_id:
         return "invalid node: it has no id"
     if negative := sorted(kind for kind, amount in (info.schedulable_resource or {}).items() if amount < 0):

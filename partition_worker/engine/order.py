@@ -55,6 +55,13 @@ class Order(Generic[_T]):
         item: _T = self._entries[0][2]
         return item
 
+    def first_place(self) -> Key | None:
+        """The smallest key, made unique by the rank of its item, or None when empty."""
+        if not self._keys:
+            return None
+        key, rank, _ = self._entries[0]
+        return (*key, rank)
+
     def last_key(self) -> Key | None:
         """The largest key, or None when empty."""
         if not self._keys:

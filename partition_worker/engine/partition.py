@@ -4,16 +4,26 @@
     effects = partition.elapse(now)              timers that are due
     effects = partition.schedule(now, budget)    up to `budget` decisions
     when    = partition.deadline                 when to call again if nothing arrives
+    effects = partition.reconfigure(config, now) another configuration, to which it had no `objections`
 
 Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never goes back. What it knows is in
-`books.py`, what each kind of input does in `node_updates.py`, `application_updates.py` and `allocation_updates.py`, and
-what a decision is in `cycle.py`.
+`books.py`, what each kind of input does in `node_updates.py`, `application_updates.py`, `allocation_updates.py` and
+`reconfiguration.py`, and what a decision is in `cycle.py`.
 """
 
 from common.config.model import PartitionConfig
-from common.machine import NEVER
-from common.messages import AllocationRequest, ApplicationRequest, Command, NodeRequest
-from partition_worker.engine import allocation_updates, application_updates, cycle, lifecycle, node_updates
+from common.messages import Actor, AllocationRequest, ApplicationRequest, Command, GroupsFound, NodeRequest
+from partition_worker.engine import (
+    administration,
+    allocation_updates,
+    application_updates,
+    cycle,
+    draining,
+    lifecycle,
+    node_updates,
+    reconfiguration,
+    retirement,
+)
 from partition_worker.engine.applications.states import AppEvent
 from partition_worker.engine.books import Books
 from partition_worker.engine.effects import Effect
@@ -69,16 +79,53 @@ class Partition(Books):
         for application in self.expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
         if self.clean_at <= now:
-            self.clean_at = NEVER
-            for queue in self.tree.remove_empty():
-                self.readiness.forget_queue(queue)
-                self.counters.fold(queue.path, queue.path.rpartition(".")[0])
-            if self.tree.has_temporary():
-                self.expect_cleaning()
+            draining.clean(self)
         return self.taken()
 
     def schedule(self, now: float, budget: int) -> list[Effect]:
         """Make up to `budget` decisions; fewer means that nothing more can be placed now."""
         self.begin(now)
         self._idle = cycle.run(self, budget) < budget
+        return self.taken()
+
+    def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
+        """A user that was asked for has been looked up."""
+        self.begin(now)
+        application_updates.go_on(self, found)
+        self._idle = False
+        return self.taken()
+
+    # Administrators ---------------------------------------------------------------------------------------------------
+
+    def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
+        """Fail an application and release all it has. Raises administration.NotDone, and then nothing has changed."""
+        self.begin(now)
+        administration.kill(self, application_id, actor)
+        self._idle = False
+        return self.taken()
+
+    def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
+        """Let an application go on in another leaf. Raises administration.NotDone, and then nothing has changed."""
+        self.begin(now)
+        administration.move(self, application_id, queue, actor)
+        self._idle = False
+        return self.taken()
+
+    # Another configuration ------------------------------------------------------------------------------------------
+
+    def objections(self, config: PartitionConfig) -> list[str]:
+        """Why this partition cannot take a configuration that passed validation; empty if it can."""
+        return reconfiguration.objections(self, config)
+
+    def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
+        """Take another configuration, all of it. It cannot fail where there were no objections."""
+        self.begin(now)
+        reconfiguration.apply(self, config)
+        self._idle = False
+        return self.taken()
+
+    def retire(self, now: float) -> list[Effect]:
+        """The partition left the configuration: everything in it ends, and it takes nothing any more."""
+        self.begin(now)
+        retirement.retire(self)
         return self.taken()

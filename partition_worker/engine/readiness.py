@@ -1,23 +1,22 @@
 """The engine's memory of what is worth trying: who is next, and what need not be looked at again yet.
 
 A queue or application that asks for something is *ready*, in the order in which it deserves the next allocation, until
-an attempt fails. Then it is set aside and costs nothing:
-
-    parked   nothing it needs can be placed: its queues have no room for it, or no node has
-    held     an application that may not start to run while so many others of its queue do
+an attempt fails: nothing it needs can be placed, as its queues, its user or its group have no room for it, or no node
+has; or it may not start to run while so many others do. Then it is set aside and costs nothing.
 
 `relieve` says that something was freed. Then a leaf that set things aside is looked at once for each *need* (amounts,
-and a required node if any) that waits in it, not for each application; and of the applications that share a need only
-the most deserving comes back, the next one when that got something. So a release costs the number of needs and leaves
-that wait, however many applications and asks do. `touch` says that a queue or application itself changed: its key may
-be another.
+and a required node if any) that waits in it, not for each application; and only the most deserving application comes
+back that can be helped, the next one when that got something. So a release costs the number of needs and leaves
+that wait, however many applications and asks do. What waits for room of its user or group is not even looked at before
+`freed` names that user or group. `touch` says that a queue or application itself changed: its key may be another.
 
-Not here: deciding (`cycle.py`); this only says whom to try.
+Not here: deciding (`cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`.
 """
 
 from common.resources import is_positive
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.needs import Need
+from partition_worker.engine.aside import Aside, Closed, Shelf
+from partition_worker.engine.limits.account import Account
 from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.admission import may_start
@@ -25,35 +24,6 @@ from partition_worker.engine.queues.fairness import descending_shares, queue_key
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-
-
-class _Aside:
-    """What one leaf has set aside."""
-
-    def __init__(self, leaf: Queue) -> None:
-        self.leaf = leaf
-        self.parked: dict[Need, Order[Application]] = {}
-        """Applications under each of their needs; no order in it is empty."""
-        self.needs: dict[int, tuple[Need, ...]] = {}
-        """Rank of a parked application to the needs under which it is parked."""
-        self.held: Order[Application] = Order()
-        self.searched_at = -1
-        """The last relief after which nothing that is aside could be placed."""
-
-    def park(self, application: Application, key: Key) -> None:
-        needs = tuple(group.need for group in application.asks.groups)
-        self.needs[application.rank] = needs
-        for need in needs:
-            self.parked.setdefault(need, Order()).put(application, key)
-
-    def take(self, application: Application) -> None:
-        """The application is no longer aside, if it was."""
-        self.held.drop(application)
-        for need in self.needs.pop(application.rank, ()):
-            order = self.parked[need]
-            order.drop(application)
-            if not len(order):
-                del self.parked[need]
 
 
 class Readiness:
@@ -64,8 +34,9 @@ class Readiness:
         self._fleet = fleet
         self._touched: dict[int, Queue] = {}
         self._touched_applications: dict[int, Application] = {}
-        self._aside: dict[int, _Aside] = {}
+        self._aside: dict[int, Aside] = {}
         """By the rank of the leaf."""
+        self._closed = Closed()
         self._parked: dict[int, Queue] = {}
         """Leaves that are not ready because everything in them is aside."""
         self._reliefs = 0
@@ -89,15 +60,41 @@ class Readiness:
         """The size of the cluster changed: it is the root's maximum, and what all shares are relative to."""
         root = self._tree.root
         root.maximum = dict(self._fleet.total) if is_positive(self._fleet.total) else None
-        refresh_fair_maximum(root)
+        self.reshaped()
+
+    def reshaped(self) -> None:
+        """Queues came, or have other settings: any share may be another, and anything aside may have room."""
+        refresh_fair_maximum(self._tree.root)
         for queue in self._tree:
             self._touched[queue.rank] = queue
         self.relieve()
+
+    def reordered(self, leaf: Queue) -> None:
+        """The keys of the queue's applications are made in another way now: all of them are put in order anew, as if
+        none had been tried.
+        """
+        leaf.ready_applications = Order()
+        self._dissolve(leaf)
+        for application in leaf.applications.values():
+            self.touch_application(application)
+
+    def limits_changed(self) -> None:
+        """Users or groups have other limits: whatever waits for them is tried again."""
+        for queue in self._tree:
+            self.reordered(queue)
 
     def relieve(self) -> None:
         """Something was freed: what is aside may be worth another attempt."""
         self._reliefs += 1
         self._relieved = True
+
+    def freed(self, account: Account) -> None:
+        """Something of this user and group was freed, or counts no longer."""
+        reopened = self._closed.reopen(account.user)
+        if account.group is not None:
+            reopened |= self._closed.reopen(account.group)
+        if reopened:
+            self.relieve()
 
     def forget_application(self, application: Application) -> None:
         """The application has left its queue."""
@@ -112,8 +109,7 @@ class Readiness:
         assert queue.parent is not None, queue.path
         queue.parent.ready_children.drop(queue)
         self._touched.pop(queue.rank, None)
-        self._parked.pop(queue.rank, None)
-        self._aside.pop(queue.rank, None)
+        self._dissolve(queue)
 
     # Who is next ----------------------------------------------------------------------------------------------------
 
@@ -151,15 +147,14 @@ class Readiness:
         if queue.leaf and queue.rank in self._aside:
             self._parked[queue.rank] = queue
 
-    def park_application(self, application: Application) -> None:
-        """Nothing that this application needs can be placed as things are."""
-        application.queue.ready_applications.drop(application)
-        self._of(application.queue).park(application, application_key(application))
-
-    def hold_application(self, application: Application) -> None:
-        """The application may not start as things are."""
-        application.queue.ready_applications.drop(application)
-        self._of(application.queue).held.put(application, application_key(application))
+    def park_application(self, application: Application, account: Account) -> None:
+        """The application may not start as things are, or nothing that it needs can be placed."""
+        leaf = application.queue
+        leaf.ready_applications.drop(application)
+        aside = self._aside.get(leaf.rank)
+        if aside is None:
+            aside = self._aside[leaf.rank] = Aside(leaf, self._closed)
+        aside.park(application, account, application_key(application))
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -173,31 +168,37 @@ class Readiness:
         else:
             leaf.ready_applications.drop(application)
 
-    def _bring_back(self, aside: _Aside) -> None:
-        """Make ready the most deserving application of each need that can be placed, and of those that are held."""
-        found = [order.first() for need, order in aside.parked.items() if self._may_be_placed(aside.leaf, need)]
-        if may_start(aside.leaf):
-            found.append(aside.held.first())
-        if not any(found):
+    def _bring_back(self, aside: Aside) -> None:
+        """Make ready the most deserving application of those that want something that can be placed."""
+        leaf = aside.leaf
+        wanted = [aside.first(shelf) for shelf in aside.parked.values() if self._may_be_placed(leaf, shelf)]
+        found = [(application_key(one), one.rank, one) for one in wanted if one is not None]
+        if not found:
             aside.searched_at = self._reliefs
-        for application in found:
-            if application is not None:
-                aside.take(application)
-                aside.leaf.ready_applications.put(application, application_key(application))
+            return
+        key, _, application = min(found)
+        aside.take(application)
+        leaf.ready_applications.put(application, key)
 
-    def _worth_a_look(self, aside: _Aside) -> bool:
-        if len(aside.held) and may_start(aside.leaf):
-            return True
-        return any(self._may_be_placed(aside.leaf, need) for need in aside.parked)
+    def _worth_a_look(self, aside: Aside) -> bool:
+        return any(self._may_be_placed(aside.leaf, shelf) for shelf in aside.parked.values())
 
-    def _may_be_placed(self, leaf: Queue, need: Need) -> bool:
-        return has_room(leaf, need.shape) and self._fleet.node_for(need) is not None
+    def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
+        """Whether something on the shelf may have room with its user and group, and would have it everywhere else."""
+        need = shelf.want.need
+        return (
+            shelf.stocked
+            and has_room(leaf, need.shape)
+            and (not shelf.want.starts or may_start(leaf))
+            and self._fleet.node_for(need) is not None
+        )
 
-    def _of(self, leaf: Queue) -> _Aside:
-        aside = self._aside.get(leaf.rank)
-        if aside is None:
-            aside = self._aside[leaf.rank] = _Aside(leaf)
-        return aside
+    def _dissolve(self, queue: Queue) -> None:
+        """Nothing of this queue is aside any more."""
+        self._parked.pop(queue.rank, None)
+        aside = self._aside.pop(queue.rank, None)
+        if aside is not None:
+            aside.dissolve()
 
 
 def application_key(application: Application) -> Key:

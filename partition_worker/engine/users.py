@@ -1,11 +1,14 @@
 """Who submits an application: user and groups as a submission names them, or as they are looked up when it does not.
 
-The groups of a user come from a `Resolver`, a plain function. Those that ask the operating system or a directory are
-not here: they wait, and nothing in the engine does. Nor is judged here what a user may do (`common/acl.py`).
+The groups of a user come from a `Resolver`, a plain function, or from outside: asking the operating system takes time,
+and nothing in the engine waits, so then a submission is put aside until somebody says what was found.
+
+Not here: asking (`partition_worker/groups.py`), and what a user may do (`common/acl.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from common.names import USER
@@ -19,8 +22,19 @@ NO_GROUP: Final = "nogroup"
 
 REMEMBERED_S: Final = 300.0
 """How long the groups of a user are taken from memory."""
+FAILURE_REMEMBERED_S: Final = 30.0
+"""How long a user whose groups could not be found is not looked up again."""
 REMEMBERED_MAX: Final = 10_000
 """Users whose groups are remembered; the one that was learned first is forgotten first, and looked up again."""
+
+GROUPS_MAX: Final = 65_536
+"""Groups that a submission may name: as many as Linux lets a user have. Rules and limits look at each of them."""
+
+OPERATING_SYSTEM: Final = "os"
+"""The type of resolver that asks the operating system."""
+
+LDAP: Final = "ldap"
+"""A type of resolver that YuniKorn has as a preview, and we do not have."""
 
 Resolver = Callable[[str], tuple[str, ...]]
 """From the name of a user to the groups, the primary one first. Raises UserError when there is no such user."""
@@ -81,23 +95,40 @@ def trial_users(user: str) -> tuple[str, ...]:
     return _TEST_USERS[user]
 
 
-_RESOLVERS: Final[Mapping[str, Resolver]] = {"test": trial_users}
+def unsupported(user: str) -> tuple[str, ...]:
+    """Resolve nobody: for a type that YuniKorn has and we do not. Wrong groups would open the wrong queues."""
+    raise UserError(f"groups are not looked up by LDAP: the submission must name the groups of user {user}")
 
 
-def resolver_of(kind: str) -> Resolver:
-    """Return the resolver that a configuration names by its type; an unknown type means the default."""
-    return _RESOLVERS.get(kind, own_name)
+_RESOLVERS: Final[Mapping[str, Resolver]] = {"test": trial_users, LDAP: unsupported}
+
+
+class GroupsUnknown(Exception):
+    """The groups of this user have to be looked up outside before it can be said who they are."""
+
+
+def resolver_of(kind: str) -> Resolver | None:
+    """Return the resolver that a configuration names by its type, an unknown type meaning the default; None for the
+    types that are looked up outside.
+    """
+    return None if kind == OPERATING_SYSTEM else _RESOLVERS.get(kind, own_name)
 
 
 class Users:
     """Turns what submissions say about their users into users, and remembers their groups for a while."""
 
-    def __init__(self, resolver: Resolver = own_name) -> None:
+    def __init__(self, resolver: Resolver | None = own_name) -> None:
         self._resolver = resolver
-        self._learned: dict[str, tuple[User, float]] = {}  # by name, with the time it was learned, oldest first
+        self._learned: dict[str, tuple[User | None, float]] = {}
+        """By name, with the time it was learned, oldest first. None: the look-up failed."""
+
+    @property
+    def looks_up_outside(self) -> bool:
+        """Whether groups come from `found` and `failed`, because looking them up takes time."""
+        return self._resolver is None
 
     def resolve(self, name: str, groups: Sequence[str], *, forced: bool, now: float) -> User:
-        """Return the user of a submission. Raises UserError.
+        """Return the user of a submission. Raises UserError, and GroupsUnknown when they are looked up outside.
 
         A forced submission never fails for want of a name or of groups, only for a name that cannot be one. The name of
         a user who was looked up is not checked: as YuniKorn, we leave it to the resolver which names there are.
@@ -115,19 +146,44 @@ class Users:
                 groups = (NO_GROUP,)
         if not USER.fullmatch(name):
             raise UserError("invalid username, it contains invalid characters")
+        if len(groups) > GROUPS_MAX:
+            raise UserError(f"user {name} cannot be in {len(groups)} groups, at most {GROUPS_MAX} may be named")
         return self._learn(User(name, tuple(groups)), now)
+
+    def found(self, name: str, groups: Sequence[str], now: float) -> None:
+        """Remember the groups that a look-up outside found."""
+        self._learn(User(name, tuple(groups)), now)
+
+    def failed(self, name: str, now: float) -> None:
+        """Remember that a look-up failed, so that it is not tried again at once."""
+        self._remember(name, None, now)
 
     def _looked_up(self, name: str, now: float) -> User:
         """Return the user with the groups of the last submission that named them, or else of the resolver."""
         if name in self._learned:
             user, learned_at = self._learned[name]
-            if now < learned_at + REMEMBERED_S:
+            if user is not None and now < learned_at + REMEMBERED_S:
                 return user
-        return self._learn(User(name, self._resolver(name)), now)
+            if user is None and now < learned_at + FAILURE_REMEMBERED_S:
+                raise UserError(f"user resolution failed, cached data returned: {_moment(learned_at)}")
+        if self._resolver is None:
+            raise GroupsUnknown(name)
+        try:
+            return self._learn(User(name, self._resolver(name)), now)
+        except UserError:
+            self.failed(name, now)
+            raise
 
     def _learn(self, user: User, now: float) -> User:
-        self._learned.pop(user.name, None)
-        self._learned[user.name] = (user, now)
+        self._remember(user.name, user, now)
+        return user
+
+    def _remember(self, name: str, user: User | None, now: float) -> None:
+        self._learned.pop(name, None)
+        self._learned[name] = (user, now)
         if len(self._learned) > REMEMBERED_MAX:
             del self._learned[next(iter(self._learned))]
-        return user
+
+
+def _moment(unix_s: float) -> str:
+    return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")

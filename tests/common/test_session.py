@@ -5,6 +5,7 @@ from common.messages import (
     Allocation,
     AllocationRequest,
     AllocationResponse,
+    ConfigurationUpdated,
     Header,
     Message,
     News,
@@ -16,6 +17,7 @@ from common.messages import (
     RegisterResourceManager,
     Reply,
     Resume,
+    UpdateConfiguration,
 )
 from common.outbox import WINDOW_MESSAGES
 from common.session import Outgoing, Session
@@ -235,3 +237,95 @@ def test_a_resumption_says_in_which_life_each_partition_was_heard() -> None:
 def test_headers_of_a_session_name_it() -> None:
     [one] = opened().update(ask(""))
     assert one.header == Header(kind="AllocationRequest", rm=RM, partition=PARTITION, session=SESSION, seq=1)
+
+
+# Another configuration ----------------------------------------------------------------------------------------------
+
+
+UPDATE = UpdateConfiguration(rm_id=RM, config="partitions: []")
+UPDATED = ConfigurationUpdated(checksum="c", partitions=[PARTITION])
+
+
+def test_a_call_for_another_configuration_is_answered_with_the_partitions_from_then_on() -> None:
+    session = opened()
+    call = session.update_configuration(UPDATE, ref="7")
+    assert call == Outgoing(header("UpdateConfiguration", ref="7"), body_of(UPDATE))
+    assert session.state == "open"
+    assert told(session, UPDATED, ref="7") == UPDATED
+    assert session.partitions == (PARTITION,)
+
+
+def test_a_refused_one_changes_nothing_and_ends_nothing() -> None:
+    session = opened()
+    session.update_configuration(UPDATE, ref="7")
+    refusal = Refused(code="configuration", reason="no")
+    assert told(session, refusal, ref="7") == refusal
+    assert (session.state, session.partitions) == ("open", (PARTITION, GPU))
+
+
+def test_one_that_is_refused_during_a_break_does_not_refuse_the_resumption() -> None:
+    session = opened()
+    session.update_configuration(UPDATE, ref="7")
+    session.resume(ref="8")
+    told(session, Refused(code="configuration", reason="no"), ref="7")
+    assert session.state == "resuming"
+    told(session, Refused(code="unknown-session", reason="no"), ref="8")
+    assert session.state == "refused"
+
+
+def test_each_call_may_be_refused_once() -> None:
+    session = opened()
+    session.update_configuration(UPDATE, ref="7")
+    told(session, UPDATED, ref="7")
+    session.resume(ref="7")
+    told(session, Refused(code="unknown-session", reason="no"), ref="7")
+    assert session.state == "refused"
+
+
+def test_a_change_by_somebody_else_is_heard_too() -> None:
+    session = opened()
+    changed = ConfigurationUpdated(checksum="c", partitions=[GPU], author="alice")
+    assert told(session, changed) == changed
+    assert session.partitions == (GPU,)
+
+
+def test_a_partition_that_went_is_heard_to_the_end_and_acknowledged() -> None:
+    session = opened()
+    told(session, UPDATED)
+    assert told(session, news("k"), partition=GPU, seq=1) == news("k")
+    assert [(one.header.partition, one.header.ack) for one in session.acknowledgements()] == [(GPU, 1)]
+
+
+def test_a_partition_that_comes_back_is_spoken_to_from_one_again_in_its_new_life() -> None:
+    session = opened()
+    session.update(ask("gpu"))
+    told(session, news("k"), partition=GPU, seq=1)
+    told(session, UPDATED)
+    back = ConfigurationUpdated(checksum="d", partitions=[PARTITION, GPU], lives={GPU: 1})
+    told(session, back)
+    assert session.repeated() == []
+    [sent] = session.update(ask("gpu"))
+    assert (sent.header.seq, sent.header.ack, sent.header.life) == (1, 0, 1)
+    assert told(session, news("late"), partition=GPU, seq=2) is None
+    assert told(session, news("k"), partition=GPU, seq=1, life=1) == news("k")
+
+
+def test_what_is_said_of_a_life_again_changes_no_numbers() -> None:
+    session = opened()
+    back = ConfigurationUpdated(checksum="d", partitions=[PARTITION, GPU], lives={GPU: 1})
+    for number in (1, 2):
+        told(session, back)
+        assert numbered(session.update(ask("gpu"))) == [("AllocationRequest", GPU, number, 0)]
+
+
+def test_partitions_that_stay_keep_their_numbers() -> None:
+    session = opened()
+    session.update(ask(""))
+    told(session, UPDATED)
+    assert numbered(session.update(ask(""))) == [("AllocationRequest", PARTITION, 2, 0)]
+
+
+def test_a_configuration_of_another_session_is_not_heard() -> None:
+    session = opened()
+    assert told(session, UPDATED, session="another") is None
+    assert session.partitions == (PARTITION, GPU)

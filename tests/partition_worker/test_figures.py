@@ -9,10 +9,10 @@ from common.config.model import PlacementRuleConfig
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, Answer, Query
 from partition_worker import figures
 from partition_worker.histogram import BOUNDS_S, Histogram
-from tests.builders import apps, asks, gone, nodes, released
+from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import NOW, Bench, ask
-from tests.trial import Trial
+from tests.trial import START_S, Trial
 
 PROVIDED = (PlacementRuleConfig(name="provided", create=True),)
 
@@ -27,11 +27,15 @@ DURATIONS = (
 
 
 def kinds(one: Trial) -> dict[str, str]:
-    return {family["name"]: family["kind"] for family in json.loads(figures.document(one.partition, Histogram()))}
+    return {
+        family["name"]: family["kind"] for family in json.loads(figures.document(one.partition, Histogram(), START_S))
+    }
 
 
 def samples(one: Trial, name: str) -> dict[tuple[str, ...], float]:
-    (family,) = (found for found in json.loads(figures.document(one.partition, Histogram())) if found["name"] == name)
+    (family,) = (
+        found for found in json.loads(figures.document(one.partition, Histogram(), START_S)) if found["name"] == name
+    )
     return {tuple(labels): number for labels, number in family["samples"]}
 
 
@@ -69,11 +73,12 @@ def test_the_families_are_those_of_the_reference() -> None:
         "yunikorn_scheduler_memory_node_usage_total": "gauge",
         "yunikorn_scheduler_node": "gauge",
         **{f"yunikorn_scheduler_{name}_milliseconds": "histogram" for name in DURATIONS},
+        "yunishard_queue_draining_seconds": "gauge",
     }
 
 
 def test_every_family_has_its_own_name_a_help_and_samples_that_match_its_labels() -> None:
-    families = json.loads(figures.document(trial().partition, Histogram()))
+    families = json.loads(figures.document(trial().partition, Histogram(), START_S))
     assert len({family["name"] for family in families}) == len(families)
     for family in families:
         assert family["help"].endswith(".")
@@ -302,21 +307,21 @@ def test_cycles_are_shown_as_cycles_and_as_passes_over_the_only_partition() -> N
     cycles = Histogram()
     for seconds in (0.0, 0.25, 0.5):
         cycles.observe(seconds)
-    body = figures.document(Trial().partition, cycles)
+    body = figures.document(Trial().partition, cycles, START_S)
     for name in ("scheduling_latency", "scheduling_cycle"):
         assert distributions(body, name) == [([], [1, 0, 0, 0, 2], 0.75)]
 
 
 @pytest.mark.parametrize("name", ["trynode_latency", "trynode_evaluation", "trypreemption_latency"])
 def test_what_the_engine_cannot_time_is_shown_as_empty(name: str) -> None:
-    assert distributions(figures.document(trial().partition, Histogram()), name) == [([], [], 0.0)]
+    assert distributions(figures.document(trial().partition, Histogram(), START_S), name) == [([], [], 0.0)]
 
 
 def test_sorting_takes_no_time_from_the_first_cycle_on() -> None:
     cycles = Histogram()
-    assert distributions(figures.document(Trial().partition, cycles), "node_sorting_latency") == []
+    assert distributions(figures.document(Trial().partition, cycles, START_S), "node_sorting_latency") == []
     cycles.observe(0.5)
-    body = figures.document(Trial().partition, cycles)
+    body = figures.document(Trial().partition, cycles, START_S)
     assert distributions(body, "node_sorting_latency") == [(["app"], [], 0.0), (["queue"], [], 0.0)]
 
 
@@ -342,3 +347,19 @@ def test_a_worker_counts_the_ticks_that_decide() -> None:
 
 def test_the_examples_in_the_docstrings_hold() -> None:
     assert doctest.testmod(figures).failed == 0
+
+
+def test_each_draining_queue_shows_for_how_long() -> None:
+    one = Trial("root.a; root.b").takes(apps("app-1 root.b")).reconfigures("root.a").waits(100)
+    body = json.loads(figures.document(one.partition, Histogram(), one.now))
+    (family,) = (found for found in body if found["name"] == "yunishard_queue_draining_seconds")
+    ((labels, seconds),) = family["samples"]
+    assert labels == [PARTITION, "root.b"]
+    assert seconds == pytest.approx(100)
+
+
+def test_an_application_that_was_moved_counts_where_it_is() -> None:
+    one = Trial("root.a; root.b").does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=4"))
+    one.moves("app-1", "root.b")
+    shown = samples(one, "yunikorn_queue_app")
+    assert (shown["root.b", "running"], shown["root.a", "running"]) == (1, 0)

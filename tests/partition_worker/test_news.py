@@ -7,6 +7,9 @@ from common.messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
+    EventRecord,
+    EventResponse,
+    GroupsWanted,
     NodeResponse,
     RejectedAllocation,
     RejectedApplication,
@@ -75,3 +78,23 @@ def test_no_effects_are_no_message() -> None:
 def test_a_message_has_a_limited_number_of_entries() -> None:
     messages = list(news.messages(of(*[ONE] * (news.ITEMS_MAX + 1))))
     assert [len(message.new) for message in messages if isinstance(message, AllocationResponse)] == [news.ITEMS_MAX, 1]
+
+
+def test_events_are_a_message_of_their_own_in_their_place() -> None:
+    event, other = EventRecord(type=4, object_id="root.a"), EventRecord(type=2, object_id="app-1")
+    assert list(news.messages(of(GONE, event, other, STATE))) == [
+        ApplicationResponse(updated=[STATE], cause=1),
+        AllocationResponse(released=[GONE], cause=1),
+        EventResponse(events=[event, other], cause=1),
+    ]
+
+
+def test_what_is_to_be_looked_up_is_not_for_the_rm() -> None:
+    effects = of(GONE, GroupsWanted(user="bob"), GONE)
+    assert list(news.messages(effects)) == [AllocationResponse(released=[GONE, GONE], cause=1)]
+    assert list(news.wanted(effects)) == [GroupsWanted(user="bob")]
+
+
+def test_many_events_are_several_messages() -> None:
+    events = [EventRecord(type=4, object_id=str(number)) for number in range(news.ITEMS_MAX + 1)]
+    assert [len(message.events) for message in news.messages(of(*events))] == [news.ITEMS_MAX, 1]

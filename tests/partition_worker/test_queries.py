@@ -90,11 +90,19 @@ def test_one_node(trial: Trial) -> None:
     assert shown["nodeID"] == "n1"
 
 
-def test_users_that_use_something(trial: Trial) -> None:
+def test_users_of_applications_that_use_something_or_were_tried(trial: Trial) -> None:
     shown = told(trial, "users")
     assert isinstance(shown, list)
-    assert [one["userName"] for one in shown] == ["bob"]
+    assert [one["userName"] for one in shown] == ["bob", "eve"]
     assert told(trial, "groups") == []
+    assert told(trial, "user", user="bob") == shown[0]
+
+
+def test_groups_that_have_a_limit() -> None:
+    one = Trial("root limit.group.dev=apps:1")
+    shown = {"groupName": "dev", "queues": {"queuePath": "root", "maxApplications": 1}}
+    assert told(one, "groups") == [shown]
+    assert told(one, "group", group="dev") == shown
 
 
 def test_metrics_are_a_list_of_families(trial: Trial) -> None:
@@ -118,6 +126,10 @@ def test_metrics_are_a_list_of_families(trial: Trial) -> None:
         ("application", {"application": "app-1", "queue": "root.x"}, 404, "Queue not found"),
         ("node", {"node": "n9"}, 404, "Node not found"),
         ("node", {}, 404, "Node not found"),
+        ("user", {"user": "joe"}, 404, "User not found"),
+        ("user", {}, 404, "User not found"),
+        ("group", {"group": "dev"}, 404, "Group not found"),
+        ("group", {}, 404, "Group not found"),
     ],
 )
 def test_what_cannot_be_answered_is_told_with_a_status(

@@ -5,7 +5,16 @@ import json
 from common.messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker import sights
 from partition_worker.sights import Shown
-from partition_worker.views import NEVER_MS, PRIORITY_NONE, AllocationView, AskView, UsageView, encoded
+from partition_worker.views import (
+    NEVER_MS,
+    PRIORITY_NONE,
+    AllocationView,
+    AskView,
+    GroupView,
+    UsageView,
+    UserView,
+    encoded,
+)
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import START_S, Trial
 
@@ -52,6 +61,19 @@ def test_a_queue_shows_limits_use_and_what_is_left() -> None:
     assert (view.allocated_resource, view.pending_resource) == ({"memory": 4}, {"memory": 5})
     assert (view.headroom, view.abs_used_capacity) == ({"memory": 4}, {"memory": 50})
     assert (view.running_apps, view.current_priority, view.parent) == (1, 3, "root")
+
+
+def test_a_draining_queue_shows_since_when_and_how_many_applications_are_left() -> None:
+    one = trial("root.p.a; root.p.b; root.a").does(apps("app-2 root.p.b")).reconfigures("root.a")
+    view = sights.queue(one.queue("root.p"), subtree=False, partition="")
+    assert (view.status, view.draining_applications) == ("Draining", 1)
+    assert view.draining_since == one.queue("root.p").draining_since_ns >= START_NS
+    shown = json.loads(encoded(sights.queue(one.queue("root.p.a"), subtree=False, partition="")))
+    assert shown["drainingApplications"] == 0
+    assert (
+        not {"drainingSince", "drainingApplications"}
+        & json.loads(encoded(sights.queue(one.queue("root.a"), subtree=False, partition=""))).keys()
+    )
 
 
 def test_a_queue_shows_what_its_properties_mean() -> None:
@@ -179,10 +201,22 @@ def test_a_full_node_shows_nothing_available_and_a_shrunken_one_less() -> None:
 # Users ----------------------------------------------------------------------------------------------------------------
 
 
+def user(one: Trial, name: str) -> UserView:
+    tracker = one.partition.usage.users.find(name)
+    assert tracker is not None
+    return sights.user(tracker)
+
+
+def group(one: Trial, name: str) -> GroupView:
+    tracker = one.partition.usage.groups.find(name)
+    assert tracker is not None
+    return sights.group(tracker)
+
+
 def test_a_users_use_is_a_tree_of_queues() -> None:
     one = Trial("root.p.a; root.p.b").does(nodes("n1 memory=10"), apps("app-1 root.p.b", "app-2 root.p.a"))
     one.does(asks("app-1 a1 memory=4"), asks("app-2 b1 memory=1"))
-    view = sights.user("bob", one.partition.usage.levels("bob"))
+    view = user(one, "bob")
     assert view.queues is not None
     assert (view.queues.queue_path, view.queues.resource_usage) == ("root", {"memory": 5})
     assert view.queues.running_applications == ["app-1", "app-2"]
@@ -190,6 +224,52 @@ def test_a_users_use_is_a_tree_of_queues() -> None:
         UsageView(queue_path="root.p.a", resource_usage={"memory": 1}, running_applications=["app-2"]),
         UsageView(queue_path="root.p.b", resource_usage={"memory": 4}, running_applications=["app-1"]),
     ]
+
+
+LIMITED = """root limit.user.alice=memory:40,apps:10 limit.user.*=memory:90 limit.group.dev=memory:50,apps:20
+limit.group.*=apps:50; root.p.batch limit.user.alice=memory:4,apps:1; root.q"""
+
+
+def limited() -> Trial:
+    one = Trial(LIMITED).does(nodes("n1 memory=100 pods=9"), apps("app-1 root.p.batch user=alice groups=x,dev"))
+    one.does(apps("app-2 root.q user=dave groups=ops"), asks("app-2 b1 memory=500"))
+    return one.does(asks("app-1 a1 memory=3 pods=2"))
+
+
+def test_a_user_shows_limits_and_the_group_of_each_application() -> None:
+    """Golden main-user-alice: an intermediate queue has no limit, and what is not there is not shown."""
+    batch = {"queuePath": "root.p.batch", "resourceUsage": {"memory": 3, "pods": 2}, "runningApplications": ["app-1"]}
+    batch |= {"maxResources": {"memory": 4}, "maxApplications": 1}
+    above = {"queuePath": "root.p", "resourceUsage": {"memory": 3, "pods": 2}, "runningApplications": ["app-1"]}
+    root = {**above, "queuePath": "root", "maxResources": {"memory": 40}, "maxApplications": 10}
+    assert json.loads(encoded(user(limited(), "alice"))) == {
+        "userName": "alice",
+        "groups": {"app-1": "dev"},
+        "queues": {**root, "children": [{**above, "children": [batch]}]},
+    }
+
+
+def test_a_user_whose_applications_only_wait_shows_the_queues_that_were_tried() -> None:
+    """Golden main-users, bart; the limit of `*` shows as the user's own."""
+    assert json.loads(encoded(user(limited(), "dave"))) == {
+        "userName": "dave",
+        "groups": {"app-2": "*"},
+        "queues": {"queuePath": "root", "maxResources": {"memory": 90}, "children": [{"queuePath": "root.q"}]},
+    }
+
+
+def test_a_group_shows_the_applications_that_count_for_it() -> None:
+    shown = json.loads(encoded(group(limited(), "dev")))
+    assert (shown["groupName"], shown["applications"]) == ("dev", ["app-1"])
+    assert shown["queues"]["maxApplications"] == 20
+    assert [child["queuePath"] for child in shown["queues"]["children"]] == ["root.p"]
+
+
+def test_a_group_without_anything_shows_its_limit_and_the_queues_that_were_tried() -> None:
+    assert json.loads(encoded(group(limited(), "*"))) == {
+        "groupName": "*",
+        "queues": {"queuePath": "root", "maxApplications": 50, "children": [{"queuePath": "root.q"}]},
+    }
 
 
 # Everything -----------------------------------------------------------------------------------------------------------
@@ -202,7 +282,7 @@ def test_what_was_shown_does_not_change_afterwards() -> None:
         sights.queue(one.queue("root"), subtree=True, partition="default"),
         sights.application(one.app("app-1"), SHOWN),
         sights.node(one.node("n1")),
-        sights.user("bob", one.partition.usage.levels("bob")),
+        user(one, "bob"),
     ]
     before = [encoded(view) for view in views]
     one.does(asks("app-1 a1 memory=1"), foreign("f1 n1 memory=1"), released("app-1 a1"))

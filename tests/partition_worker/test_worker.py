@@ -17,6 +17,8 @@ from common.messages import (
     ApplicationResponse,
     CommitConfig,
     ConfigVote,
+    GroupsFound,
+    GroupsWanted,
     Hello,
     NodeInfo,
     NodeRequest,
@@ -29,7 +31,7 @@ from common.messages import (
     Repeat,
 )
 from partition_worker import worker
-from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
+from partition_worker.worker import BROKER, BUDGET_DECISIONS, GROUPS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
 
@@ -252,6 +254,51 @@ def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPa
     assert any(
         m.updated[0].state == "Completed" for m in said(bench.worker.tick(due)) if isinstance(m, ApplicationResponse)
     )
+
+
+# Groups that are looked up -------------------------------------------------------------------------------------------
+
+LOOKS_UP = """
+partitions:
+  - name: default
+    usergroupresolver: {type: os}
+    queues: [{name: root, submitacl: "*", queues: [{name: batch}]}]
+"""
+
+
+def test_a_submission_that_needs_a_look_up_is_acknowledged_and_goes_on_with_the_answer() -> None:
+    bench = Bench(running=False)
+    bench.configure(LOOKS_UP)
+    received, wanted = bench.tell(APP)
+    assert received == news(Received(), 0, 1)
+    assert (wanted.to, said([wanted])) == (GROUPS, [GroupsWanted(user="u")])
+    found = arrives(GROUPS, GroupsFound(user="u", groups=["dev"]), rm="", session="")
+    accepted = ApplicationResponse(accepted=[AcceptedApplication(application_id="a")], cause=2)
+    assert bench.worker.handle(found, NOW) == [news(accepted, 1, 1)]
+    bench.check()
+
+
+def test_a_resolver_that_we_do_not_have_is_a_warning_and_no_reason_against_the_partition() -> None:
+    bench = Bench(running=False)
+    bench.configure(LOOKS_UP.replace("os", "ldap"))
+    assert bench.worker.warnings == ["usergroupresolver ldap is not supported: submissions without groups are rejected"]
+    bench.tell(APP)
+    assert bench.worker.partition is not None
+    assert bench.worker.partition.rejections["a"].reason.startswith("groups are not looked up by LDAP")
+
+
+def test_nobody_else_may_say_who_is_in_which_group() -> None:
+    bench = Bench(running=False)
+    bench.configure(LOOKS_UP)
+    bench.tell(APP)
+    assert bench.hear(GroupsFound(user="u", groups=["admins"])) == []
+    assert bench.worker.notes[-1] == "GroupsFound from broker is not for a worker"
+
+
+def test_an_answer_that_comes_after_a_new_beginning_does_no_harm() -> None:
+    found = arrives(GROUPS, GroupsFound(user="u", groups=["dev"]), rm="", session="")
+    assert Bench(running=False).worker.handle(found, NOW) == []
+    assert Bench().worker.handle(found, NOW) == []
 
 
 # Lives --------------------------------------------------------------------------------------------------------------

@@ -24,17 +24,11 @@ from common.messages import (
     NodeInfo,
     NodeRequest,
     Resources,
+    UserGroupInformation,
 )
+from tests.properties.plain_limits import PlainLimits, summed
 
 NOTHING_PENDING = -(2**31)
-
-
-def summed(all_of: Iterator[Resources]) -> Resources:
-    total: Resources = {}
-    for one in all_of:
-        for kind, value in one.items():
-            total[kind] = total.get(kind, 0) + value
-    return total
 
 
 @dataclass(eq=False)
@@ -52,6 +46,10 @@ class PlainApp:
     name: str
     queue: "PlainQueue"
     submitted: int
+    user: str = ""
+    groups: list[str] = field(default_factory=list)
+    counts: bool = False
+    """As running, for user and group."""
     state: str = "New"
     asks: list[PlainAsk] = field(default_factory=list)
     """In the order in which they are tried."""
@@ -171,10 +169,12 @@ class PlainScheduler:
         self.root = PlainQueue("root", None, root)
         self.queues = {"root": self.root}
         self._build(self.root)
+        self.limits = PlainLimits()
         self.apps: dict[str, PlainApp] = {}
         self.nodes: dict[str, PlainNode] = {}
         self.keys: set[str] = set()
         self._clock = 10**18
+        self._groups: dict[str, list[str]] = {}
 
     def _build(self, queue: PlainQueue) -> None:
         for config in queue.config.queues:
@@ -226,10 +226,11 @@ class PlainScheduler:
 
     def _from_leaf(self, leaf: PlainQueue) -> tuple[PlainApp, PlainAsk, PlainNode] | None:
         for app in sorted((app for app in leaf.apps if app.asks), key=_app_key(leaf)):
-            if app.state == "Accepted" and not leaf.may_start():
+            if app.state == "Accepted" and not (leaf.may_start() and self.limits.may_start(app)):
                 continue
             for ask in app.asks:
-                node = self._node_for(ask) if self._has_room(leaf, ask.resources) else None
+                allowed = self.limits.allow(app, ask.resources) and self._has_room(leaf, ask.resources)
+                node = self._node_for(ask) if allowed else None
                 if node is not None:
                     return app, ask, node
         return None
@@ -253,6 +254,7 @@ class PlainScheduler:
     def _run_on(self, app: PlainApp, ask: PlainAsk, node: PlainNode) -> None:
         ask.node = node.name
         app.allocations.append(ask)
+        app.counts = True
         node.own.append(ask)
         node.rescore(self.policy)
         app.state = "Running"
@@ -266,8 +268,10 @@ class PlainScheduler:
                     self._node(info)
             case ApplicationRequest():
                 for new in command.new:
+                    groups = self._groups_of(new.ugi)
                     if new.application_id not in self.apps and new.queue_name in self.queues:
-                        app = PlainApp(new.application_id, self.queues[new.queue_name], self._now())
+                        queue = self.queues[new.queue_name]
+                        app = PlainApp(new.application_id, queue, self._now(), new.ugi.user, groups)
                         self.apps[app.name] = app
                         app.queue.apps.append(app)
             case AllocationRequest():
@@ -275,6 +279,11 @@ class PlainScheduler:
                     self._allocation(message)
                 for release in command.releases.allocations_to_release:
                     self._release(release)
+
+    def _groups_of(self, ugi: UserGroupInformation) -> list[str]:
+        """Those of the submission, or of the last one of this user that named any, or one with the user's name."""
+        self._groups[ugi.user] = ugi.groups or self._groups.get(ugi.user, [ugi.user])
+        return self._groups[ugi.user]
 
     def _now(self) -> int:
         self._clock += 1
@@ -345,6 +354,7 @@ class PlainScheduler:
             app.allocations.remove(one)
             self.nodes[one.node].own.remove(one)
             self.nodes[one.node].rescore(self.policy)
+            app.counts = app.counts and bool(app.asks or app.allocations)
         if release.termination_type != TIMEOUT:
             app.asks = [ask for ask in app.asks if ask.key != release.allocation_key]
         if app.state in ("Accepted", "Running") and not app.asks and not app.allocations:

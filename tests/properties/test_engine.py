@@ -19,11 +19,14 @@ from common.messages import (
     NODE_UPDATE,
     Allocation,
     Command,
+    Resources,
 )
+from common.resources import total_of
 from partition_worker.engine.applications.allocation import REQUIRED_NODE
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.invariants import check
+from partition_worker.engine.limits.limit import Allowance, QueueLimits, group_of, limits_of
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
@@ -31,7 +34,18 @@ from tests.properties.workload import TREES
 
 LONG = os.environ.get("PROPERTIES") == "long"
 
-LEAVES = ("root.a", "root.b", "root.p.a", "root.p.b", "root.new.x", "root.new.y")  # created if they are not configured
+OTHER_TREES = (
+    "root.a.x max=memory:8; root.b application.sort.policy=fair; root.p maxapps=1",
+    "root.p.a.z; root.new.x max=memory:8; root.new.y guaranteed=memory:4; root.a parent template.max=memory:6",
+    """root limit.group.ops=memory:12 limit.group.*=memory:16,apps:3 limit.user.*=memory:12; root.b;
+       root.p limit.user.eve=apps:1 limit.group.dev=memory:8; root.a.x limit.user.bob=memory:4""",
+)
+"""What a partition may come to: leaves that were parents and the other way, dynamic queues that are configured now."""
+
+WHO = st.sampled_from(["user=bob", "user=eve", "user=bob groups=ops,dev", "user=eve groups=dev", "user=ann groups=ops"])
+LEAVES = ("root.a", "root.b", "root.p.a", "root.p.b", "root.a.x", "root.new.x", "root.new.y")
+"""Created if they are not configured."""
+
 NODES = st.sampled_from([f"n{number}" for number in range(3)])
 APPS = st.sampled_from([f"app-{number}" for number in range(5)])
 NUMBERS = st.integers(0, 8)
@@ -59,7 +73,7 @@ class EngineMachine(RuleBasedStateMachine):
         tree=st.sampled_from(TREES),
         policy=st.sampled_from(["fair", "binpacking"]),
         capacities=st.lists(CAPACITIES, min_size=1, max_size=3),
-        leaves=st.lists(st.sampled_from(LEAVES), min_size=3, max_size=5),
+        leaves=st.lists(st.tuples(st.sampled_from(LEAVES), WHO), min_size=3, max_size=5),
         wanted=st.lists(ONE_ASK, min_size=3, max_size=6),
         eager=st.booleans(),
     )
@@ -68,7 +82,7 @@ class EngineMachine(RuleBasedStateMachine):
         tree: str,
         policy: str,
         capacities: list[str],
-        leaves: list[str],
+        leaves: list[tuple[str, str]],
         wanted: list[tuple[int, str, str]],
         eager: bool,
     ) -> None:
@@ -77,7 +91,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.partition = Partition(config(tree, nodes=policy, rules=(PROVIDED_CREATE,)), name=PARTITION, now=self.now)
         self.eager = eager
         self.apply(nodes(*(f"n{number} {capacity}" for number, capacity in enumerate(capacities))))
-        self.apply(apps(*(f"app-{number} {leaf}" for number, leaf in enumerate(leaves))))
+        self.apply(apps(*(f"app-{number} {leaf} {who}" for number, (leaf, who) in enumerate(leaves))))
         for app in tuple(self.partition.applications):
             self.apply(asks(*(f"{app} {key_of(app, number)} {amount} {more}" for number, amount, more in wanted)))
 
@@ -93,9 +107,9 @@ class EngineMachine(RuleBasedStateMachine):
     def node_comes_changes_or_goes(self, node: str, capacity: str, action: int) -> None:
         self.apply(nodes(f"{node} {capacity}", action=action))
 
-    @rule(app=APPS, leaf=st.sampled_from(LEAVES), user=st.sampled_from(["bob", "eve"]))
-    def application_comes(self, app: str, leaf: str, user: str) -> None:
-        self.apply(apps(f"{app} {leaf} user={user}"))
+    @rule(app=APPS, leaf=st.sampled_from(LEAVES), who=WHO)
+    def application_comes(self, app: str, leaf: str, who: str) -> None:
+        self.apply(apps(f"{app} {leaf} {who}"))
 
     @precondition(lambda self: self.partition.applications)
     @rule(data=st.data(), wanted=st.lists(ONE_ASK, min_size=1, max_size=6))
@@ -130,6 +144,14 @@ class EngineMachine(RuleBasedStateMachine):
         one = self.partition.allocations[data.draw(st.sampled_from(list(self.partition.allocations)))]
         assert one.application is not None
         return f"{one.application.application_id} {one.key}"
+
+    # What an operator does ------------------------------------------------------------------------------------------
+
+    @rule(tree=st.sampled_from((*TREES, *OTHER_TREES)), policy=st.sampled_from(["fair", "binpacking"]))
+    def configuration_changes(self, tree: str, policy: str) -> None:
+        wanted = config(tree, nodes=policy, rules=(PROVIDED_CREATE,))
+        assert self.partition.objections(wanted) == []
+        self.partition.reconfigure(wanted, self.now)
 
     # What the worker does -------------------------------------------------------------------------------------------
 
@@ -171,22 +193,68 @@ class EngineMachine(RuleBasedStateMachine):
             for queue in self.partition.applications[one.application_id].queue.ancestry():
                 most = (queue.maximum or {}).get(kind)
                 assert most is None or queue.allocated[kind] <= most, f"{queue.path} is beyond its maximum of {kind}"
+        for limit, used, _ in self.bounds(self.partition.applications[one.application_id]):
+            for kind, amount in one.resource_per_alloc.items():
+                assert amount == 0 or used.get(kind, 0) <= limit.resources.get(kind, used.get(kind, 0)), limit
 
     def placeable(self, application: Application) -> list[str]:
         """The dumb search: every ask against every queue and every node."""
         levels = list(application.queue.ancestry())
+        if not application.queue.leaf:
+            return []  # it was a leaf when the application came
         if application.state is AppState.ACCEPTED and any(is_full(level) for level in levels):
+            return []
+        bounds = self.bounds(application)
+        if application.state is AppState.ACCEPTED and any(
+            application.application_id not in running and 0 < limit.applications <= len(running)
+            for limit, _, running in bounds
+        ):
             return []
         return [
             ask.key
             for ask in application.requests.values()
             if all(has_room(level, ask.resources) for level in levels)
+            and all(
+                value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
+                for limit, used, _ in bounds
+                for kind, value in ask.resources.items()
+            )
             and any(
                 (node.node_id == ask.tags[REQUIRED_NODE] if REQUIRED_NODE in ask.tags else node.schedulable)
                 and all(value <= node.available.get(kind, 0) for kind, value in ask.resources.items() if value)
                 for node in self.partition.fleet
             )
         ]
+
+    def bounds(self, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
+        """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
+        limits, found = limits_of(self.partition.config), []
+        account = self.partition.usage.known(application)
+        group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
+        for queue in application.queue.ancestry():
+            here, below = limits.get(queue.path, QueueLimits()), everything_below(queue)
+            user = here.users.get(application.user.name) or here.users.get("*")
+            if user is not None:
+                found.append((user, [one for one in below if one.user.name == application.user.name]))
+            if group is not None and group in here.groups:
+                found.append((here.groups[group], [one for one in below if self.group(one) == group]))
+        return [
+            (
+                limit,
+                total_of(one.allocated for one in counted),
+                [one.application_id for one in counted if self.runs(one)],
+            )
+            for limit, counted in found
+        ]
+
+    def group(self, application: Application) -> str | None:
+        account = self.partition.usage.known(application)
+        return account.group_name if account else None
+
+    def runs(self, application: Application) -> bool:
+        """Whether it counts as running for its user."""
+        account = self.partition.usage.known(application)
+        return account is not None and account.counted
 
     @invariant()
     def books_agree(self) -> None:

@@ -20,10 +20,17 @@ TREES = (
        root.a application.sort.policy=fair guaranteed=memory:5,gpu:2""",
     """root.p maxapps=2; root.p.a application.sort.policy=fair; root.p.b priority.policy=fence priority.offset=2;
        root.a guaranteed=gpu:1 max=gpu:3""",
+    """root limit.user.bob=memory:12 limit.user.*=apps:2 limit.group.dev=memory:14,gpu:1 limit.group.*=apps:2;
+       root.a limit.user.*=memory:6; root.b limit.user.eve=apps:1,memory:20,gpu:0 limit.group.ops=memory:9""",
+    """root.p limit.user.*=memory:9,apps:1; root.p.a limit.user.bob=memory:6 limit.user.ann=apps:1 maxapps=2;
+       root.p.b limit.group.ops=apps:1 limit.group.dev=memory:8; root.a limit.user.*=gpu:1 limit.group.dev=memory:3""",
 )
 """Queues of different kinds; every one of them has leaves `a` and `b` somewhere."""
 
 LEAVES = ("root.a", "root.b", "root.c", "root.p.a", "root.p.b")
+
+WHO = ("user=bob", "user=eve", "user=bob groups=dev,ops", "user=eve groups=dev", "user=ann groups=ops", "user=joe")
+"""Users, and groups that may be others from one application to the next."""
 
 
 class Workload:
@@ -81,7 +88,7 @@ class Workload:
         return f"app-{self.rng.randrange(7)}"
 
     def _app(self) -> Command:
-        return apps(f"{self._app_id()} {self.rng.choice(self.leaves)} user={self.rng.choice(('bob', 'eve'))}")
+        return apps(f"{self._app_id()} {self.rng.choice(self.leaves)} {self.rng.choice(WHO)}")
 
     def _remove_app(self) -> Command:
         return gone(self._app_id())

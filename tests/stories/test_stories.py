@@ -6,6 +6,8 @@ answer, decisions included. STORIES=rewrite records the answers; commit only wha
     config QUEUES            create-queues            nodes fair|binpacking       (before anything else)
     node n1 memory=10        app app-1 root.a         ask app-1 a1 memory=4       foreign f1 n1 memory=2
     drained-node ...         remove-app app-1         release app-1 a1            (`- f1` for a foreign one)
+    kill app-1 by=bob groups=dev                      move app-1 root.b        (by a scheduler admin if not said)
+    reconfigure QUEUES: the partition takes another configuration
     update-node n1 memory=20, drain n1, undrain n1, remove-node n1                pass 30
     running                  shows what runs
 """
@@ -17,9 +19,10 @@ from pathlib import Path
 import pytest
 
 from common import messages
-from common.messages import Command
-from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
-from tests.trial import Trial
+from common.messages import Actor, Command
+from partition_worker.engine.administration import NotDone
+from tests.builders import PROVIDED_CREATE, Words, apps, asks, foreign, gone, nodes, released, words
+from tests.trial import ADMIN, Trial
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 COMMANDS: dict[str, Callable[[str], Command]] = {
@@ -61,9 +64,22 @@ def played(story: str) -> str:
 def answered(trial: Trial, verb: str, text: str) -> list[str]:
     if verb == "running":
         return trial.running
+    if verb == "reconfigure":
+        return trial.reconfigures(text).told()
     if verb == "pass":
         return trial.waits(float(text)).told()
+    if verb in ("kill", "move"):
+        return administered(trial, verb, words(text))
     return trial.does(COMMANDS[verb](text)).told()
+
+
+def administered(trial: Trial, verb: str, text: Words) -> list[str]:
+    by = Actor(user=text.take("by"), groups=text.take("groups").split(","))
+    try:
+        (trial.kills if verb == "kill" else trial.moves)(*text.names, by=by if by.user else ADMIN)
+    except NotDone as refusal:
+        return [f"refused ({refusal.status}): {refusal}"]
+    return trial.told()
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)

@@ -33,6 +33,8 @@ class Application:
     submitted_ns: int
     """Its arrival, or the earliest creation time of its asks and allocations."""
     tags: dict[str, str] = field(default_factory=dict)
+    placeholder_ask: Resources = field(default_factory=dict)
+    """What all its placeholders together ask for, as it was submitted; nothing if it is no gang."""
     state: AppState = AppState.NEW
     state_log: deque[tuple[int, AppState]] = field(default_factory=lambda: deque(maxlen=STATE_LOG_MAX))
     """(Unix nanoseconds, state) for each state entered after New, the latest of them."""

@@ -1,1 +1,1 @@
-"""What users use, level by level."""
+"""What users and groups may use, and what they do use, at every queue."""

@@ -1,74 +1,163 @@
-"""What each user has, at every queue of the paths they use.
+"""What users and groups have, at every queue of the paths they use, and what limits allow them.
 
-An application counts as running for its user from its first allocation until it is forgotten, at its leaf and at each
-queue above. Users without usage and applications are not kept. Not here: limits on usage.
+    usage.account(application)    to whom it is charged, and what they may have more: the first contact
+    usage.increase / decrease     something of it was placed, grew, shrank or was released
+    usage.forget(application)     it counts no longer
+    usage.reconfigure(config)     other limits
+
+An application counts as running for its user and group from its first allocation until it is forgotten, at its leaf
+and at each queue above. Which group that is, is decided at the first contact and then stays, until the application is
+forgotten or the group loses its limit at a queue at or above the leaf; then it is decided again at once.
+
+Not here: what is done about a limit (`cycle.py`), and who waits for one (`readiness.py`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
 
+from common.config.model import PartitionConfig
 from common.messages import Resources
-from common.resources import add_to, is_zero, take_from
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.limits.account import Account
+from partition_worker.engine.limits.limit import Limits, group_of, limits_of
+from partition_worker.engine.limits.trackers import Trackers
+
+IDLE_MAX: Final = 10_000
+"""Users that have nothing, and no limit but that of `*`, and are shown all the same. Beyond it those that have had
+nothing for longest are forgotten until they have something again.
+"""
 
 
-@dataclass(slots=True, eq=False)
-class Level:
-    """One user's use of one queue, with everything below it."""
+class Usage:
+    """The books of all users and groups of a partition."""
 
-    path: str
-    used: Resources = field(default_factory=dict)
-    applications: dict[str, None] = field(default_factory=dict)
+    def __init__(self, config: PartitionConfig) -> None:
+        ranks = count()
+        self.users = Trackers(ranks, each=True)
+        self.groups = Trackers(ranks, each=False)
+        self._limits: Limits = {}
+        self._named: frozenset[str] = frozenset()
+        """Users with a limit of their own somewhere."""
+        self._accounts: dict[int, Account] = {}
+        """By the rank of the application."""
+        self._idle: dict[str, None] = {}
+        """Users with nothing, in the order in which they came to have nothing."""
+        self.reconfigure(config)
 
-    @property
-    def empty(self) -> bool:
-        return not self.applications and is_zero(self.used)
+    def account(self, application: Application) -> Account:
+        """To whom this application is charged. The first call decides its group."""
+        account = self._accounts.get(application.rank)
+        return self._open(application) if account is None else account
 
+    def known(self, application: Application) -> Account | None:
+        """The same without making contact."""
+        return self._accounts.get(application.rank)
 
-class UserUsage:
-    """The books of all users of a partition."""
-
-    def __init__(self) -> None:
-        self._users: dict[str, dict[str, Level]] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        """Names of users that have something, in order of first use."""
-        return iter(self._users)
-
-    def levels(self, user: str) -> dict[str, Level]:
-        """A user's levels by queue path, each parent before its children where both exist."""
-        return self._users.get(user, {})
-
-    def increase(self, user: str, leaf: Queue, application_id: str, amount: Resources) -> None:
+    def increase(self, application: Application, amount: Resources) -> None:
         """Count an allocation (or the growth of one, where negative its shrinking)."""
-        levels = self._users.setdefault(user, {})
-        if leaf.path not in levels:
-            for queue in reversed(tuple(leaf.ancestry())):
-                levels.setdefault(queue.path, Level(queue.path))
-        for queue in leaf.ancestry():
-            level = levels[queue.path]
-            add_to(level.used, amount)
-            level.applications[application_id] = None
+        account = self.account(application)
+        account.user.charge(amount)
+        if account.group is not None:
+            account.group.charge(amount)
+        if not account.counted:
+            self._count(account)
 
-    def decrease(self, user: str, leaf: Queue, application_id: str, amount: Resources, *, forget: bool) -> None:
-        """Take an allocation back; `forget` says that the application no longer counts as running."""
-        levels = self._users.get(user)
-        if levels is None or leaf.path not in levels:
-            return
-        for queue in leaf.ancestry():
-            take_from(levels[queue.path].used, amount)
-        if forget:
-            self.forget(user, leaf, application_id)
+    def decrease(self, application: Application, amount: Resources) -> None:
+        """Take an allocation back."""
+        account = self._accounts[application.rank]
+        account.user.refund(amount)
+        if account.group is not None:
+            account.group.refund(amount)
 
-    def forget(self, user: str, leaf: Queue, application_id: str) -> None:
-        """The application no longer counts as running, if it did."""
-        levels = self._users.get(user)
-        if levels is None or leaf.path not in levels:
+    def forget(self, application: Application) -> None:
+        """The application, to which nothing is charged any more, counts no longer; its group is no longer settled."""
+        account = self._accounts.pop(application.rank, None)
+        if account is None:
             return
-        for queue in leaf.ancestry():
-            level = levels[queue.path]
-            level.applications.pop(application_id, None)
-            if level.empty:
-                del levels[queue.path]
-        if not levels:
-            del self._users[user]
+        name = application.user.name
+        self._leave_group(account)
+        account.user.discount(application.application_id)
+        self.users.close(name, account.user, account)
+        user = self.users.find(name)
+        if user is not None and not user.accounts and name not in self._named:
+            self._rest(name)
+
+    def reconfigure(self, config: PartitionConfig) -> bool:
+        """Let the limits of this configuration hold from now on; whether they are others than before.
+
+        Nothing that is used or counted is lost. Whoever is held back by a limit has to be looked at again then.
+        """
+        limits = limits_of(config)
+        if limits == self._limits:
+            return False
+        before, self._limits = self._limits, limits
+        self._named = frozenset(name for here in limits.values() for name in here.users)
+        homeless = [account for account in self._accounts.values() if self._lost_group(account, before)]
+        for account in homeless:
+            if account.group is not None:
+                account.group.refund(account.application.allocated)
+            self._leave_group(account)
+        self.users.allow({path: here.users for path, here in limits.items()})
+        self.groups.allow({path: here.groups for path, here in limits.items()})
+        for account in homeless:
+            self._join_group(account)
+        for account in self._accounts.values():
+            account.bind()
+        for name in tuple(self._idle):
+            if name in self._named or self.users.find(name) is None:
+                del self._idle[name]
+        return True
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _open(self, application: Application) -> Account:
+        name = application.user.name
+        account = self._accounts[application.rank] = Account(application)
+        account.user = self.users.open(name, application.queue.path, account)
+        self._idle.pop(name, None)
+        self._join_group(account)
+        account.bind()
+        return account
+
+    def _count(self, account: Account) -> None:
+        account.counted = True
+        account.user.count(account.application.application_id)
+        if account.group is not None:
+            account.group.count(account.application.application_id)
+
+    def _join_group(self, account: Account) -> None:
+        """Decide the group, which is charged with all that the application has if that counts already."""
+        application = account.application
+        name = group_of(self._limits, application.user.groups, application.queue)
+        if name is None:
+            return
+        account.group_name = name
+        account.group = self.groups.open(name, application.queue.path, account)
+        if account.counted:
+            account.group.charge(application.allocated)
+            account.group.count(application.application_id)
+
+    def _leave_group(self, account: Account) -> None:
+        name, level = account.group_name, account.group
+        if name is None or level is None:
+            return
+        account.group_name = account.group = None
+        level.discount(account.application.application_id)
+        self.groups.close(name, level, account)
+
+    def _lost_group(self, account: Account, before: Limits) -> bool:
+        """Whether the group of the account had a limit on its path that it no longer has."""
+        name = account.group_name
+        return name is not None and any(
+            queue.path in before
+            and name in before[queue.path].groups
+            and (queue.path not in self._limits or name not in self._limits[queue.path].groups)
+            for queue in account.application.queue.ancestry()
+        )
+
+    def _rest(self, user: str) -> None:
+        self._idle[user] = None
+        if len(self._idle) > IDLE_MAX:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            self.users.drop(oldest)

@@ -72,6 +72,15 @@ class Fleet:
         self._resize_total(node.capacity, before)
         self.gained(node)
 
+    def reorder(self, policy: NodeSort, weights: Mapping[str, float]) -> None:
+        """Try nodes in the order of another policy, or of other weights, from now on."""
+        if policy == self.policy and dict(weights) == self.weights:
+            return
+        self.policy = policy
+        self.weights = dict(weights)
+        for node in self:
+            self.changed(node)
+
     def set_schedulable(self, node: Node, *, schedulable: bool) -> None:
         node.schedulable = schedulable
         self.gained(node)

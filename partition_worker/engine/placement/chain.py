@@ -6,21 +6,33 @@ Not here: what each rule does (a file each), and creating the queue of the path 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from common.config.automaton import NameTooLongError
 from common.config.expressions import ExpressionError
 from common.config.model import PlacementRuleConfig
 from common.names import RECOVERY_QUEUE
-from partition_worker.engine.placement.expression import NameTooLongError
+from partition_worker.engine.placement.application_type import ApplicationType
 from partition_worker.engine.placement.fixed import Fixed
+from partition_worker.engine.placement.groups import PrimaryGroup, SecondaryGroup
 from partition_worker.engine.placement.provided import Provided
 from partition_worker.engine.placement.recovery import Recovery
-from partition_worker.engine.placement.rule import Place, PlacementRejected, Places, Rule, RuleError
+from partition_worker.engine.placement.rule import (
+    Description,
+    PlacementRejected,
+    Places,
+    Rule,
+    RuleError,
+    nearest,
+)
 from partition_worker.engine.placement.tag import Tag
 from partition_worker.engine.placement.user import UserName
 from partition_worker.engine.users import Submission, User
 
 RULES: Final[Mapping[str, Callable[[PlacementRuleConfig, Rule | None], Rule]]] = {
+    "applicationtype": ApplicationType,
     "fixed": Fixed,
+    "primarygroup": PrimaryGroup,
     "provided": Provided,
+    "secondarygroup": SecondaryGroup,
     "tag": Tag,
     "user": UserName,
 }
@@ -43,6 +55,10 @@ class Placement:
         placement = cls.__new__(cls)
         placement._rules = ()
         return placement
+
+    def described(self) -> list[Description]:
+        """Return every rule as a plain value in the order in which they are tried, the one for recovery included."""
+        return [rule.described() for rule in self._rules]
 
     def place(self, submission: Submission, places: Places) -> str:
         """Return the path of the queue for an application, in the case its source had; the queue may not exist yet.
@@ -88,16 +104,6 @@ def _takes(path: str, user: User, places: Places) -> bool:
     """
     place = places.find(path)
     if place is None:
-        above = _nearest(path, places)
+        above = nearest(path, places)
         return above is not None and above.admits_submission(user)
     return place.leaf and not place.draining and place.admits_submission(user)
-
-
-def _nearest(path: str, places: Places) -> Place | None:
-    """Return the lowest existing queue above the path, looked for from the root down: a path may have many parts."""
-    nearest: Place | None = None
-    end = path.find(".")
-    while end >= 0 and (place := places.find(path[:end])) is not None:
-        nearest = place
-        end = path.find(".", end + 1)
-    return nearest

@@ -1,21 +1,31 @@
 """Whose applications a placement rule looks at: the filter of a rule.
 
 A list with one entry may be a regular expression, a longer one holds names. What makes an entry look like an expression
-is said in `common/config/expressions.py`, how one is matched in `expression.py`.
+is said in `common/config/expressions.py`, how one is matched in `automaton.py` beside it.
 """
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from common.config.automaton import Expression
 from common.config.expressions import looks_like_expression
 from common.config.model import FilterConfig
 from common.names import GROUP, USER
-from partition_worker.engine.placement.expression import Expression
 from partition_worker.engine.users import User
 
 DENY: Final = "deny"
 """Only in this spelling: in any other, such as `DENY`, a filter allows."""
+
+
+class FilterDescription(NamedTuple):
+    """What a filter does, for people: each list is either names or one expression, the other is empty."""
+
+    allows: bool
+    users: tuple[str, ...]
+    groups: tuple[str, ...]
+    user_expression: str
+    group_expression: str
 
 
 class Filter:
@@ -33,17 +43,29 @@ class Filter:
         listed = self._for_all or self._users.have_any((user.name,)) or self._groups.have_any(user.groups)
         return listed == self._allows
 
+    def described(self) -> FilterDescription | None:
+        """What is filtered, or None if nothing is."""
+        if self._for_all and self._allows:
+            return None
+        users, groups = self._users, self._groups
+        return FilterDescription(self._allows, users.listed, groups.listed, users.expression, groups.expression)
+
 
 class _Names:
     """One list of a filter. Entries of a longer list that cannot be names are left out, and may leave nothing."""
 
     def __init__(self, entries: Sequence[str], legal: re.Pattern[str]) -> None:
         self._expression: Expression | None = None
-        self._names: frozenset[str] = frozenset()
+        self.expression = ""
+        """The text of the expression, empty for a list of names."""
+        self.listed: tuple[str, ...] = ()
+        """The names as they were written, once each."""
         if len(entries) == 1 and looks_like_expression(entries[0]):
+            self.expression = entries[0]
             self._expression = Expression(entries[0])
         else:
-            self._names = frozenset(entry for entry in entries if legal.fullmatch(entry))
+            self.listed = tuple(dict.fromkeys(entry for entry in entries if legal.fullmatch(entry)))
+        self._names = frozenset(self.listed)
 
     def have_any(self, names: Iterable[str]) -> bool:
         if self._expression is None:

@@ -2,7 +2,7 @@
 
 from common.config.model import PlacementRuleConfig
 from common.names import ILLEGAL_QUEUE, QUEUE, ROOT
-from partition_worker.engine.placement.rule import Places, Rule, RuleError
+from partition_worker.engine.placement.rule import Places, Rule, RuleError, truth
 from partition_worker.engine.users import Submission
 
 
@@ -11,6 +11,8 @@ class Fixed(Rule):
 
     That goes for `rooted`, too, where no queue can be: such a rule never matches, it is useful at most as a parent.
     """
+
+    name = "fixed"
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
@@ -29,3 +31,6 @@ class Fixed(Rule):
         if self.whole:
             return self.finished(self.queue, places)
         return self.below_parent(self.queue, submission, places)
+
+    def parameters(self) -> dict[str, str]:
+        return {**super().parameters(), "qualified": truth(self.whole), "queue": self.queue}

@@ -7,6 +7,8 @@ from partition_worker.engine.users import Submission
 class Provided(Rule):
     """A name that starts with `root.` is the whole path and needs no parent rule; any other is one queue below it."""
 
+    name = "provided"
+
     def path(self, submission: Submission, places: Places) -> str | None:
         if not submission.queue_name:
             return None

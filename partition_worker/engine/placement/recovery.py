@@ -17,6 +17,8 @@ DEFAULT_QUEUE: Final = "root.default"
 class Recovery(Rule):
     """The recovery queue for what is forced, the default queue for the rest, if there is one."""
 
+    name = "recovery"
+
     def __init__(self) -> None:
         super().__init__(PlacementRuleConfig(name="recovery", create=True), None)
 
@@ -24,3 +26,6 @@ class Recovery(Rule):
         if submission.forced:
             return RECOVERY_QUEUE
         return DEFAULT_QUEUE if places.find(DEFAULT_QUEUE) is not None else None
+
+    def parameters(self) -> dict[str, str]:
+        return {"queue": RECOVERY_QUEUE}

@@ -4,11 +4,11 @@ Each rule is a file of its own beside this one. Which rules are tried, and in wh
 """
 
 from abc import ABC, abstractmethod
-from typing import Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from common.config.model import PlacementRuleConfig
 from common.names import ILLEGAL_QUEUE, QUEUE, ROOT
-from partition_worker.engine.placement.filter import Filter
+from partition_worker.engine.placement.filter import Filter, FilterDescription
 from partition_worker.engine.users import Submission, User
 
 ROOT_PREFIX: Final = f"{ROOT}."
@@ -48,8 +48,20 @@ class PlacementRejected(Exception):
     """An application that gets no queue; the text is the reason for the resource manager."""
 
 
+class Description(NamedTuple):
+    """A rule for people to read: its name, what it was told, whom it looks at, and the rule of its parent queue."""
+
+    name: str
+    parameters: dict[str, str]
+    filter: FilterDescription | None
+    parent: "Description | None"
+
+
 class Rule(ABC):
     """One placement rule: from a submission to the path of a queue, existing or to be created."""
+
+    name: ClassVar[str]
+    """As a configuration writes it, in lower case."""
 
     def __init__(self, config: PlacementRuleConfig, parent: "Rule | None") -> None:
         self.create = config.create
@@ -63,6 +75,15 @@ class Rule(ABC):
         Raises PlacementRejected when the rule matches something that no queue can be: then no other rule is asked.
         """
 
+    def parameters(self) -> dict[str, str]:
+        """Return what the rule was told, by the names that the REST API has for it."""
+        return {"create": truth(self.create)}
+
+    def described(self) -> Description:
+        """Return the rule as a plain value."""
+        parent = None if self.parent is None else self.parent.described()
+        return Description(self.name, self.parameters(), self.filter.described(), parent)
+
     def named(self, name: str, submission: Submission, places: Places) -> str | None:
         """Return the path that a name from outside means: a full path from the root, or one name below the parent."""
         if not self.filter.admits(submission.user):
@@ -75,14 +96,15 @@ class Rule(ABC):
 
     def below_parent(self, name: str, submission: Submission, places: Places) -> str | None:
         """Return the path of a queue below the one that the parent rule yields, or below root."""
-        above = self._parent_path(submission, places)
+        above = self.parent_path(submission, places)
         return None if above is None else self.finished(f"{above}.{name}", places)
 
     def finished(self, path: str, places: Places) -> str | None:
         """Return the path if its queue exists or may be created."""
         return path if self.create or places.find(path) is not None else None
 
-    def _parent_path(self, submission: Submission, places: Places) -> str | None:
+    def parent_path(self, submission: Submission, places: Places) -> str | None:
+        """Return the path of the queue that the parent rule yields, without one that of root; None if it has none."""
         if self.parent is None:
             return ROOT
         path = self.parent.path(submission, places)
@@ -106,3 +128,18 @@ def checked(name: str) -> str:
 def dotless(name: str) -> str:
     """Return the name of the one queue that is called after `name`, whose dots would otherwise make it a path."""
     return checked(name.replace(".", DOT))
+
+
+def nearest(path: str, places: Places) -> Place | None:
+    """Return the lowest existing queue above the path, looked for from the root down: a path may have many parts."""
+    lowest: Place | None = None
+    end = path.find(".")
+    while end >= 0 and (place := places.find(path[:end])) is not None:
+        lowest = place
+        end = path.find(".", end + 1)
+    return lowest
+
+
+def truth(value: object) -> str:
+    """Return `true` or `false`, as the REST API writes it in parameters."""
+    return "true" if value else "false"

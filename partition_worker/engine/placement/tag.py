@@ -8,6 +8,8 @@ from partition_worker.engine.users import Submission, tag_value
 class Tag(Rule):
     """The value of the tag is understood as the rule `provided` understands the queue of a submission."""
 
+    name = "tag"
+
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
         if not config.value:
@@ -17,3 +19,6 @@ class Tag(Rule):
     def path(self, submission: Submission, places: Places) -> str | None:
         name = tag_value(submission.tags, self.tag)
         return self.named(name, submission, places) if name else None
+
+    def parameters(self) -> dict[str, str]:
+        return {**super().parameters(), "tagName": self.tag}

@@ -7,6 +7,8 @@ from partition_worker.engine.users import Submission
 class UserName(Rule):
     """The name is one queue, whatever it looks like: `root.bob` becomes `root_dot_bob`, `svc$` is an error."""
 
+    name = "user"
+
     def path(self, submission: Submission, places: Places) -> str | None:
         if not self.filter.admits(submission.user):
             return None

@@ -8,6 +8,11 @@ def may_start(leaf: Queue) -> bool:
     return all(level.max_applications == 0 or level.running < level.max_applications for level in leaf.ancestry())
 
 
+def is_limited(leaf: Queue) -> bool:
+    """Whether any level of the path limits how many applications run."""
+    return any(level.max_applications for level in leaf.ancestry())
+
+
 def started(leaf: Queue) -> None:
     """An application entered Running."""
     for level in leaf.ancestry():

@@ -1,27 +1,98 @@
-"""From configuration to queues: how a configured queue, and one that placement creates, gets its settings.
+"""From configuration to queues: what a configured queue, and one that placement creates, gets as its settings.
 
-The configuration has passed validation and the load checks; what is wrong here is a defect. Not here: changing a tree
-that runs.
+`wanted` works out everything a configuration says about its queues, inheritance included, as values: a fresh tree is
+made of them, and a tree that runs is compared with them (`changes.py`). So both come to the same.
+
+The configuration has passed validation and the load checks; what is wrong here is a defect. Not here: what changes in
+a tree that runs.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from common.acl import parse_acl
+from common.acl import Acl, parse_acl
 from common.config.model import ChildTemplateConfig, QueueConfig, amounts
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE, ROOT
-from common.resources import is_positive
-from partition_worker.engine.queues.policies import inherited, policies
+from common.resources import Limit, is_positive
+from partition_worker.engine.queues.policies import Policies, inherited, policies
 from partition_worker.engine.queues.queue import Queue, Template
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a configuration says about one queue, with what it inherits."""
+
+    leaf: bool
+    submit_acl: Acl
+    admin_acl: Acl
+    admin_text: str
+    max_applications: int
+    maximum: Limit | None
+    """None for the root, whose maximum is the size of the cluster."""
+    guaranteed: Resources | None
+    properties: dict[str, str]
+    policies: Policies
+    template: Template | None
+    """Its own or else its parent's; a leaf has none."""
+
+
+def wanted(config: QueueConfig) -> dict[str, Settings]:
+    """The settings of every queue by its path, parents before their children, in the order of the file."""
+    found: dict[str, Settings] = {}
+    _collect(ROOT, config, None, found)
+    return found
 
 
 def build(config: QueueConfig) -> Queue:
     """The root with everything below it, ranked in the order of the file."""
-    ranks = count()
-    root = Queue(path=ROOT, parent=None, rank=next(ranks), leaf=False, managed=True)
-    _configure(root, config, ranks)
-    return root
+    queues: dict[str, Queue] = {}
+    for path, settings in wanted(config).items():
+        queues[path] = queue = made(path, queues.get(path.rpartition(".")[0]), rank=len(queues))
+        configure(queue, settings)
+    return queues[ROOT]
+
+
+def made(path: str, parent: Queue | None, *, rank: int) -> Queue:
+    """A configured queue, in its place below its parent, still without settings."""
+    queue = Queue(path=path, parent=parent, rank=rank, leaf=True, managed=True)
+    if parent is not None:
+        parent.children[queue.name] = queue
+    return queue
+
+
+def configure(queue: Queue, settings: Settings) -> None:
+    """Give a queue the settings of the configuration, which makes it a configured one. Sums and orders are not
+    touched.
+    """
+    queue.managed = True
+    queue.leaf = settings.leaf
+    queue.submit_acl = settings.submit_acl
+    queue.admin_acl = settings.admin_acl
+    queue.admin_text = settings.admin_text
+    queue.max_applications = settings.max_applications
+    queue.properties = settings.properties
+    queue.policies = settings.policies
+    queue.template = settings.template
+    if queue.parent is not None:
+        queue.maximum = settings.maximum
+        queue.guaranteed = settings.guaranteed
+
+
+def settings_of(queue: Queue) -> Settings:
+    """The settings that a queue has, as the configuration that said so would be read."""
+    return Settings(
+        leaf=queue.leaf,
+        submit_acl=queue.submit_acl,
+        admin_acl=queue.admin_acl,
+        admin_text=queue.admin_text,
+        max_applications=queue.max_applications,
+        maximum=queue.maximum if queue.parent is not None else None,
+        guaranteed=queue.guaranteed,
+        properties=queue.properties,
+        policies=queue.policies,
+        template=queue.template,
+    )
 
 
 def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
@@ -41,42 +112,42 @@ def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
     return queue
 
 
-def _configure(queue: Queue, config: QueueConfig, ranks: Iterator[int]) -> None:
-    parent = queue.parent
-    queue.leaf = not config.is_parent and parent is not None
-    queue.submit_acl = parse_acl(config.submit_acl)
-    queue.admin_acl = parse_acl(config.admin_acl)
-    queue.max_applications = config.max_applications
-    queue.properties = inherited(parent.properties, config.properties) if parent else dict(config.properties)
-    queue.policies = policies(queue.properties, leaf=queue.leaf)
-    if parent is not None:  # the root's resources are those of the cluster
-        queue.maximum = _useful(config.resources.max)
-        queue.guaranteed = _useful(config.resources.guaranteed)
-    if not queue.leaf:
-        queue.template = _template(config.child_template) or (parent.template if parent else None)
+def _collect(path: str, config: QueueConfig, parent: Settings | None, found: dict[str, Settings]) -> None:
+    settings = found[path] = _settings(config, parent)
     for below in config.queues:
-        path = f"{queue.path}.{below.name.lower()}"
-        child = Queue(path=path, parent=queue, rank=next(ranks), leaf=True, managed=True)
-        queue.children[child.name] = child
-        _configure(child, below, ranks)
+        _collect(f"{path}.{below.name.lower()}", below, settings, found)
+
+
+def _settings(config: QueueConfig, parent: Settings | None) -> Settings:
+    leaf = not config.is_parent and parent is not None
+    properties = inherited(parent.properties, config.properties) if parent else dict(config.properties)
+    return Settings(
+        leaf=leaf,
+        submit_acl=parse_acl(config.submit_acl),
+        admin_acl=parse_acl(config.admin_acl),
+        admin_text=config.admin_acl,
+        max_applications=config.max_applications,
+        maximum=_useful(config.resources.max) if parent else None,
+        guaranteed=_useful(config.resources.guaranteed) if parent else None,
+        properties=properties,
+        policies=policies(properties, leaf=leaf),
+        template=None if leaf else _template(config.child_template) or (parent.template if parent else None),
+    )
 
 
 def _template(config: ChildTemplateConfig) -> Template | None:
     """A template with anything written in it counts, even if that limits nothing: then it keeps the parent's away."""
-    properties = _written(config.properties)
-    resources = {**_written(config.resources.max), **_written(config.resources.guaranteed)}
-    if not (config.max_applications or properties or resources):
+    if config.is_empty:
         return None
+    properties = {name: value for name, value in config.properties.items() if name and value}
     return Template(
         config.max_applications, properties, _useful(config.resources.max), _useful(config.resources.guaranteed)
     )
 
 
-def _written(texts: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: value for name, value in (texts or {}).items() if name and value}
-
-
 def _useful(texts: Mapping[str, str] | None) -> Resources | None:
     """Amounts that limit or guarantee something: without any positive one it is as if nothing had been written."""
+    if not texts:
+        return None
     resources = amounts(texts)
     return resources if is_positive(resources) else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from partition_worker.engine.durations import seconds
+from common.durations import seconds
 
 ApplicationSort = Literal["fifo", "fair"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]

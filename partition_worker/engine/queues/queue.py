@@ -41,7 +41,11 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """One queue. Sums at a parent are always the sums over its children."""
+    """One queue. Its sums are always those over its children and its own applications.
+
+    A leaf has no children and a parent no applications, but for a while after a configuration turned one into the
+    other: what was there before stays until it ends.
+    """
 
     path: str
     """Lower case, dotted, beginning with `root`."""
@@ -52,6 +56,10 @@ class Queue:
     managed: bool
     """From the configuration; otherwise placement created it."""
     state: QueueState = "Active"
+    draining_since_ns: int = 0
+    """When it began to drain, Unix nanoseconds; 0 while it does not."""
+    draining_told_ns: int = 0
+    """When the log was last told that it drains; 0 while it does not."""
     maximum: Limit | None = None
     """None is no maximum. The root's is the size of the cluster, and there a type that is missing is 0."""
     guaranteed: Resources | None = None
@@ -60,6 +68,8 @@ class Queue:
     template: Template | None = None
     submit_acl: Acl = field(default_factory=Acl)
     admin_acl: Acl = field(default_factory=Acl)
+    admin_text: str = ""
+    """The administrators as the configuration names them, for people."""
     max_applications: int = 0
     """Applications that may run at once in the subtree; 0 is no limit."""
 
@@ -70,18 +80,18 @@ class Queue:
     running: int = 0
     """Applications below in state Running."""
     priorities: Tally = field(default_factory=Tally)
-    """On a leaf the highest ask priority of each application that asks, on a parent what its children export."""
+    """The highest ask priority of each of its applications that asks, and what its children export."""
     fair_maximum: Limit = field(default_factory=dict)
     """What shares are relative to where nothing is guaranteed; kept by `fairness.refresh_fair_maximum`."""
 
     children: dict[str, "Queue"] = field(default_factory=dict)
-    """By the last part of the path; empty on a leaf."""
+    """By the last part of the path."""
     applications: "dict[str, Application]" = field(default_factory=dict)
-    """By id; empty on a parent."""
+    """By id. Those of a parent get nothing new."""
     ready_children: "Order[Queue]" = field(default_factory=Order)
     """Children with something pending that may succeed, the most deserving first."""
     ready_applications: "Order[Application]" = field(default_factory=Order)
-    """The same for a leaf's applications."""
+    """The same for its applications, of which only a leaf's have turns."""
 
     reached: "Counter[AppState]" = field(default_factory=Counter)
     """How often an application of its own entered this state; refused are those that asked for this queue."""
@@ -108,6 +118,11 @@ class Queue:
             return self.policies.priority_offset
         return max(-(2**31), min(2**31 - 1, highest + self.policies.priority_offset))
 
+    @property
+    def population(self) -> int:
+        """How many applications are in it, with all below it."""
+        return len(self.applications) + sum(child.population for child in self.children.values())
+
     def ancestry(self) -> "Iterator[Queue]":
         """Itself, then each parent up to the root."""
         queue: Queue | None = self
@@ -123,3 +138,7 @@ class Queue:
             level.submit_acl.allows(user.name, user.groups) or level.admin_acl.allows(user.name, user.groups)
             for level in self.ancestry()
         )
+
+    def admits_administration(self, user: User) -> bool:
+        """Whether the user may act on what is in here: by an admin ACL of this queue or of any above it."""
+        return any(level.admin_acl.allows(user.name, user.groups) for level in self.ancestry())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE
-from partition_worker.engine.queues.blueprint import build, from_template
+from partition_worker.engine.queues.blueprint import Settings, build, configure, from_template, made
 from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.users import User
@@ -75,6 +75,15 @@ class Tree:
         for level, name in enumerate(missing, start=1):
             lowest = self._add(lowest, name, leaf=level == len(missing))
         return lowest
+
+    def add(self, path: str, settings: Settings) -> Queue:
+        """A queue of a new configuration; the one above it exists, and it does not. Its share is not known yet."""
+        assert path not in self._by_path, path
+        queue = made(path, self._by_path[path.rpartition(".")[0]], rank=self._ranks)
+        configure(queue, settings)
+        self._ranks += 1
+        self._by_path[path] = queue
+        return queue
 
     def remove_empty(self) -> list[Queue]:
         """Remove queues that are dynamic or draining and have nothing in them, children first; which ones."""

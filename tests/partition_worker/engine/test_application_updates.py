@@ -2,7 +2,14 @@
 
 import pytest
 
-from common.messages import AddApplicationRequest, ApplicationRequest, RemoveApplicationRequest, UserGroupInformation
+from common.messages import (
+    AddApplicationRequest,
+    ApplicationRequest,
+    RejectedApplication,
+    RemoveApplicationRequest,
+    UserGroupInformation,
+)
+from partition_worker.engine.waiting import WAITING_MAX
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes, released
 from tests.trial import Trial
 
@@ -148,3 +155,198 @@ def test_room_of_a_removed_application_is_used_by_others() -> None:
     one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.a"), asks("app-1 a1 memory=9"))
     one.does(asks("app-2 b1 memory=9"), gone("app-1"))
     assert one.placed() == ["a1 on n1", "b1 on n1"]
+
+
+def test_a_gang_is_rejected_where_it_can_never_run() -> None:
+    one = Trial("root.a max=memory:9").does(apps("app-1 root.a gang=memory:10"), apps("app-2 root.a gang=memory:9"))
+    first, second = one.told()
+    assert first.endswith("task group request map[memory:10] larger than max queue allocation map[memory:9]")
+    assert second == "app-2 accepted"
+    assert one.app("app-2").placeholder_ask == {"memory": 9}
+
+
+# Tags of a namespace ------------------------------------------------------------------------------------------------
+
+
+def in_namespace(name: str, queue: str, **tags: str) -> ApplicationRequest:
+    """An application with tags `namespace.resource*`; amounts are of memory."""
+    (new,) = apps(f"{name} {queue}").new
+    new.tags.update(
+        {
+            f"namespace.resource{tag}": value
+            if tag == "maxapps"
+            else f'{{"resources": {{"memory": {{"value": {value}}}}}}}'
+            for tag, value in tags.items()
+        }
+    )
+    return ApplicationRequest(new=[new])
+
+
+def test_the_tags_of_a_submission_set_what_its_dynamic_queue_may_use() -> None:
+    one = Trial("root.a", rules=(PROVIDED_CREATE,)).does(in_namespace("app-1", "root.ns", quota="5", guaranteed="2"))
+    ns = one.queue("root.ns")
+    assert (ns.maximum, ns.guaranteed, ns.max_applications) == ({"memory": 5}, {"memory": 2}, 0)
+    one.does(in_namespace("app-2", "root.ns", maxapps="3"))
+    assert (ns.maximum, ns.guaranteed, ns.max_applications) == ({"memory": 5}, {"memory": 2}, 3)
+
+
+@pytest.mark.parametrize("queue", ["root.a", "root.@recovery@"])
+def test_a_configured_queue_and_that_for_recovery_take_no_notice_of_tags(queue: str) -> None:
+    one = Trial("root.a max=memory:9")
+    submission = in_namespace("app-1", queue, quota="5", maxapps="3")
+    submission.new[0].tags["application.create.force"] = "true"
+    one.does(submission)
+    assert one.app("app-1").queue.path == queue
+    assert (one.queue(queue).maximum, one.queue(queue).max_applications) == (
+        {"memory": 9} if queue == "root.a" else None,
+        0,
+    )
+
+
+def test_tags_that_cannot_be_read_are_noted_and_change_nothing() -> None:
+    one = Trial("root.a", rules=(PROVIDED_CREATE,)).does(in_namespace("app-1", "root.ns", quota="5"))
+    one.told()
+    one.does(in_namespace("app-2", "root.ns", quota="null", maxapps="few"))
+    assert [line.partition(": tag")[0] for line in one.told()] == ["note: application app-2"] * 2 + ["app-2 accepted"]
+    assert one.queue("root.ns").maximum == {"memory": 5}
+
+
+def test_a_larger_quota_wakes_what_waits() -> None:
+    one = Trial("root.a", rules=(PROVIDED_CREATE,)).does(nodes("n1 memory=100"))
+    one.does(in_namespace("app-1", "root.ns", quota="5"), asks("app-1 a1 memory=5"), asks("app-1 a2 memory=5"))
+    assert one.placed() == ["a1 on n1"]
+    assert one.does(in_namespace("app-2", "root.ns", quota="10")).placed() == ["a2 on n1"]
+
+
+def test_a_larger_number_of_applications_wakes_who_was_held_back() -> None:
+    one = Trial("root.a", rules=(PROVIDED_CREATE,)).does(nodes("n1 memory=100"))
+    one.does(in_namespace("app-1", "root.ns", maxapps="1"), in_namespace("app-2", "root.ns"))
+    one.does(asks("app-1 a1 memory=5"), asks("app-2 b1 memory=5"))
+    assert one.placed() == ["a1 on n1"]
+    assert one.does(in_namespace("app-3", "root.ns", maxapps="2")).placed() == ["b1 on n1"]
+
+
+def test_a_guarantee_changes_the_order_of_fair_applications_that_wait() -> None:
+    fair = "root.t parent template.application.sort.policy=fair"
+    one = Trial(fair, rules=(PROVIDED_CREATE,)).does(nodes("n1 memory=6 gpu=4"))
+    one.does(in_namespace("app-1", "root.t.ns"), in_namespace("app-2", "root.t.ns"))
+    one.does(asks("app-1 a1 memory=6"), asks("app-2 b1 gpu=4"))
+    one.does(asks("app-1 a2 memory=1 gpu=1"), asks("app-2 b2 memory=1 gpu=1"))
+    one.does(in_namespace("app-3", "root.t.ns", guaranteed="1000"))
+    one.told()
+    one.takes(nodes("n2 memory=1 gpu=1"))
+    assert one.decides() == ["a2 on n2"]
+
+
+# Users who are looked up --------------------------------------------------------------------------------------------
+
+UNKNOWN = "user: unknown user bob"
+
+
+def test_a_submission_without_groups_waits_until_they_are_known() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a user=bob"))
+    assert one.told() == ["the groups of bob are wanted"]
+    assert one.partition.applications == {}
+    assert one.finds("bob", "dev", "qa").told() == ["app-1 accepted"]
+    assert one.app("app-1").user.groups == ("dev", "qa")
+
+
+def test_all_of_a_user_go_on_in_their_order_after_one_look_up() -> None:
+    one = Trial("root.a", resolver="os").does(
+        apps("app-3 root.a user=bob", "app-1 root.a user=bob"), apps("app-2 root.a")
+    )
+    assert one.told() == ["the groups of bob are wanted"]
+    assert one.finds("bob", "dev").told() == ["app-3 accepted", "app-1 accepted", "app-2 accepted"]
+    assert [app.rank for app in one.partition.applications.values()] == [1, 2, 3]
+
+
+def test_others_do_not_wait_for_a_user() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a user=bob", "app-2 root.a user=eve groups=qa"))
+    assert one.told() == ["the groups of bob are wanted", "app-2 accepted"]
+    one.does(apps("app-3 root.a user=ann"))
+    assert one.finds("ann", "dev").told() == ["the groups of ann are wanted", "app-3 accepted"]
+    assert one.finds("bob", "dev").told() == ["app-1 accepted"]
+
+
+def test_what_was_found_is_remembered() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a")).finds("bob", "dev")
+    one.told()
+    assert one.does(apps("app-2 root.a")).told() == ["app-2 accepted"]
+    assert one.waits(300).does(apps("app-3 root.a")).told() == ["the groups of bob are wanted"]
+
+
+def test_a_failing_look_up_rejects_what_waited_and_for_a_while_what_comes() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a", "app-2 root.a user=eve"))
+    one.told()
+    assert one.finds("bob", problem=UNKNOWN).told() == [f"app-1 rejected: {UNKNOWN}"]
+    assert one.partition.rejections["app-1"].user == "bob"
+    assert rejected(one.does(apps("app-3 root.a"))).startswith("user resolution failed, cached data returned: ")
+    assert one.finds("eve", "dev").told() == ["app-2 accepted"]
+    assert one.waits(30).does(apps("app-3 root.a")).told() == ["the groups of bob are wanted"]
+    assert (one.partition.counters.submitted, one.partition.counters.refused) == (4, 2)
+
+
+def test_what_is_forced_goes_on_without_groups() -> None:
+    one = Trial("root.a", resolver="os")
+    one.does(apps("app-1 root.a tag.application.create.force=true", "app-2 root.a"))
+    one.told()
+    assert one.finds("bob", problem=UNKNOWN).told() == ["app-1 accepted", f"app-2 rejected: {UNKNOWN}"]
+    assert one.app("app-1").user.groups == ("nogroup",)
+
+
+def test_a_removal_of_what_waits_drops_it_and_is_answered_like_that_of_any_unknown_one() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a", "app-2 root.a"), gone("app-1"))
+    assert one.told() == ["the groups of bob are wanted", "note: application app-1: unknown, removing it has no effect"]
+    assert one.finds("bob", "dev").told() == ["app-2 accepted"]
+
+
+def test_asks_and_releases_for_what_waits_are_for_an_unknown_application() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    one.told()
+    assert one.does(asks("app-1 a1 memory=1")).told() == ["a1 rejected: failed to find application app-1"]
+    assert one.does(released("app-1")).told() == ["note: release of : application app-1 is unknown"]
+
+
+def test_an_id_that_waits_is_in_use() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a"))
+    one.told()
+    for again in ("app-1 root.a", "app-1 root.a user=eve", "app-1 root.a user=eve groups=dev"):
+        assert "application already existed" in rejected(one.does(apps(again)))
+    assert one.finds("bob", "dev").told() == ["app-1 accepted"]
+
+
+def test_what_would_be_rejected_anyway_waits_for_nobody() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a user="))
+    assert one.told() == ["app-1 rejected: empty user cannot resolve"]
+    assert rejected(one.does(ApplicationRequest(new=[AddApplicationRequest(queue_name="root.a")]))).startswith(
+        "invalid"
+    )
+
+
+def test_when_too_many_wait_the_next_is_rejected_and_told_why() -> None:
+    one = Trial("root.a", resolver="os")
+    one.takes(apps(*(f"app-{number} root.a user=user{number % 7}" for number in range(WAITING_MAX))))
+    assert len(one.told()) == 7
+    assert rejected(one.takes(apps("late root.a user=user3"))) == (
+        f"{WAITING_MAX} applications wait until their user has been looked up: try again later"
+    )
+    assert one.takes(apps("forced root.a tag.application.create.force=true")).told() == ["forced accepted"]
+    assert one.takes(apps("named root.a groups=dev")).told() == ["named accepted"]
+    one.takes(gone("app-5"))
+    one.told()
+    assert one.takes(apps("next root.a user=user3")).told() == []
+
+
+def test_nobody_waits_in_a_partition_that_goes() -> None:
+    one = Trial("root.a", resolver="os").does(apps("app-1 root.a"))
+    one.told()
+    effects = one.partition.retire(one.now)
+    (told,) = (effect.part for effect in effects if isinstance(effect.part, RejectedApplication))
+    assert (told.application_id, "was removed" in told.reason) == ("app-1", True)
+    assert one.finds("bob", "dev").told() == []
+
+
+def test_groups_that_nobody_asked_for_change_nothing() -> None:
+    one = Trial("root.a").finds("bob", "dev").does(apps("app-1 root.a"))
+    assert one.told() == ["note: groups of user bob: nobody asked for them", "app-1 accepted"]
+    assert one.app("app-1").user.groups == ("bob",)

@@ -6,8 +6,11 @@ import pytest
 
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.invariants import check, violations
+from partition_worker.engine.queues.queue import Template
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
+
+NO_TEMPLATE = Template(0, {}, None, None)
 
 
 def trial() -> Trial:
@@ -35,12 +38,30 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "queue root pending": lambda one: one.queue("root").pending.update(memory=1),
     "queue root: 2 running where 1 are": lambda one: setattr(one.queue("root"), "running", 2),
     "queue root.a: highest priority 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
+    "queue root.a is Draining, and drains since 0": lambda one: setattr(one.queue("root.a"), "state", "Draining"),
+    "queue root.a is a leaf and has a template": lambda one: setattr(one.queue("root.a"), "template", NO_TEMPLATE),
+    "queue root.a is not where its path says": lambda one: one.queue("root").children.clear(),
     "the index of keys": lambda one: one.partition.allocations.clear(),
     "7 allocations counted": lambda one: setattr(one.partition, "running_allocations", 7),
     "total": lambda one: one.partition.fleet.total.update(memory=11),
     "root maximum": lambda one: setattr(one.queue("root"), "maximum", None),
     "the index of foreign allocations": lambda one: one.partition.foreign.clear(),
-    "user bob": lambda one: one.partition.usage.levels("bob")["root"].used.clear(),
+    "user bob at root: {}": lambda one: one.partition.usage.users.levels("bob")["root"].used.clear(),
+    "user bob at root.a: [] count": lambda one: one.partition.usage.users.levels("bob")["root.a"].applications.clear(),
+    "user bob at root.a: 3 applications": lambda one: setattr(
+        one.partition.usage.users.levels("bob")["root.a"], "charged", 3
+    ),
+    "user eve at root: nothing is there": lambda one: one.partition.usage.users.reach("eve", "root"),
+    "group dev at root.a: nothing is there": lambda one: one.partition.usage.groups.reach("dev", "root.a"),
+    "user bob is charged at queues that are not tracked": lambda one: one.partition.usage.users.find("bob").levels.pop(
+        "root.a"
+    ),
+    "user bob: its accounts": lambda one: one.partition.usage.users.find("bob").accounts.clear(),
+    "user bob is charged and not tracked": lambda one: one.partition.usage.users.drop("bob"),
+    "application app-1 is charged to nobody": lambda one: one.partition.usage._accounts.clear(),
+    "application app-1 has something and does not count": lambda one: setattr(
+        one.partition.usage.account(one.app("app-1")), "counted", False
+    ),
 }
 
 

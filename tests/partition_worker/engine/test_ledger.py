@@ -12,7 +12,7 @@ def trial(queues: str = "root.p.a") -> Trial:
 
 def books(one: Trial) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
     """What the root, the application, the node and the user say is allocated."""
-    level = one.partition.usage.levels("bob").get("root")
+    level = one.partition.usage.users.levels("bob").get("root")
     return (
         one.queue("root").allocated,
         one.app("app-1").allocated,
@@ -39,7 +39,7 @@ def test_a_decision_moves_an_ask_from_pending_to_allocated() -> None:
 def test_a_release_takes_everything_back() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), released("app-1 a1"))
     assert books(one)[:3] == ({"memory": 0},) * 3
-    assert list(one.partition.usage) == []
+    assert list(one.partition.usage.users) == []
     assert (one.partition.running_allocations, one.partition.allocations) == (0, {})
 
 

@@ -1,8 +1,11 @@
 import pytest
 
 from partition_worker.engine.users import (
+    FAILURE_REMEMBERED_S,
+    GROUPS_MAX,
     REMEMBERED_MAX,
     REMEMBERED_S,
+    GroupsUnknown,
     User,
     UserError,
     Users,
@@ -17,6 +20,14 @@ NOW = 1000.0
 def test_the_groups_of_a_submission_are_used_as_they_are_in_their_order() -> None:
     user = Users().resolve("bob", ["qa", "no group!", "dev", "qa"], forced=False, now=NOW)
     assert user == User("bob", ("qa", "no group!", "dev", "qa"))
+
+
+def test_more_groups_than_a_user_can_have_are_refused() -> None:
+    users = Users()
+    assert len(users.resolve("bob", ["dev"] * GROUPS_MAX, forced=False, now=NOW).groups) == GROUPS_MAX
+    for forced in (False, True):
+        with pytest.raises(UserError, match=r"^user bob cannot be in 65537 groups, at most 65536 may be named$"):
+            users.resolve("bob", ["dev"] * (GROUPS_MAX + 1), forced=forced, now=NOW)
 
 
 def test_without_groups_the_default_is_one_group_of_the_same_name() -> None:
@@ -94,13 +105,71 @@ def test_a_resolver_is_asked_once_per_user_and_while() -> None:
     assert asked == ["bob", "bob"]
 
 
-@pytest.mark.parametrize("kind", ["", "kerberos", "TEST"])
+def resolved(users: Users, name: str = "bob", now: float = NOW, *, forced: bool = False) -> tuple[str, ...]:
+    return users.resolve(name, [], forced=forced, now=now).groups
+
+
+def test_a_failure_is_remembered_for_a_shorter_while() -> None:
+    users = Users(resolver_of("test"))
+    with pytest.raises(UserError, match=r"^lookup failed for user: bob$"):
+        resolved(users)
+    again = r"^user resolution failed, cached data returned: 1970-01-01 00:16:40 \+0000 UTC$"
+    with pytest.raises(UserError, match=again):
+        resolved(users, now=NOW + FAILURE_REMEMBERED_S - 1)
+    with pytest.raises(UserError, match=r"^lookup failed"):
+        resolved(users, now=NOW + FAILURE_REMEMBERED_S)
+
+
+def test_groups_that_a_submission_names_end_a_failure() -> None:
+    users = Users(resolver_of("test"))
+    with pytest.raises(UserError):
+        resolved(users)
+    users.resolve("bob", ["ops"], forced=False, now=NOW)
+    assert resolved(users) == ("ops",)
+
+
+def test_who_is_looked_up_outside_is_unknown_until_found() -> None:
+    users = Users(resolver_of("os"))
+    assert users.looks_up_outside
+    for forced in (False, True):
+        with pytest.raises(GroupsUnknown):
+            resolved(users, forced=forced)
+    users.found("bob", ["dev", "qa"], NOW)
+    assert resolved(users) == ("dev", "qa")
+    with pytest.raises(GroupsUnknown):
+        resolved(users, now=NOW + REMEMBERED_S)
+
+
+def test_who_was_not_found_outside_has_failed_for_a_while() -> None:
+    users = Users(resolver_of("os"))
+    users.failed("bob", NOW)
+    with pytest.raises(UserError, match=r"^user resolution failed, cached data returned: "):
+        resolved(users)
+    with pytest.raises(GroupsUnknown):
+        resolved(users, now=NOW + FAILURE_REMEMBERED_S)
+    assert resolved(users, forced=True) == ("nogroup",)
+
+
+def test_a_submission_that_names_groups_or_nobody_needs_no_look_up() -> None:
+    users = Users(resolver_of("os"))
+    assert users.resolve("bob", ["dev"], forced=False, now=NOW).groups == ("dev",)
+    assert users.resolve("", [], forced=True, now=NOW) == User("nobody", ("nogroup",))
+
+
+@pytest.mark.parametrize("kind", ["", "kerberos", "TEST", "OS", "LDAP"])
 def test_an_unknown_type_of_resolver_is_the_default(kind: str) -> None:
-    assert resolver_of(kind)("testuser1") == ("testuser1",)
+    assert resolved(Users(resolver_of(kind)), "testuser1") == ("testuser1",)
+
+
+def test_groups_by_ldap_are_refused_rather_than_made_up() -> None:
+    users = Users(resolver_of("ldap"))
+    with pytest.raises(UserError, match=r"^groups are not looked up by LDAP: .* name the groups of user bob$"):
+        resolved(users)
+    assert users.resolve("bob", ["dev"], forced=False, now=NOW).groups == ("dev",)
 
 
 def test_the_test_resolver_knows_four_users() -> None:
-    assert resolver_of("test")("testuser1") == ("group1000", "group1001")
+    assert resolved(Users(resolver_of("test")), "testuser1") == ("group1000", "group1001")
 
 
 @pytest.mark.parametrize("value", ["1", "t", "T", "TRUE", "true", "True"])

@@ -136,3 +136,21 @@ def test_not_more_than_so_many_failures_are_remembered() -> None:
     for amount in range(2, 2 * HOPELESS_MAX):
         assert one.first_fit((("memory", amount),)) is None
     assert len(one._hopeless) <= HOPELESS_MAX
+
+
+# Another policy -------------------------------------------------------------------------------------------------------
+
+
+def test_another_policy_orders_the_nodes_anew_but_for_those_that_drain() -> None:
+    one = trial("fair").does(asks("app-1 a1 memory=2 on=n2"), nodes("n3 memory=10"), nodes("n3", action=NODE_DRAIN))
+    assert next_node(one) == "n1"
+    one.partition.fleet.reorder("binpacking", one.partition.fleet.weights)
+    assert next_node(one) == "n2"
+
+
+def test_other_weights_order_the_nodes_anew() -> None:
+    one = Trial(weights={"memory": 1.0}).does(nodes("n1 memory=9 gpu=3", "n2 memory=9 gpu=3"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=1 gpu=2 on=n1"), asks("app-1 a2 memory=2 gpu=1 on=n2"))
+    assert next_node(one) == "n1"
+    one.partition.fleet.reorder("fair", {"gpu": 1.0})
+    assert next_node(one) == "n2"

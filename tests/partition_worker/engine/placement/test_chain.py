@@ -113,3 +113,32 @@ def test_a_partition_without_any_rules_rejects_everything() -> None:
     for forced in (False, True):
         with pytest.raises(PlacementRejected, match=NO_MATCH):
             Placement.none().place(submission("root.a", forced=forced), FakePlaces(leaf("root.a")))
+
+
+def test_the_rules_describe_themselves_in_their_order_with_that_for_recovery_last() -> None:
+    tenants = rule("fixed", value="Tenants", create=True)
+    placement = Placement([rule("tag", value="NameSpace", parent=tenants), rule("PrimaryGroup", create=True)])
+    tag, group, recovery = placement.described()
+    assert (tag.name, tag.parameters, tag.filter) == ("tag", {"create": "false", "tagName": "namespace"}, None)
+    assert tag.parent is not None
+    assert (tag.parent.name, tag.parent.parent) == ("fixed", None)
+    assert tag.parent.parameters == {"create": "true", "qualified": "false", "queue": "tenants"}
+    assert (group.name, group.parameters, group.parent) == ("primarygroup", {"create": "true"}, None)
+    assert (recovery.name, recovery.parameters) == ("recovery", {"queue": "root.@recovery@"})
+
+
+def test_without_rules_the_implied_one_is_described_and_without_any_that_can_be_built_none() -> None:
+    assert [one.name for one in Placement([]).described()] == ["provided", "recovery"]
+    assert Placement.none().described() == []
+
+
+@pytest.mark.parametrize("name", ["PrimaryGroup", "SECONDARYGROUP", "applicationType"])
+def test_rules_for_groups_and_types_are_known_in_any_case(name: str) -> None:
+    assert Placement([rule(name)]).described()[0].name == name.lower()
+
+
+def test_the_queue_that_a_rule_for_groups_finds_is_subject_to_access_control() -> None:
+    placement = Placement([rule("secondarygroup", create=True), B])
+    user = User("bob", ("dev", "qa", "ops"))
+    closed = FakePlaces(leaf("root.qa", is_open=False), leaf("root.ops"), leaf("root.b"))
+    assert placement.place(submission(user=user), closed) == "root.b"

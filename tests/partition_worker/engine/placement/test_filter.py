@@ -2,7 +2,7 @@ import pytest
 
 from common.config.expressions import ExpressionError
 from common.config.model import FilterConfig
-from partition_worker.engine.placement.filter import Filter
+from partition_worker.engine.placement.filter import Filter, FilterDescription
 from partition_worker.engine.users import User
 
 BOB = User("bob", ("dev", "qa"))
@@ -73,3 +73,20 @@ def test_a_user_without_groups_is_in_no_list_of_groups() -> None:
 def test_an_only_entry_that_is_no_expression_refuses_the_filter() -> None:
     with pytest.raises(ExpressionError):
         Filter(FilterConfig(groups=("(dev",)))
+
+
+def described(kind: str = "", *, users: tuple[str, ...] = (), groups: tuple[str, ...] = ()) -> FilterDescription | None:
+    return Filter(FilterConfig(type=kind, users=users, groups=groups)).described()
+
+
+def test_a_filter_that_filters_nothing_has_no_description() -> None:
+    assert described() is None
+    assert described("allow") is None
+    assert described("DENY") is None
+
+
+def test_a_filter_describes_its_lists_as_names_in_order_or_as_an_expression() -> None:
+    names = described("deny", users=("zoe", "ann", "zoe", "b d"), groups=("dev.*",))
+    assert names == FilterDescription(False, ("zoe", "ann"), (), "", "dev.*")
+    assert described("allow", users=("bob",)) == FilterDescription(True, ("bob",), (), "", "")
+    assert described("deny") == FilterDescription(False, (), (), "", "")

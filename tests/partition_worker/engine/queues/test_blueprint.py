@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.queues.blueprint import build, from_template
+from partition_worker.engine.queues.blueprint import build, from_template, settings_of, wanted
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.users import User
 from tests.builders import config
@@ -112,3 +112,15 @@ def test_a_dynamic_parent_hands_the_template_on_and_is_not_limited_by_it() -> No
 def test_the_recovery_queue_is_fifo_whatever_the_template_says() -> None:
     root = built("root template.application.sort.policy=fair")["root"]
     assert from_template(root, "@recovery@", rank=9, leaf=True).policies.application_sort == "fifo"
+
+
+def test_a_queue_shows_the_settings_it_was_given() -> None:
+    text = "root maxapps=9; root.p template.max=memory:3 guaranteed=memory:1 adminacl=ann; root.p.q parent; root.p.a"
+    settings = wanted(config(text).root)
+    assert {path: settings_of(queue) for path, queue in built(text).items()} == settings
+    assert settings["root.p"].admin_text == "ann"
+
+
+def test_the_settings_of_the_root_have_no_resources() -> None:
+    root = wanted(config("root max=memory:4 guaranteed=memory:4").root)["root"]
+    assert (root.maximum, root.guaranteed) == (None, None)

@@ -1,5 +1,7 @@
 """The highest priority travels up, as far as it changes anything."""
 
+from partition_worker.engine.queues import priorities
+from partition_worker.engine.queues.policies import Policies
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from tests.builders import apps, asks, gone, released
 from tests.trial import Trial
@@ -46,3 +48,19 @@ def test_an_offset_may_take_a_priority_to_the_lowest_number() -> None:
     trial = Trial(f"root.a priority.offset={NOTHING_PENDING}")
     trial.does(apps("app-1 root.a"), asks("app-1 a1 memory=1 priority=-5"))
     assert trial.queue("root.a").priority == NOTHING_PENDING
+
+
+def test_what_a_queue_shows_may_change_with_its_policies() -> None:
+    one = Trial("root.p.a").takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=1 priority=3"))
+    leaf = one.queue("root.p.a")
+    before, leaf.policies = leaf.priority, Policies(priority_offset=4)
+    priorities.exported(leaf, before)
+    assert (one.queue("root.p").priorities.highest, one.queue("root").priorities.highest) == (7, 7)
+
+
+def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None:
+    leaf = Trial("root.p.a").queue("root.p.a")
+    before, leaf.policies = leaf.priority, Policies(priority_offset=4)
+    priorities.exported(leaf, before)
+    assert leaf.parent is not None
+    assert leaf.parent.priorities.highest is None

@@ -108,8 +108,8 @@ def test_a_stopped_queue_is_passed_over() -> None:
 
 
 def test_a_draining_queue_is_still_scheduled() -> None:
-    trial = Trial("root.a").takes(nodes("n1 memory=10"), apps("app-1 root.a"))
-    trial.queue("root.a").state = "Draining"
+    trial = Trial("root.a").takes(nodes("n1 memory=10"), apps("app-1 root.a")).reconfigures("root.b")
+    assert trial.queue("root.a").draining
     assert trial.does(asks("app-1 a1 memory=1")).placed() == ["a1 on n1"]
 
 

@@ -1,4 +1,4 @@
-"""Durations as text in queue properties and settings: `1h30m`, `1.5s`, `500ms`."""
+"""Durations as people write them in queue properties and settings: `1h30m`, `1.5s`, `500ms`."""
 
 import re
 from typing import Final

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.durations import seconds
+from common.durations import seconds
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""What administrators want done to an application of a partition, and what they are answered.
+
+Not here: what each action does and who may ask for it (`engine/administration.py`).
+"""
+
+from msgspec.json import encode
+
+from common.messages import Answer, KillApplication, MoveApplication
+from common.names import external
+from partition_worker.engine.administration import NotDone
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+
+
+def kill(partition: Partition, rm: str, message: KillApplication, now: float) -> tuple[Answer, list[Effect]]:
+    """Kill an application: what the asker is answered, and what follows for everybody else."""
+    application = partition.applications.get(message.application_id)
+    try:
+        effects = partition.kill(message.application_id, message.actor, now)
+    except NotDone as refusal:
+        return _refused(refusal), []
+    assert application is not None, message.application_id
+    return _done(partition, rm, message.application_id, state=str(application.state)), effects
+
+
+def move(partition: Partition, rm: str, message: MoveApplication, now: float) -> tuple[Answer, list[Effect]]:
+    """Move an application to another queue: what the asker is answered, and what follows for everybody else."""
+    if not message.queue:
+        return Answer(status=400, body=b"no queue to move the application to"), []
+    try:
+        effects = partition.move(message.application_id, message.queue, message.actor, now)
+    except NotDone as refusal:
+        return _refused(refusal), []
+    queue = partition.applications[message.application_id].queue
+    return _done(partition, rm, message.application_id, queue=queue.path), effects
+
+
+def _done(partition: Partition, rm: str, application_id: str, **outcome: str) -> Answer:
+    document = {"applicationID": application_id, "partition": external(rm, partition.name), **outcome}
+    return Answer(status=200, body=encode(document))
+
+
+def _refused(refusal: NotDone) -> Answer:
+    return Answer(status=refusal.status, body=refusal.reason.encode())

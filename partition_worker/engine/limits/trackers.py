@@ -1,0 +1,191 @@
+"""Who is tracked: for each user, and for each group, a tree of the queues in which they have or are allowed something.
+
+A level of such a tree is kept while something is used there, is allowed there, counts as running there, or is charged
+there; and so is every level above it.
+
+Not here: who is charged for what (`usage.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from common.messages import Resources
+from common.resources import add_to, take_from
+from partition_worker.engine.limits.limit import ANYONE, Allowance
+from partition_worker.engine.needs import Shape
+
+if TYPE_CHECKING:
+    from partition_worker.engine.limits.account import Account
+
+Allowances = Mapping[str, Mapping[str, Allowance]]
+"""By path of the queue and name."""
+
+
+@dataclass(slots=True, eq=False)
+class Level:
+    """What one user or group has in one queue, with everything below it."""
+
+    path: str
+    rank: int
+    """No two levels of a partition have the same."""
+    above: "Level | None"
+    """At the parent queue."""
+    allowance: Allowance | None = None
+    used: Resources = field(default_factory=dict)
+    applications: dict[str, None] = field(default_factory=dict)
+    """Ids of those that count as running."""
+    children: "dict[str, Level]" = field(default_factory=dict)
+    """By path."""
+    charged: int = 0
+    """Applications in this very queue whose use is charged here, whether or not they use anything."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
+
+    def upward(self) -> "Iterator[Level]":
+        """Itself, then each level up to the root's."""
+        level: Level | None = self
+        while level is not None:
+            yield level
+            level = level.above
+
+    @property
+    def bounds(self) -> "tuple[Level, ...]":
+        """The levels from here up that limit something."""
+        return tuple(level for level in self.upward() if level.allowance is not None)
+
+    def has_room(self, shape: Shape) -> bool:
+        """Whether these amounts may be charged here. Where too much is used already, only nothing may."""
+        if self.allowance is None:
+            return True
+        most, used = self.allowance.resources, self.used
+        return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in shape)
+
+    @property
+    def limits_applications(self) -> bool:
+        return self.allowance is not None and self.allowance.applications > 0
+
+    def may_start(self) -> bool:
+        """Whether one more application may run here."""
+        return self.allowance is None or not 0 < self.allowance.applications <= len(self.applications)
+
+    def charge(self, amount: Resources) -> None:
+        """Count as used, here and above."""
+        for level in self.upward():
+            add_to(level.used, amount)
+
+    def refund(self, amount: Resources) -> None:
+        """Take back what `charge` counted."""
+        for level in self.upward():
+            take_from(level.used, amount)
+
+    def count(self, application_id: str) -> None:
+        """The application runs, here and above."""
+        for level in self.upward():
+            level.applications[application_id] = None
+
+    def discount(self, application_id: str) -> None:
+        """The application no longer counts as running."""
+        for level in self.upward():
+            level.applications.pop(application_id, None)
+
+
+@dataclass(slots=True, eq=False)
+class Tracker:
+    """One user or group."""
+
+    name: str
+    levels: dict[str, Level] = field(default_factory=dict)
+    """By path, each parent before its children."""
+    accounts: "dict[int, Account]" = field(default_factory=dict)
+    """Those that are charged to it, by the rank of the application."""
+
+
+class Trackers:
+    """All users of a partition, or all its groups."""
+
+    def __init__(self, ranks: Iterator[int], *, each: bool) -> None:
+        self._ranks = ranks
+        self._each = each
+        """Whether what is allowed to `*` is allowed to each one that is not named; otherwise `*` is one of them."""
+        self._allowances: Allowances = {}
+        self._by_name: dict[str, Tracker] = {}
+
+    def __iter__(self) -> Iterator[Tracker]:
+        """In the order in which they came."""
+        return iter(self._by_name.values())
+
+    def find(self, name: str) -> Tracker | None:
+        return self._by_name.get(name)
+
+    def levels(self, name: str) -> Mapping[str, Level]:
+        """The levels of this one by path, each parent before its children; nothing if it is not tracked."""
+        tracker = self._by_name.get(name)
+        return {} if tracker is None else tracker.levels
+
+    def reach(self, name: str, path: str) -> Level:
+        """The level of this one at a queue, which from now on exists, as do those above it."""
+        tracker = self._by_name.get(name)
+        if tracker is None:
+            tracker = self._by_name[name] = Tracker(name)
+        return self._level(tracker, path)
+
+    def open(self, name: str, path: str, account: "Account") -> Level:
+        """Let an application in this queue be charged to this one."""
+        level = self.reach(name, path)
+        level.charged += 1
+        self._by_name[name].accounts[account.application.rank] = account
+        return level
+
+    def close(self, name: str, level: Level, account: "Account") -> None:
+        """The application is no longer charged; levels that this leaves empty go."""
+        level.charged -= 1
+        tracker = self._by_name[name]
+        del tracker.accounts[account.application.rank]
+        self._prune(tracker, level)
+
+    def allow(self, allowances: Allowances) -> None:
+        """From now on this is allowed, and nothing else. Whoever is named is tracked."""
+        self._allowances = allowances
+        for path, here in allowances.items():
+            for name in here:
+                if name != ANYONE or not self._each:
+                    self.reach(name, path)
+        for tracker in tuple(self._by_name.values()):
+            for level in tracker.levels.values():
+                level.allowance = self._allowance(tracker.name, level.path)
+            for level in reversed(tuple(tracker.levels.values())):
+                self._prune(tracker, level)
+
+    def drop(self, name: str) -> None:
+        """Forget one to whom nothing is charged, whatever is allowed to it as to everyone."""
+        del self._by_name[name]
+
+    def _level(self, tracker: Tracker, path: str) -> Level:
+        level = tracker.levels.get(path)
+        if level is None:
+            parent = path.rpartition(".")[0]
+            above = self._level(tracker, parent) if parent else None
+            level = Level(path, next(self._ranks), above, self._allowance(tracker.name, path))
+            tracker.levels[path] = level
+            if above is not None:
+                above.children[path] = level
+        return level
+
+    def _allowance(self, name: str, path: str) -> Allowance | None:
+        here = self._allowances.get(path)
+        if here is None:
+            return None
+        return here.get(name) or (here.get(ANYONE) if self._each else None)
+
+    def _prune(self, tracker: Tracker, level: Level) -> None:
+        for one in tuple(level.upward()):
+            if not one.empty:
+                return
+            tracker.levels.pop(one.path, None)
+            if one.above is not None:
+                one.above.children.pop(one.path, None)
+        if not tracker.levels:
+            self._by_name.pop(tracker.name, None)

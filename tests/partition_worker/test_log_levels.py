@@ -1,0 +1,42 @@
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from partition_worker.log_levels import CORE, LogLevels
+
+PARTITION = "core.scheduler.partition"
+
+
+@pytest.fixture
+def levels() -> Iterator[LogLevels]:
+    followed = LogLevels()
+    yield followed
+    followed.follow({})
+
+
+def level_of(name: str) -> int:
+    return logging.getLogger(name).getEffectiveLevel()
+
+
+def test_a_level_covers_the_logger_and_all_below_it_and_the_longest_name_wins(levels: LogLevels) -> None:
+    levels.follow({"log.level": "ERROR", "log.core.scheduler.level": "debug", "log.core.rpc.level": "5"})
+    assert level_of("core.config") == logging.ERROR
+    assert level_of(PARTITION) == logging.DEBUG
+    assert level_of("core.rpc") == logging.CRITICAL
+    levels.follow({"log.core.scheduler.level": "debug", f"log.{PARTITION}.level": "warn"})
+    assert level_of(PARTITION) == logging.WARNING
+
+
+def test_what_is_no_longer_said_no_longer_counts(levels: LogLevels) -> None:
+    before = level_of(PARTITION), level_of("core.rpc")
+    levels.follow({"log.level": "fatal", f"log.{PARTITION}.level": "debug"})
+    levels.follow({})
+    assert (level_of(PARTITION), level_of("core.rpc")) == before
+    assert logging.getLogger(CORE).level == logging.NOTSET
+
+
+def test_a_level_that_is_none_changes_nothing(levels: LogLevels) -> None:
+    before = level_of(PARTITION)
+    levels.follow({"log.level": "loud", "log.core..rpc.level": "debug", "log.core rpc.level": "debug"})
+    assert level_of(PARTITION) == before
