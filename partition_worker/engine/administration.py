@@ -4,10 +4,9 @@ changes, so what cannot be done has no effect.
 Who administers a queue administers what is in it; so do those who administer a queue above it, and those whom the
 scheduler's own list names.
 
-Rules of a move that are ours to choose: it never makes a queue exceed a maximum, neither of resources nor of running
-applications, although a smaller maximum in a new configuration may. What runs would otherwise be the one way around
-quotas. Only the queues that the application newly comes into are looked at. The limits of its user and group do not
-keep it away: administrators answer for that, and above a limit it gets nothing new.
+Rules of a move that are ours to choose: it never makes a queue exceed a maximum, nor a user or group a limit, neither
+of resources nor of running applications, although a smaller one in a new configuration may. What runs would otherwise
+be the one way around quotas. Only the queues that the application newly comes into are looked at.
 
 Not here: who the actor is (whoever asks has established it), and the RM's own removals (`application_updates.py`).
 """
@@ -88,7 +87,7 @@ def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
     unusable = _unusable(application, leaf)
     if unusable:
         raise NotDone(400, unusable)
-    conflict = _conflict(application, leaf)
+    conflict = _conflict(application, leaf) or books.usage.objection(application, leaf)
     if conflict:
         raise NotDone(409, conflict)
     before = application.queue

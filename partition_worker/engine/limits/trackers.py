@@ -125,6 +125,11 @@ class Trackers:
         tracker = self._by_name.get(name)
         return {} if tracker is None else tracker.levels
 
+    def would_have(self, name: str, path: str) -> Level:
+        """The level of this one at a queue if there is one, or else as it would begin; nothing changes."""
+        found = self.levels(name).get(path)
+        return Level(path, -1, None, self._allowance(name, path)) if found is None else found
+
     def reach(self, name: str, path: str) -> Level:
         """The level of this one at a queue, which from now on exists, as do those above it."""
         tracker = self._by_name.get(name)

@@ -21,6 +21,8 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.limits.limit import Limits, group_of, limits_of
 from partition_worker.engine.limits.trackers import Trackers
+from partition_worker.engine.needs import shape_of
+from partition_worker.engine.queues.queue import Queue
 
 IDLE_MAX: Final = 10_000
 """Users that have nothing, and no limit but that of `*`, and are shown all the same. Beyond it those that have had
@@ -81,6 +83,28 @@ class Usage:
         user = self.users.find(name)
         if user is not None and not user.accounts and name not in self._named:
             self._rest(name)
+
+    def objection(self, application: Application, leaf: Queue) -> str:
+        """Which limit the application would exceed in another leaf, with what it has; empty if none.
+
+        Only levels count at which its user or group would have more than now.
+        """
+        account = self.known(application)
+        if account is None or not account.counted:
+            return ""
+        shared = {queue.path for queue in application.queue.ancestry()}
+        user, group = application.user.name, group_of(self._limits, application.user.groups, leaf)
+        entered = [(f"user {user}", self.users, user, shared)]
+        if group is not None:
+            entered.append((f"group {group}", self.groups, group, shared if group == account.group_name else set()))
+        for who, trackers, name, has in entered:
+            for queue in leaf.ancestry():
+                if queue.path in has:
+                    break
+                level = trackers.would_have(name, queue.path)
+                if not level.has_room(shape_of(application.allocated)) or not level.may_start():
+                    return f"{who} would exceed the limit at queue {queue.path}"
+        return ""
 
     def reconfigure(self, config: PartitionConfig) -> bool:
         """Let the limits of this configuration hold from now on; whether they are others than before.

@@ -213,6 +213,38 @@ def test_a_move_does_not_exceed_a_maximum_on_any_level() -> None:
     one.does(released("app-2 b1")).moves("app-1", "root.p.c")
 
 
+@pytest.mark.parametrize(
+    ("limited", "reason"),
+    [
+        ("root.b limit.user.bob=memory:3", "user bob would exceed the limit at queue root.b"),
+        ("root.b limit.user.*=memory:3", "user bob would exceed the limit at queue root.b"),
+        ("root.b limit.user.bob=memory:4", ""),
+        ("root.b limit.user.ann=memory:3", ""),
+        ("root.b limit.group.ops=memory:3", "group ops would exceed the limit at queue root.b"),
+        ("root limit.user.bob=memory:4; root.b", ""),
+        ("root limit.group.dev=memory:3; root.b limit.group.ops=memory:9", ""),
+    ],
+)
+def test_a_move_does_not_exceed_what_a_user_or_group_may_have(limited: str, reason: str) -> None:
+    one = Trial(f"root.a; {limited}").does(nodes("n1 memory=100"), apps("app-1 root.a user=bob groups=ops"))
+    one.does(asks("app-1 a1 memory=4"))
+    one.told()
+    if reason:
+        assert reason in refused(one, 409, "move", "app-1", "root.b")
+    else:
+        one.moves("app-1", "root.b")
+        assert one.app("app-1").queue.path == "root.b"
+
+
+def test_a_move_does_not_exceed_how_many_applications_a_user_may_run() -> None:
+    one = Trial("root.a; root.b limit.user.bob=apps:1").does(nodes("n1 memory=100"))
+    one.does(apps("app-1 root.a user=bob", "app-2 root.b user=bob", "app-3 root.a user=bob"))
+    one.does(asks("app-1 a1 memory=4", "app-2 a2 memory=4"))
+    one.told()
+    assert "user bob would exceed the limit" in refused(one, 409, "move", "app-1", "root.b")
+    one.moves("app-3", "root.b")  # it does not run, and is held there
+
+
 def test_a_move_into_a_queue_over_its_maximum_in_another_type_is_possible() -> None:
     one = trial("root.a; root.b").does(nodes("n2 gpu=5"), apps("app-2 root.b"), asks("app-2 g1 gpu=5"))
     one.reconfigures("root.a; root.b max=gpu:1").moves("app-1", "root.b")
@@ -268,13 +300,13 @@ def test_the_limits_of_the_new_queue_decide_anew_which_group_is_charged() -> Non
     assert groups(one.kills("app-1")) == {}
 
 
-def test_limits_of_users_do_not_keep_an_application_away_but_it_gets_nothing_new() -> None:
-    queues = "root.a; root.b limit.user.bob=memory:5"
-    one = Trial(queues).does(nodes("n1 memory=100"), apps("app-1 root.a user=bob"), asks("app-1 a1 memory=9"))
-    one.moves("app-1", "root.b").does(asks("app-1 a2 memory=1"))
-    assert one.running == ["a1 on n1"]
+def test_one_that_has_nothing_yet_may_be_moved_to_where_its_user_has_all_they_may_and_gets_nothing_there() -> None:
+    queues = "root.a; root.b limit.user.bob=memory:0,vcore:1"
+    one = Trial(queues).does(apps("app-1 root.a user=bob"), asks("app-1 a1 memory=1"))
+    one.moves("app-1", "root.b").does(nodes("n1 memory=100"))
+    assert one.running == []
     one.moves("app-1", "root.a")
-    assert one.running == ["a1 on n1", "a2 on n1"]
+    assert one.running == ["a1 on n1"]
 
 
 def test_who_waits_for_a_limit_of_the_old_queue_gets_what_a_move_frees() -> None:
