@@ -56,9 +56,10 @@ def messages(effects: Sequence[Effect]) -> Iterator[News]:
             yield _message(sort, cause, parts[start : start + ITEMS_MAX])
 
 
-def notes(effects: Sequence[Effect]) -> Iterator[str]:
-    """What is for the log only."""
-    return (effect.part.text for effect in effects if isinstance(effect.part, Note))
+def notes(effects: Sequence[Effect], *, for_people: bool) -> Iterator[str]:
+    """What is for the log only, and there for whoever runs the system, or for those who look closer."""
+    notes = (effect.part for effect in effects if isinstance(effect.part, Note))
+    return (note.text for note in notes if note.for_people == for_people)
 
 
 def wanted(effects: Sequence[Effect]) -> Iterator[GroupsWanted]:

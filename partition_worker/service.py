@@ -70,7 +70,12 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
 
 
 def _write_notes(worker: Worker) -> None:
-    for level, lines in ((logging.DEBUG, worker.notes), (logging.WARNING, worker.warnings)):
+    levels = (
+        (logging.DEBUG, worker.notes),
+        (logging.INFO, worker.announcements),
+        (logging.WARNING, worker.warnings),
+    )
+    for level, lines in levels:
         for line in lines:
             _log.log(level, "%s: %s", worker.name, line)
         lines.clear()

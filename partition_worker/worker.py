@@ -52,8 +52,10 @@ GROUPS: Final = "groups"
 
 
 class Worker:
-    """Everything a worker decides. `notes` and `warnings` are for the log, from where the shell takes them; the shell,
-    which has the clock, also says how long each tick `took`.
+    """Everything a worker decides.
+
+    For the log, from where the shell takes them: `notes` for those who look closer, `announcements` for whoever runs
+    the system, `warnings`. The shell, which has the clock, also says how long each tick `took`.
     """
 
     def __init__(self, *, partition: str, epoch: int) -> None:
@@ -61,6 +63,7 @@ class Worker:
         self.epoch = epoch
         self.partition: Partition | None = None
         self.notes: list[str] = []
+        self.announcements: list[str] = []
         self.warnings: list[str] = []
         self.cycles = Histogram()
         """Ticks in which something was to be decided."""
@@ -207,7 +210,8 @@ class Worker:
         )
 
     def _noted(self, effects: list[Effect]) -> list[Effect]:
-        self.notes += news.notes(effects)
+        self.notes += news.notes(effects, for_people=False)
+        self.announcements += news.notes(effects, for_people=True)
         return effects
 
     # Configuration --------------------------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ class Worker:
     def _commit(self, rollout: int, now: float) -> list[Send]:
         """Run what was prepared. A worker that was started between vote and commit gets both again."""
         if self._prepared is None or self._prepared[1].rollout != rollout:
-            self.notes.append(f"commit of roll-out {rollout}, which this worker has not prepared")
+            self.warnings.append(f"commit of roll-out {rollout}, which this worker has not prepared")
             return []
         header, message = self._prepared
         self._prepared = None

@@ -49,7 +49,7 @@ def kill(books: Books, application_id: str, actor: Actor) -> None:
     application = _application(books, application_id)
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
-    books.note(told)
+    books.tell_people(told)
     if application.state is AppState.COMPLETING:
         lifecycle.fire(books, application, AppEvent.COMPLETE, told)
         return
@@ -93,7 +93,7 @@ def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
     before = application.queue
     ledger.move(books, application, leaf)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
-    books.note(told)
+    books.tell_people(told)
     books.emit(
         EventRecord(
             type=EVENT_APP,

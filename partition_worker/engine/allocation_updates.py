@@ -3,6 +3,8 @@
 Not here: who gets a node (`cycle.py`), and the books (`ledger.py`).
 """
 
+from collections.abc import Iterable
+
 from common import messages
 from common.messages import (
     PREEMPTED_BY_SCHEDULER,
@@ -19,6 +21,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.waiting import HELD_MAX, Said
 
 _CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
 """Types by which an RM confirms a release that the core asked for; they are not answered."""
@@ -54,6 +57,15 @@ def handle(books: Books, request: AllocationRequest) -> None:
         _release(books, release)
 
 
+def follow(books: Books, said: Iterable[Said]) -> None:
+    """What was said about applications while they waited has its effect now."""
+    for one in said:
+        if isinstance(one, AllocationRelease):
+            _release(books, one)
+        else:
+            handle(books, AllocationRequest(allocations=[one]))
+
+
 # Asks and allocations -----------------------------------------------------------------------------------------------
 
 
@@ -68,7 +80,11 @@ def _take(books: Books, message: messages.Allocation) -> None:
         return
     application = books.applications.get(message.application_id)
     if application is None:
-        raise _Refusal(f"failed to find application {message.application_id}", counts=True)
+        if message.application_id not in books.waiting:
+            raise _Refusal(f"failed to find application {message.application_id}", counts=True)
+        if not books.waiting.hold(message.application_id, message):
+            raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
+        return
     node = _node(books, message)
     if is_zero(message.resource_per_alloc):
         raise _Refusal("allocation contains no resources", counts=True)
@@ -147,6 +163,10 @@ def _release(books: Books, release: AllocationRelease) -> None:
         return
     application = books.applications.get(release.application_id)
     if application is None:
+        if release.application_id in books.waiting:
+            if not books.waiting.hold(release.application_id, release):
+                books.waiting.withdraw(release.application_id, release.allocation_key)
+            return
         books.note(f"release of {release.allocation_key}: application {release.application_id} is unknown")
         return
     if release.allocation_key:

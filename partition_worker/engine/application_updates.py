@@ -1,7 +1,7 @@
 """What an RM's word about applications does to the partition: they come and go.
 
 A submission whose user has to be looked up first is put aside (`waiting.py`) and goes on when the groups are known.
-Until then its application is unknown to everybody: asks for it are refused, and its removal drops the submission.
+Until then what is asked for it waits with it, and its removal drops all of that.
 
 Not here: the rules of placement (`placement/`), and what a state means (`lifecycle.py`).
 """
@@ -34,7 +34,7 @@ from partition_worker.engine.users import (
     UserError,
     is_forced,
 )
-from partition_worker.engine.waiting import WAITING_MAX
+from partition_worker.engine.waiting import WAITING_MAX, Said
 
 
 class _Refusal(Exception):
@@ -54,23 +54,29 @@ def handle(books: Books, request: ApplicationRequest) -> None:
         _remove(books, gone)
 
 
-def go_on(books: Books, found: GroupsFound) -> None:
-    """A user was looked up: all submissions that waited for it go on, or fail as the look-up did."""
+def go_on(books: Books, found: GroupsFound) -> list[Said]:
+    """A user was looked up: all submissions that waited for it go on, or fail as the look-up did. What was said about
+    their applications in the meantime has to follow now.
+    """
     if not books.users.looks_up_outside:
         books.note(f"groups of user {found.user}: nobody asked for them")
-        return
+        return []
     if found.problem:
         books.users.failed(found.user, books.now)
     else:
         books.users.found(found.user, found.groups, books.now)
-    for submission in books.waiting.take(found.user):
-        _enter(books, submission, found.problem)
+    return _entered(books, books.waiting.take(found.user), found.problem)
 
 
-def give_up(books: Books) -> None:
-    """The partition takes nothing any more: what waits is refused like everything else."""
-    for submission in books.waiting.take_all():
-        _enter(books, submission)
+def give_up(books: Books) -> list[Said]:
+    """The partition takes nothing any more: what waits is refused like everything else, and so is what follows."""
+    return _entered(books, books.waiting.take_all())
+
+
+def _entered(books: Books, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
+    for submission in submissions:
+        _enter(books, submission, problem)
+    return [said for submission in submissions for said in books.waiting.said(submission.application_id)]
 
 
 def _add(books: Books, new: AddApplicationRequest) -> None:

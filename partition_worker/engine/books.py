@@ -149,6 +149,10 @@ class Books:
         """Leave a line for the log about an input that had no effect."""
         self.emit(Note(text))
 
+    def tell_people(self, text: str) -> None:
+        """Leave a line for the log that whoever runs the system should see."""
+        self.emit(Note(text, for_people=True))
+
     def stamp_ns(self) -> int:
         """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
         order.

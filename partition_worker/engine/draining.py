@@ -25,7 +25,7 @@ def begin(books: Books, queue: Queue) -> None:
     queue.state = "Draining"
     queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
     told = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
-    books.note(told)
+    books.tell_people(told)
     books.emit(_event(EVENT_QUEUE, queue.path, told, queue.draining_since_ns))
     for application_id in queue.applications:
         text = f"application {application_id} goes on, but its queue takes nothing new: {told}"
@@ -55,7 +55,7 @@ def _remind(books: Books) -> None:
         if queue.draining and now_ns - queue.draining_told_ns >= DRAINING_TOLD_EVERY_S * 1e9:
             queue.draining_told_ns = now_ns
             hours = (now_ns - queue.draining_since_ns) / 3.6e12
-            books.note(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
+            books.tell_people(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
 
 
 def _left(queue: Queue) -> str:

@@ -26,6 +26,8 @@ class Note(NamedTuple):
     """Something for the log: an input that had no effect, and why. The RM is not told."""
 
     text: str
+    for_people: bool = False
+    """Whether whoever runs the system should see it: a change that somebody made, and what follows from it."""
 
 
 Part = (

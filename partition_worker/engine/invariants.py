@@ -89,10 +89,14 @@ def _queue(books: Books, queue: Queue) -> Iterator[str]:
     running += sum(child.running for child in queue.children.values())
     if running != queue.running:
         yield f"queue {queue.path}: {queue.running} running where {running} are"
-    highest = max((one.priority for one in below), default=NOTHING_PENDING)
-    counted = queue.priorities.highest
-    if highest != (NOTHING_PENDING if counted is None else counted):
-        yield f"queue {queue.path}: highest priority {counted}, below it is {highest}"
+    for what, members, tally in (
+        ("applications", queue.applications, queue.priorities),
+        ("children", queue.children, queue.child_priorities),
+    ):
+        highest = max((one.priority for one in members.values()), default=NOTHING_PENDING)
+        counted = tally.highest
+        if highest != (NOTHING_PENDING if counted is None else counted):
+            yield f"queue {queue.path}: highest priority of {what} {counted}, theirs is {highest}"
     if queue.draining != bool(queue.draining_since_ns):
         yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
     if queue.leaf and queue.template is not None:

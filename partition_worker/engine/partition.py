@@ -91,7 +91,7 @@ class Partition(Books):
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
         """A user that was asked for has been looked up."""
         self.begin(now)
-        application_updates.go_on(self, found)
+        allocation_updates.follow(self, application_updates.go_on(self, found))
         self._idle = False
         return self.taken()
 

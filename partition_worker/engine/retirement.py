@@ -8,7 +8,7 @@ Not here: when a partition has to go (the broker knows).
 from typing import Final
 
 from common.messages import AllocationRelease
-from partition_worker.engine import application_updates, ledger, lifecycle
+from partition_worker.engine import allocation_updates, application_updates, ledger, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.books import Books
@@ -23,7 +23,7 @@ def retire(books: Books) -> None:
     for queue in books.tree:
         queue.state = "Draining"
         queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
-    application_updates.give_up(books)
+    allocation_updates.follow(books, application_updates.give_up(books))
     released = [one for application in tuple(books.applications.values()) for one in _end(books, application)]
     for release in released:
         books.emit(release)

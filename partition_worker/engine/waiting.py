@@ -1,23 +1,31 @@
 """Submissions that wait until the groups of their user are known.
 
 The engine waits for nothing: a submission whose user has to be looked up outside is put aside here, and goes on when
-the answer comes. All of a user go on together, in the order in which they came.
+the answer comes. All of a user go on together, in the order in which they came, and what the RM said about an
+application in the meantime follows it.
 
 Not here: looking up (`partition_worker/groups.py`), and what a submission is (`application_updates.py`).
 """
 
 from typing import Final
 
-from common.messages import AddApplicationRequest
+from common.messages import AddApplicationRequest, Allocation, AllocationRelease
 
 WAITING_MAX: Final = 10_000
 """Submissions of a partition that wait at once. The next one is treated as one whose look-up failed."""
+
+HELD_MAX: Final = 100_000
+"""Asks, allocations and releases that wait with their applications, in a partition. The next one is refused."""
+
+Said = Allocation | AllocationRelease
 
 
 class Waiting:
     """Submissions by user. Always: no user without any, no application twice."""
 
     def __init__(self) -> None:
+        self._held: dict[str, list[Said]] = {}  # by application
+        self._holding = 0
         self._by_user: dict[str, dict[str, AddApplicationRequest]] = {}
         self._users: dict[str, str] = {}  # of each application that waits
 
@@ -42,8 +50,31 @@ class Waiting:
         self._users[application_id] = user
         self._by_user.setdefault(user, {})[application_id] = submission
 
+    def hold(self, application_id: str, said: Said) -> bool:
+        """Let something that was said about an application that waits follow it; whether there was room for that."""
+        assert application_id in self._users, application_id
+        if self._holding >= HELD_MAX:
+            return False
+        self._held.setdefault(application_id, []).append(said)
+        self._holding += 1
+        return True
+
+    def withdraw(self, application_id: str, key: str) -> None:
+        """Forget what was said under this key, or everything if it is empty: a release for which there is no room."""
+        kept = [one for one in self.said(application_id) if key and one.allocation_key != key]
+        if kept:
+            self._held[application_id] = kept
+            self._holding += len(kept)
+
+    def said(self, application_id: str) -> list[Said]:
+        """Take out what was said about an application, in order."""
+        held = self._held.pop(application_id, [])
+        self._holding -= len(held)
+        return held
+
     def drop(self, application_id: str) -> bool:
-        """Forget a submission; whether it waited."""
+        """Forget a submission and what was said about it; whether it waited."""
+        self.said(application_id)
         user = self._users.pop(application_id, None)
         if user is None:
             return False

@@ -67,7 +67,7 @@ def test_effects_of_different_causes_are_told_apart() -> None:
 def test_notes_are_for_the_log_only_and_do_not_part_neighbours() -> None:
     effects = of(Note("first"), ONE, Note("second"), OTHER)
     assert list(news.messages(effects)) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
-    assert list(news.notes(effects)) == ["first", "second"]
+    assert list(news.notes(effects, for_people=False)) == ["first", "second"]
 
 
 def test_no_effects_are_no_message() -> None:

@@ -73,7 +73,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
     """A worker that was started between the vote of its predecessor and the commit: it gets both again."""
     bench = Bench(running=False)
     assert bench.hear(CommitConfig(rollout=7)) == []
-    assert bench.worker.notes == ["commit of roll-out 7, which this worker has not prepared"]
+    assert bench.worker.warnings == ["commit of roll-out 7, which this worker has not prepared"]
     bench.configure()
     assert bench.worker.partition is not None
 

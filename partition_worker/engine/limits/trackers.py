@@ -152,12 +152,16 @@ class Trackers:
         self._prune(tracker, level)
 
     def allow(self, allowances: Allowances) -> None:
-        """From now on this is allowed, and nothing else. Whoever is named is tracked."""
+        """From now on this is allowed, and nothing else.
+
+        Whoever is named is tracked, at each queue that names them, and at those that have an entry for each user: the
+        others are tracked there when they come.
+        """
         self._allowances = allowances
+        named = dict.fromkeys(name for here in allowances.values() for name in here if name != ANYONE or not self._each)
         for path, here in allowances.items():
-            for name in here:
-                if name != ANYONE or not self._each:
-                    self.reach(name, path)
+            for name in named if self._each and ANYONE in here else here:
+                self.reach(name, path)
         for tracker in tuple(self._by_name.values()):
             for level in tracker.levels.values():
                 level.allowance = self._allowance(tracker.name, level.path)

@@ -1,20 +1,19 @@
 """What the properties of a queue mean, and which of them its children inherit.
 
-A bad value is not an error: it means the default. Not here: which properties a file may hold (any), limits and ACLs.
+A bad value is not an error: it means the default. Not here: which values are bad
+(`common/config/properties.py`), limits and ACLs.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.durations import seconds
+from common.config.properties import delay_s, priority_offset
 
 ApplicationSort = Literal["fifo", "fair"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]
 
 PREEMPTION_DELAY_S: Final = 30.0
-_INT32: Final = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,10 @@ def policies(properties: Mapping[str, str], *, leaf: bool) -> Policies:
         application_sort="fair" if properties.get("application.sort.policy") == "fair" else "fifo",
         priority_sort=properties.get("application.sort.priority", "").lower() != "disabled",
         priority_fence=properties.get("priority.policy", "").lower() == "fence",
-        priority_offset=_offset(properties.get("priority.offset", "")),
+        priority_offset=priority_offset(properties.get("priority.offset", "")) or 0,
         preemption="fence" if preemption == "fence" else "disabled" if preemption == "disabled" else "default",
-        preemption_delay_s=_delay(properties, "preemption.delay", PREEMPTION_DELAY_S) if leaf else PREEMPTION_DELAY_S,
-        quota_preemption_delay_s=_delay(properties, "quota.preemption.delay", 0.0),
+        preemption_delay_s=(delay_s(properties.get("preemption.delay", "")) if leaf else None) or PREEMPTION_DELAY_S,
+        quota_preemption_delay_s=delay_s(properties.get("quota.preemption.delay", "")) or 0.0,
     )
 
 
@@ -55,13 +54,3 @@ def inherited(parent: Mapping[str, str], own: Mapping[str, str]) -> dict[str, st
     if passed.get("preemption.policy", "disabled").lower() != "disabled":
         passed["preemption.policy"] = "default"
     return {**passed, **own}
-
-
-def _offset(text: str) -> int:
-    value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else 0
-    return value if value in _INT32 else 0
-
-
-def _delay(properties: Mapping[str, str], name: str, default: float) -> float:
-    delay = seconds(properties.get(name, ""))
-    return delay if delay is not None and delay > 0 else default

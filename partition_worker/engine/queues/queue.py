@@ -80,7 +80,9 @@ class Queue:
     running: int = 0
     """Applications below in state Running."""
     priorities: Tally = field(default_factory=Tally)
-    """The highest ask priority of each of its applications that asks, and what its children export."""
+    """The highest ask priority of each of its applications that asks."""
+    child_priorities: Tally = field(default_factory=Tally)
+    """What each of its children that asks shows."""
     fair_maximum: Limit = field(default_factory=dict)
     """What shares are relative to where nothing is guaranteed; kept by `fairness.refresh_fair_maximum`."""
 
@@ -110,8 +112,13 @@ class Queue:
 
     @property
     def priority(self) -> int:
-        """The priority that its parent sees."""
-        highest = self.priorities.highest
+        """The priority that its parent sees. A parent shows what its children show: applications that it still has
+        from when it was a leaf get nothing.
+        """
+        highest = self.child_priorities.highest
+        if self.leaf:
+            own = self.priorities.highest
+            highest = own if highest is None else highest if own is None else max(own, highest)
         if highest is None or highest == NOTHING_PENDING:
             return NOTHING_PENDING
         if self.policies.priority_fence:

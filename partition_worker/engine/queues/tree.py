@@ -47,12 +47,13 @@ class Tree:
     # Queues that come and go ----------------------------------------------------------------------------------------
 
     def create(self, path: str, user: User) -> Queue:
-        """The leaf that a placement named, with every level that is missing; found again if it exists.
+        """The leaf that a placement named, with every level that is missing; found again if it exists. What is refused is
+        told with the path as it was written.
 
         Raises:
             QueueError: no access, a leaf or a draining queue in the way, or an illegal name.
         """
-        path = path.lower()
+        written, path = path, path.lower()
         levels = path.count(".") + 1
         if levels > LEVELS_MAX:
             raise QueueError(f"queue path has {levels} levels, at most {LEVELS_MAX} are allowed: {path[:256]}")
@@ -62,9 +63,9 @@ class Tree:
         if not missing:
             return lowest
         if not lowest.admits_submission(user):
-            raise QueueError(f"submit access to queue {lowest.path} denied during create of: {path}")
+            raise QueueError(f"submit access to queue {lowest.path} denied during create of: {written}")
         if lowest.leaf:
-            raise QueueError(f"creation of queue {path} failed parent is already a leaf: {lowest.path}")
+            raise QueueError(f"creation of queue {written} failed parent is already a leaf: {lowest.path}")
         if lowest.draining:
             raise QueueError(f"cannot add a child queue when queue is marked for deletion: {lowest.path}")
         for name in missing:

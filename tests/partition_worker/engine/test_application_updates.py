@@ -4,13 +4,14 @@ import pytest
 
 from common.messages import (
     AddApplicationRequest,
+    AllocationRequest,
     ApplicationRequest,
     RejectedApplication,
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from partition_worker.engine.waiting import WAITING_MAX
-from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes, released
+from partition_worker.engine.waiting import HELD_MAX, WAITING_MAX
+from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
 from tests.trial import Trial
 
 
@@ -300,11 +301,42 @@ def test_a_removal_of_what_waits_drops_it_and_is_answered_like_that_of_any_unkno
     assert one.finds("bob", "dev").told() == ["app-2 accepted"]
 
 
-def test_asks_and_releases_for_what_waits_are_for_an_unknown_application() -> None:
-    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+def test_what_is_said_about_an_application_that_waits_follows_it_in_order() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.a"))
     one.told()
-    assert one.does(asks("app-1 a1 memory=1")).told() == ["a1 rejected: failed to find application app-1"]
-    assert one.does(released("app-1")).told() == ["note: release of : application app-1 is unknown"]
+    one.does(asks("app-1 a1 memory=1", "app-2 b1 memory=1"), released("app-1 a1"), asks("app-1 a2 memory=1"))
+    assert one.told() == []
+    one.finds("bob", "dev")
+    assert [line for line in one.told() if "accepted" in line] == ["app-1 accepted", "app-2 accepted"]
+    assert one.running == ["a2 on n1", "b1 on n1"]
+
+
+def test_what_is_said_about_an_application_that_is_refused_after_all_is_refused() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=1"), released("app-1 a1"))
+    one.told()
+    assert one.finds("bob", problem="no such user").told() == [
+        "app-1 rejected: no such user",
+        "a1 rejected: failed to find application app-1",
+        "note: release of a1: application app-1 is unknown",
+    ]
+
+
+def test_what_is_said_about_an_application_that_is_removed_while_it_waits_goes_with_it() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=1"), gone("app-1"), apps("app-1 root.a"), asks("app-1 a2 memory=1"))
+    assert one.finds("bob", "dev").running == ["a2 on n1"]
+
+
+def test_when_too_much_waits_asks_are_refused_and_releases_take_what_waits() -> None:
+    one = Trial("root.a", resolver="os").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    many = [ask("app-1 a memory=1")] * (HELD_MAX - 1)
+    one.takes(AllocationRequest(allocations=[ask("app-1 kept memory=1"), *many]))
+    one.told()
+    reason = f"{HELD_MAX} asks and releases wait until users have been looked up: try again later"
+    assert one.does(asks("app-1 late memory=1")).told() == [f"late rejected: {reason}"]
+    assert one.does(released("app-1 a")).told() == []
+    assert one.finds("bob", "dev").running == ["kept on n1"]
 
 
 def test_an_id_that_waits_is_in_use() -> None:

@@ -37,7 +37,7 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "queue root.a allocated": lambda one: one.queue("root.a").allocated.clear(),
     "queue root pending": lambda one: one.queue("root").pending.update(memory=1),
     "queue root: 2 running where 1 are": lambda one: setattr(one.queue("root"), "running", 2),
-    "queue root.a: highest priority 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
+    "queue root.a: highest priority of applications 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
     "queue root.a is Draining, and drains since 0": lambda one: setattr(one.queue("root.a"), "state", "Draining"),
     "queue root.a is a leaf and has a template": lambda one: setattr(one.queue("root.a"), "template", NO_TEMPLATE),
     "queue root.a is not where its path says": lambda one: one.queue("root").children.clear(),

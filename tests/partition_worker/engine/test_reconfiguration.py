@@ -10,6 +10,7 @@ from common.acl import Acl
 from common.config.check import load, load_problems
 from common.config.model import LimitConfig, PartitionConfig, PlacementRuleConfig, PreemptionConfig, ResolverConfig
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.queue import NOTHING_PENDING
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 
@@ -175,7 +176,12 @@ def test_a_leaf_that_becomes_a_parent_keeps_its_applications_and_gives_them_noth
     trial.does(asks("app-2 x1 memory=4"))
     assert trial.running == ["a1 on n1", "x1 on n1"]
     queue = trial.queue("root.a")
-    assert (queue.allocated, queue.pending, queue.running, queue.priority) == ({"memory": 8}, {"memory": 4}, 2, 9)
+    assert (queue.allocated, queue.pending, queue.running, queue.priority) == (
+        {"memory": 8},
+        {"memory": 4},
+        2,
+        NOTHING_PENDING,
+    )
     assert trial.reconfigures("root.a").running == ["a1 on n1", "a2 on n1", "x1 on n1"]
 
 

@@ -50,6 +50,15 @@ def test_each_user_is_tracked_who_is_named_and_a_star_holds_for_each_who_is_not(
     assert trackers.reach("joe", "root").allowance == TWO
 
 
+def test_who_is_named_is_tracked_also_where_a_star_holds_for_them() -> None:
+    trackers = users()
+    trackers.allow({"root.a": {"dave": FIVE}, "root.b": {"*": TWO}, "root.c": {"dave": FIVE, "*": TWO}})
+    allowed = {path: level.allowance for path, level in trackers.levels("dave").items()}
+    assert allowed == {"root": None, "root.a": FIVE, "root.b": TWO, "root.c": FIVE}
+    trackers.allow({"root.a": {"dave": FIVE}})
+    assert list(trackers.levels("dave")) == ["root", "root.a"]
+
+
 def test_the_star_among_groups_is_one_of_them() -> None:
     groups = Trackers(count(), each=False)
     groups.allow({"root": {"dev": FIVE, "*": TWO}, "root.a": {"*": FIVE}})

@@ -3,7 +3,7 @@
 from partition_worker.engine.queues import priorities
 from partition_worker.engine.queues.policies import Policies
 from partition_worker.engine.queues.queue import NOTHING_PENDING
-from tests.builders import apps, asks, gone, released
+from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 
 
@@ -55,7 +55,7 @@ def test_what_a_queue_shows_may_change_with_its_policies() -> None:
     leaf = one.queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
     priorities.exported(leaf, before)
-    assert (one.queue("root.p").priorities.highest, one.queue("root").priorities.highest) == (7, 7)
+    assert (one.queue("root.p").priority, one.queue("root").priority) == (7, 7)
 
 
 def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None:
@@ -63,4 +63,18 @@ def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
     priorities.exported(leaf, before)
     assert leaf.parent is not None
-    assert leaf.parent.priorities.highest is None
+    assert leaf.parent.child_priorities.highest is None
+
+
+def test_a_parent_shows_what_is_in_its_children_not_what_it_has_from_when_it_was_a_leaf() -> None:
+    one = Trial("root.a; root.b")
+    one.does(
+        apps("app-1 root.a", "app-3 root.b"), asks("app-1 a1 memory=10 priority=100", "app-3 b1 memory=10 priority=5")
+    )
+    assert one.queue("root.a").priority == 100
+    one.reconfigures("root.a.x; root.b").does(apps("app-2 root.a.x"), asks("app-2 x1 memory=10 priority=1"))
+    assert one.queue("root.a").priority == 1
+    one.does(nodes("n1 memory=10"))
+    assert one.running == ["b1 on n1"]
+    one.reconfigures("root.a; root.b")
+    assert one.queue("root.a").priority == 100
