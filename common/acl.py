@@ -14,6 +14,9 @@ from common.names import WHITE_SPACE
 # Narrower than the names in limits and filters: lists kept the older rules.
 _USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_.@-]*[$]?")
 _GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9_-]*")
+_ALL_COUNT: Final = re.compile(  # the ordinary text, of which nothing is left out: one look, as there are thousands
+    rf"{_USER.pattern}(?:,{_USER.pattern})*(?: {_GROUP.pattern}(?:,{_GROUP.pattern})*)?"
+)
 _WORD: Final = re.compile(f"[^{WHITE_SPACE}]+")
 _FIELDS_MAX: Final = 2  # users, then groups
 
@@ -56,6 +59,19 @@ def parse_acl(text: str) -> Acl:
         users=frozenset(name for name in names[0] if _USER.fullmatch(name)),
         groups=frozenset(name for field in names[1:] for name in field if _GROUP.fullmatch(name)),
     )
+
+
+def left_out(text: str) -> tuple[str, ...]:
+    """Return the entries that `parse_acl` leaves out, in their order, once each and none that is empty.
+
+    Raises AclError as it does.
+    """
+    if _ALL_COUNT.fullmatch(text) or parse_acl(text).everybody:
+        return ()
+    users, *groups = [field.split(",") for field in text.split(" ")]
+    names = [name for name in users if name and not _USER.fullmatch(name)]
+    names += [name for field in groups for name in field if name and not _GROUP.fullmatch(name)]
+    return tuple(dict.fromkeys(names))
 
 
 def has_too_many_fields(text: str) -> bool:

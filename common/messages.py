@@ -447,7 +447,8 @@ class Retired(Control, frozen=True):
 
 class ChangeConfig(Control, frozen=True):
     """Front end to broker: give the RM of the header this configuration. Answered by an `Answer` with a JSON
-    document: `checksum`, `version` and `partitions`, or with an error status the problems.
+    document: `checksum`, `version`, `partitions`, whether it is written back to the watched `file`, and the
+    `followers` of that file who get it too; or with an error status the problems.
     """
 
     config: str

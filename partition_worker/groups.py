@@ -2,7 +2,8 @@
 
 Such a look-up may ask a directory over the network and take any time, so it is made in a few threads. Each is answered
 within LOOKUP_MAX_S whatever happens: a thread that hangs is not waited for, not even when the process ends, and when
-all hang the users behind them are answered with that problem, too.
+all hang the users behind them are answered with that problem, too. A look-up that breaks is a problem like others, and
+its thread goes on.
 
 Rejected: `id` as a process of its own. A hundred users would be a hundred starts.
 
@@ -11,6 +12,7 @@ Not here: remembering what was found, and what a failure means (`engine/users.py
 
 import asyncio
 import grp
+import logging
 import pwd
 import threading
 from collections import deque
@@ -35,13 +37,15 @@ WANTED_MAX: Final = 10_000
 NAME_LENGTH_MAX: Final = 256
 """Characters of a name that is looked up: no system has a user with more."""
 
+_log = logging.getLogger("core.scheduler.ugm")
+
 
 class LookupFailed(Exception):
     """A user without groups; the text is the reason for the resource manager."""
 
 
 def groups_of(user: str) -> list[str]:
-    """The groups of a user, the primary one first; one without a name is the text of its number.
+    """The groups of a user, the primary one first; one without a name in UTF-8 is the text of its number.
 
     Raises:
         LookupFailed: no such user, or the system cannot say.
@@ -59,9 +63,22 @@ def groups_of(user: str) -> list[str]:
 
 def _name(gid: int) -> str:
     try:
-        return grp.getgrgid(gid).gr_name
+        return name_of(gid, grp.getgrgid(gid).gr_name)
     except KeyError:
         return str(gid)
+
+
+def name_of(gid: int, name: str) -> str:
+    """What a group is called here. Bytes that are no UTF-8 (halves of characters, to Python) fit into no message."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return str(gid)
+    return name
+
+
+def _problem(user: str, problem: str) -> bytes:
+    return body_of(GroupsFound(user=user, problem=problem.encode(errors="replace").decode()))
 
 
 class Groups:
@@ -91,15 +108,23 @@ class Groups:
         if user in self._running:
             return  # the answer will be for both
         if len(self._running) >= WANTED_MAX:
-            self._answer(user, [], f"looking up the groups of user {user}: {WANTED_MAX} look-ups wait already")
+            self._answer(_problem(user, f"looking up the groups of user {user}: {WANTED_MAX} look-ups wait already"))
             return
         self._running[user] = self._loop.call_later(self._limit_s, self._too_late, user)
         with self._changed:
             self._waiting[user] = None
             self._changed.notify()
         if self._threads < THREADS:
+            self._start()
+
+    def _start(self) -> None:
+        """Start one more thread; if the system has none left, those there are do the work, or the time runs out."""
+        try:
+            threading.Thread(target=self._work, name=f"groups-{self._threads + 1}", daemon=True).start()
+        except RuntimeError as error:
+            _log.warning("no thread for looking up groups: %s", error)
+        else:
             self._threads += 1
-            threading.Thread(target=self._work, name=f"groups-{self._threads}", daemon=True).start()
 
     def take(self) -> Delivery | None:
         return self._answers.popleft() if self._answers else None
@@ -108,19 +133,18 @@ class Groups:
         with self._changed:
             self._waiting.pop(user, None)
         problem = f"looking up the groups of user {user} took longer than {self._limit_s:g} s"
-        self._finish(user, self._running.get(user), [], problem)
+        self._finish(user, self._running.get(user), _problem(user, problem))
 
-    def _finish(self, user: str, timer: asyncio.TimerHandle | None, groups: list[str], problem: str) -> None:
+    def _finish(self, user: str, timer: asyncio.TimerHandle | None, body: bytes) -> None:
         """Answer, unless this look-up has been answered: a user may have been asked for again since."""
         if timer is None or self._running.get(user) is not timer:
             return
         del self._running[user]
         timer.cancel()
-        self._answer(user, groups, problem)
+        self._answer(body)
 
-    def _answer(self, user: str, groups: list[str], problem: str) -> None:
-        found = GroupsFound(user=user, groups=groups, problem=problem)
-        self._answers.append(Delivery(GROUPS, Header(kind="GroupsFound"), body_of(found)))
+    def _answer(self, body: bytes) -> None:
+        self._answers.append(Delivery(GROUPS, Header(kind="GroupsFound"), body))
         self._wake()
 
     # In the threads -------------------------------------------------------------------------------------------------
@@ -133,13 +157,18 @@ class Groups:
                 user = next(iter(self._waiting))
                 del self._waiting[user]
             timer = self._running.get(user)
-            groups: list[str] = []
-            problem = ""
+            body = self._looked_up(user)
             try:
-                groups = self._lookup(user)
-            except LookupFailed as error:
-                problem = str(error)
-            try:
-                self._loop.call_soon_threadsafe(self._finish, user, timer, groups, problem)
+                self._loop.call_soon_threadsafe(self._finish, user, timer, body)
             except RuntimeError:
                 return  # the loop has ended, and the process will
+
+    def _looked_up(self, user: str) -> bytes:
+        """The answer, whole: what cannot be sent is found out here, where it is a problem and nobody waits for ever."""
+        try:
+            return body_of(GroupsFound(user=user, groups=self._lookup(user)))
+        except LookupFailed as error:
+            return _problem(user, str(error))
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            _log.warning("looking up the groups of user %s broke", ascii(user), exc_info=True)
+            return _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")

@@ -37,7 +37,6 @@ from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
 from partition_worker import actions, news, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.users import LDAP
 from partition_worker.histogram import Histogram
 
 BUDGET_DECISIONS: Final = 256
@@ -251,8 +250,6 @@ class Worker:
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
             self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
-        if message.config.user_group_resolver.type == LDAP:
-            self.warnings.append("usergroupresolver ldap is not supported: submissions without groups are rejected")
 
     def _retire(self, now: float) -> list[Send]:
         """The partition is no longer configured: the RM hears what becomes of everything in it."""

@@ -24,7 +24,7 @@ from common.config.model import Configuration, PartitionConfig
 from common.config.normal import Place, normalised, partition_name, root_place
 from common.config.parse import parse_with_lines
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
-from common.names import ROOT
+from common.names import DEFAULT_PARTITION, ROOT
 
 DEFAULT_TEXT: Final = """\
 partitions:
@@ -118,7 +118,9 @@ def _check_partition_name(partition: PartitionConfig, path: str, names: set[str]
     """Names differ in more than case."""
     name = partition_name(partition)
     if name.lower() in names:
-        report.add("partition-duplicate", f"{path}.name", f"duplicate partition name found with name {name}")
+        message = f"duplicate partition name found with name {name}"
+        hint = f"a partition without a name is called {DEFAULT_PARTITION}" if name == DEFAULT_PARTITION else ""
+        report.add("partition-duplicate", f"{path}.name", message, hint=hint)
     names.add(name.lower())
 
 

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
+from common.config.slips import likely, special
 
 TEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 VALUES_MAX: Final = 1_000_000  # values in a text, and again values after its aliases have been followed
@@ -88,17 +89,18 @@ def _require_readable(text: str) -> None:
 
 
 def _syntax_error(error: yaml.YAMLError, text: str, reader: Reader) -> ConfigError:
-    line, told = UNKNOWN_LINE, str(error)
+    line, told, hint = UNKNOWN_LINE, str(error), ""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else UNKNOWN_LINE
         told = " ".join(part for part in (error.context, error.problem) if part)
+        hint = likely(told, text, mark.line + 1, mark.column) if mark else ""
     elif isinstance(error, yaml.reader.ReaderError):
         # libyaml counts bytes, PyYAML's own reader characters.
         before = text.encode()[: error.position] if reader is not yaml.SafeLoader else text[: error.position].encode()
         line, told = before.count(b"\n") + 1, error.reason
     line = min(line, text.count("\n") + 1)  # a text that ends too early is at fault in its last line, not behind it
-    return ConfigError([Problem(line=line, message=f"this is not YAML: {told}", kind="parse")])
+    return ConfigError([Problem(line=line, message=f"this is not YAML: {told}", kind="parse", hint=hint)])
 
 
 class _Open:
@@ -150,7 +152,7 @@ class _Composer:
 
     def _follow(self, anchor: str, line: int) -> None:
         if anchor not in self._anchors:
-            refuse(f"unknown anchor '{anchor}' referenced", line=line)
+            refuse(f"unknown anchor '{anchor}' referenced", line=line, hint=special("*"))
         target = self._anchors[anchor]
         if target is None:
             refuse(f"anchor '{anchor}' value contains itself", line=line)

@@ -11,6 +11,9 @@ import msgspec
 PROBLEMS_MAX: Final = 100  # more would not be read, and a hostile text could ask for millions
 UNKNOWN_LINE: Final = 0
 
+DOUBT: Final = "doubt"
+"""The kind of what is allowed and hardly meant."""
+
 Lines = Mapping[str, int]
 """Path, such as `partitions[0].queues[2].name`, to the 1-based line of its value in the text."""
 

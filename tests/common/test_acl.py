@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from common.acl import EVERYBODY, NOBODY, Acl, AclError, has_too_many_fields, parse_acl
+from common.acl import EVERYBODY, NOBODY, Acl, AclError, has_too_many_fields, left_out, parse_acl
 from common.config.check import load
 from common.config.model import QueueConfig
 
@@ -100,3 +100,25 @@ def queues_to(root: QueueConfig, path: str) -> list[QueueConfig]:
     for part in path.split(".")[1:]:
         found.append(next(queue for queue in found[-1].queues if queue.name.lower() == part))
     return found
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("ann,bob dev,ops", ()),
+        ("ann,,bob dev,", ()),
+        ("svc$ dev$", ("dev$",)),
+        ("bob,*,*,9", ("*", "9")),
+        ("9to5 a.b", ("9to5", "a.b")),
+        ("9to5 *", ()),
+        (" dev,*", ("*",)),
+    ],
+)
+def test_what_a_list_leaves_out_can_be_asked(text: str, names: tuple[str, ...]) -> None:
+    assert left_out(text) == names
+
+
+def test_a_list_that_cannot_be_read_leaves_out_nothing() -> None:
+    with pytest.raises(AclError):
+        left_out("a  b")

@@ -15,7 +15,7 @@ import pytest
 from common.machine import Send, send
 from common.messages import GroupsFound, GroupsWanted
 from common.wire import decoded
-from partition_worker.groups import NAME_LENGTH_MAX, THREADS, WANTED_MAX, Groups, LookupFailed, groups_of
+from partition_worker.groups import NAME_LENGTH_MAX, THREADS, WANTED_MAX, Groups, LookupFailed, groups_of, name_of
 from partition_worker.worker import GROUPS
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +83,11 @@ def test_an_unknown_user_has_none(user: str) -> None:
 def test_a_name_that_no_user_can_have_is_a_failure_like_others(user: str) -> None:
     with pytest.raises(LookupFailed):
         groups_of(user)
+
+
+def test_a_group_whose_name_is_not_utf_8_goes_by_its_number() -> None:
+    assert name_of(7, os.fsdecode(b"d\xe9v")) == "7"
+    assert name_of(7, "dév") == "dév"
 
 
 # The endpoint -------------------------------------------------------------------------------------------------------
@@ -184,6 +189,46 @@ def test_not_more_threads_than_allowed_work_at_once() -> None:
         assert most == THREADS
 
     play(story)
+
+
+@pytest.mark.parametrize("broken", [os.fsdecode(b"d\xe9v"), None])
+def test_what_cannot_be_sent_is_a_problem_that_is_told(broken: str | None) -> None:
+    async def story() -> None:
+        def lookup(user: str) -> list[str]:
+            if broken is None:
+                raise LookupFailed(f"no {os.fsdecode(bytes([255]))}")
+            return [broken]
+
+        desk = Desk(lookup)
+        desk.asks("bob")
+        (found,) = await desk.answers()
+        assert (found.user, found.groups) == ("bob", [])
+        assert found.problem.startswith("no ?" if broken is None else "looking up the groups of user bob failed: Unic")
+
+    play(story)
+
+
+def test_look_ups_that_break_are_answered_and_their_threads_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        full = threading.Barrier(THREADS)
+
+        def lookup(user: str) -> list[str]:
+            if user.startswith("broken"):
+                raise AssertionError("no directory")
+            full.wait(PATIENCE_S)
+            return ["dev"]
+
+        desk = Desk(lookup)
+        desk.asks(*(f"broken-{number}" for number in range(2 * THREADS)))
+        found = await desk.answers(2 * THREADS)
+        assert {one.problem for one in found} == {
+            f"looking up the groups of user {one.user} failed: AssertionError: no directory" for one in found
+        }
+        desk.asks(*(f"user-{number}" for number in range(THREADS)))  # answered only if as many threads are left
+        assert [one.groups for one in await desk.answers(THREADS)] == [["dev"]] * THREADS
+
+    play(story)
+    assert "looking up the groups of user 'broken-0' broke" in caplog.text
 
 
 def test_when_too_many_wait_the_next_is_answered_at_once() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.log_levels import CORE, LogLevels
+from partition_worker.log_levels import CORE, LOGGERS_MAX, NAME_LENGTH_MAX, LogLevels
 
 PARTITION = "core.scheduler.partition"
 
@@ -40,3 +40,28 @@ def test_a_level_that_is_none_changes_nothing(levels: LogLevels) -> None:
     before = level_of(PARTITION)
     levels.follow({"log.level": "loud", "log.core..rpc.level": "debug", "log.core rpc.level": "debug"})
     assert level_of(PARTITION) == before
+
+
+@pytest.mark.parametrize("name", ["asyncio", "root", "corex", "zmq.core"])
+def test_loggers_that_are_not_ours_cannot_be_set(levels: LogLevels, name: str) -> None:
+    before = level_of(name)
+    levels.follow({f"log.{name}.level": "fatal"})
+    assert level_of(name) == before
+
+
+def test_the_logger_above_all_of_ours_can_be_set_by_its_name(levels: LogLevels) -> None:
+    levels.follow({"log.level": "debug", "log.core.level": "fatal"})
+    assert level_of("core.rpc") == logging.CRITICAL
+
+
+def test_settings_set_only_so_many_loggers_however_often_they_change(levels: LogLevels) -> None:
+    for start in (0, LOGGERS_MAX):
+        levels.follow({f"log.core.x{number}.level": "fatal" for number in range(start, start + LOGGERS_MAX + 1)})
+    made = [name for name in logging.Logger.manager.loggerDict if name.startswith("core.x")]
+    assert len(made) == LOGGERS_MAX
+
+
+def test_a_logger_has_no_long_name(levels: LogLevels) -> None:
+    long = f"{CORE}.y" + ".y" * NAME_LENGTH_MAX
+    levels.follow({f"log.{long}.level": "fatal"})
+    assert not [name for name in logging.Logger.manager.loggerDict if name.startswith("core.y")]

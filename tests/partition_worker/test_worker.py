@@ -278,10 +278,9 @@ def test_a_submission_that_needs_a_look_up_is_acknowledged_and_goes_on_with_the_
     bench.check()
 
 
-def test_a_resolver_that_we_do_not_have_is_a_warning_and_no_reason_against_the_partition() -> None:
+def test_a_resolver_that_we_do_not_have_is_no_reason_against_the_partition() -> None:
     bench = Bench(running=False)
     bench.configure(LOOKS_UP.replace("os", "ldap"))
-    assert bench.worker.warnings == ["usergroupresolver ldap is not supported: submissions without groups are rejected"]
     bench.tell(APP)
     assert bench.worker.partition is not None
     assert bench.worker.partition.rejections["a"].reason.startswith("groups are not looked up by LDAP")

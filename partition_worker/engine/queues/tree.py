@@ -47,11 +47,11 @@ class Tree:
     # Queues that come and go ----------------------------------------------------------------------------------------
 
     def create(self, path: str, user: User) -> Queue:
-        """The leaf that a placement named, with every level that is missing; found again if it exists. What is refused is
-        told with the path as it was written.
+        """The leaf that a placement named, with every level that is missing; found again if it exists.
 
         Raises:
-            QueueError: no access, a leaf or a draining queue in the way, or an illegal name.
+            QueueError: no access, a leaf or a draining queue in the way, or an illegal name; the text has the path as
+                it was written.
         """
         written, path = path, path.lower()
         levels = path.count(".") + 1

@@ -109,6 +109,15 @@ partitions:
     ]
 
 
+def test_a_partition_without_a_name_meets_one_called_default() -> None:
+    text = "partitions:\n- queues: []\n- {name: %s, queues: []}\n- {name: %s, queues: []}\n"
+    assert [problem.hint for problem in problems(text % ("Default", "a"))] == [
+        "a partition without a name is called default"
+    ]
+    (problem,) = problems(text % ("a", "A"))
+    assert problem.hint == ""
+
+
 def test_each_problem_names_the_line_and_the_path_that_were_written() -> None:
     text = """\
 partitions:
