@@ -1,10 +1,11 @@
 """One configuration, carried to every partition of an RM or to none.
 
-    preparing --every worker votes yes--> committed      (CommitConfig to all)
-        |-----any no, or time is up-----> aborted        (AbortConfig to all)
+    voting --every worker yes--> recording --it is durable--> committed    (CommitConfig to all, RetirePartition to
+      |                              |                                      those that left the configuration)
+      +--any no, or time is up-------+--it cannot be made durable--> aborted    (AbortConfig to all)
 
-A worker that is not there yet is asked when it says hello. Not here: routing, and what a registration means afterwards
-(`switch.py`).
+A worker that is not there yet is asked when it says hello. Not here: routing, who asked for the configuration and what
+it means to the RM (`changes.py`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ ROLLOUT_MAX_S: Final = 20.0
 than callers wait, so that they hear why."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Rollout:
     """The vote on one configuration."""
 
@@ -30,23 +31,29 @@ class Rollout:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     deadline: float
-    life: int = 0
-    """Of the partitions, within the session."""
+    lives: Mapping[str, int] = field(default_factory=dict)
+    """Of the partitions, within the session; those left out are in their first, 0."""
+    live: frozenset[str] = frozenset()
+    """Partitions that run and shall go on from what they have; the others begin empty. Only asked for membership."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only asked for membership and size."""
 
     def ask(self, partition: str) -> list[Send]:
         """Ask a worker that is there."""
-        message = PrepareConfig(rollout=self.number, config=self.configs[partition])
+        message = PrepareConfig(rollout=self.number, config=self.configs[partition], live=partition in self.live)
         return [send(partition, message, self._header("PrepareConfig", partition))]
 
     def restarted(self, partition: str) -> None:
         """The worker lost what it had prepared."""
         self.accepted.discard(partition)
 
-    def accept(self, partition: str) -> bool:
-        """Note a vote of yes; whether that was the last one missing."""
+    def accept(self, partition: str) -> None:
+        """Note a vote of yes."""
         self.accepted.add(partition)
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether no vote is missing."""
         return len(self.accepted) == len(self.configs)
 
     def commit(self) -> list[Send]:
@@ -66,4 +73,6 @@ class Rollout:
         return [partition for partition in self.configs if partition not in self.accepted]
 
     def _header(self, kind: str, partition: str) -> Header:
-        return Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=self.life)
+        return Header(
+            kind=kind, rm=self.rm, partition=partition, session=self.session, life=self.lives.get(partition, 0)
+        )

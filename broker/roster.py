@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from common.config.model import PartitionConfig
 from common.messages import PartitionEntry
-from common.names import PARTITION, RM_ID, external, normalised
+from common.names import RM_ID, external, normalised
 
 
 @dataclass(slots=True)
@@ -24,6 +24,15 @@ class Registration:
     build_info: dict[str, str]
     call: bytes
     """The body of the call that registered it: the same call again in the same session changes nothing."""
+    text: str = ""
+    """The configuration in force, as it was written."""
+    checksum: str = ""
+    extra: dict[str, str] = field(default_factory=dict)
+    """The RM's settings (`extraConfig`), as they came."""
+    follows_core: bool = False
+    """Whether it sent no configuration of its own and has what the core offers."""
+    passed_over: str = ""
+    """Checksum of the core's text that it could not begin with, and so is not offered either."""
     lives: dict[str, int] = field(default_factory=dict)
     """Partition to how often it has begun anew in this session; those left out never have."""
 
@@ -40,12 +49,24 @@ class Seat:
     """Whether it runs what its RM registered."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A partition that is no longer configured, while its worker tells the RM what became of everything."""
+
+    rm: str
+    session: str
+    deadline: float
+    """When its worker has to go, whether or not the RM has heard everything."""
+
+
 class Roster:
     """Registrations by RM id, seats by partition."""
 
     def __init__(self) -> None:
         self.registrations: dict[str, Registration] = {}
         self.seats: dict[str, Seat] = {}
+        self.leaving: dict[str, Leaving] = {}
+        """By partition; each has a seat, and no registration has it."""
         self._epochs = 0
 
     def registration(self, rm: str, session: str) -> Registration | None:
@@ -64,6 +85,11 @@ class Roster:
             self.seats[partition] = Seat(self._epochs)
         return self.seats[partition]
 
+    def vacate(self, partition: str) -> None:
+        """The partition is gone, its worker is not wanted any more."""
+        self.seats.pop(partition, None)
+        self.leaving.pop(partition, None)
+
     def leases(self) -> dict[str, int]:
         """The epoch of every seat: the workers that are wanted."""
         return {partition: seat.epoch for partition, seat in self.seats.items()}
@@ -75,7 +101,7 @@ class Roster:
                 yield PartitionEntry(full_name=full_name, name=external(one.rm, full_name), rm_id=one.rm)
 
     def name_problem(self, rm: str, partitions: list[str], claims: Iterable[Registration]) -> str:
-        """Why an RM cannot have partitions of these plain names, or empty if it can.
+        """Why an RM cannot have partitions of these plain names, or empty if it can. Each may be one (`naming.py`).
 
         `claims` are registrations under way: what they ask for is as good as taken.
         """
@@ -84,8 +110,6 @@ class Roster:
         if not RM_ID.fullmatch(rm):
             return f"RM id {rm!r} must be 1 to 64 letters, digits and '_', '.', ':', '-'"
         for name in partitions:
-            if not PARTITION.fullmatch(name):
-                return f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
             if name.startswith(f"{rm}_"):
                 return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
             full_name = normalised(rm, name)

@@ -1,11 +1,20 @@
-"""The broker's shell: the socket that all our processes connect to."""
+"""The broker's shell: the socket that all our processes connect to, the record, and the watched file.
+
+Not here: anything that is decided (`switch.py`).
+"""
 
 import argparse
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 
+from broker.books import Policy
+from broker.record import Record
 from broker.switch import Switch
+from broker.versions import Versions
+from broker.watched_file import WatchedFile
 from common.driver import clock, drive
+from common.names import FILE, RECORD
 from common.process import Life
 from common.sockets import Router, Wire
 
@@ -13,26 +22,45 @@ _log = logging.getLogger("core.rmproxy")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
-    """Run the broker until told to stop. An unreadable default configuration is an OSError."""
-    default_config = _text(args.default_config)
+    """Run the broker until told to stop. An unreadable default configuration or record is an OSError."""
     wire = Wire()
-    router = Router(args.listen, prefix="", named=True, wake=wire.wake)
-    wire.add("", router)
-    router.watch()
-    life.ready()
-    life.on_stop(wire.wake)
-    try:
-        switch = Switch(default_config=default_config, now=clock())
+    with ExitStack() as stack:
+        record = Record(args.record, wake=wire.wake)
+        stack.callback(record.close)
+        wire.add(RECORD, record)
+        file = _watched(args.default_config, wire, stack)
+        router = Router(args.listen, prefix="", named=True, wake=wire.wake)
+        stack.callback(router.close)
+        wire.add("", router)
+        router.watch()
+        switch = Switch(
+            now=clock(),
+            default_config=file.text if file else "",
+            watched=str(file.path) if file else "",
+            versions=Versions(record.histories()),
+            policy=Policy(
+                allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
+                same_hierarchy=args.same_hierarchy,
+            ),
+        )
+        life.ready()
+        life.on_stop(wire.wake)
         await drive(switch, wire, life.stopping, write_notes=lambda: _write_notes(switch))
-    finally:
-        router.close()
+
+
+def _watched(path: str | None, wire: Wire, stack: ExitStack) -> WatchedFile | None:
+    if not path:
+        return None
+    file = WatchedFile(Path(path), wake=wire.wake)
+    stack.callback(file.close)
+    wire.add(FILE, file)
+    file.watch()
+    return file
 
 
 def _write_notes(switch: Switch) -> None:
-    for line in switch.notes:
-        _log.info("%s", line)
-    switch.notes.clear()
-
-
-def _text(path: str | None) -> str:
-    return Path(path).read_text(encoding="utf-8") if path else ""
+    books = switch.books
+    for level, lines in ((logging.INFO, books.notes), (logging.WARNING, books.warnings)):
+        for line in lines:
+            _log.log(level, "%s", line)
+        lines.clear()

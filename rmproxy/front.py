@@ -5,12 +5,15 @@ sends for one of its partitions goes on to the broker with the body unopened; an
 header is split here, once. Not here: registration itself (the broker's), sockets, gRPC.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from common.machine import MALFORMED, NEVER, Delivery, Send, send
 from common.messages import (
     UPDATES,
+    ConfigurationUpdated,
     Header,
     Received,
     Refused,
@@ -29,7 +32,7 @@ again.
 NAME_MAX: Final = 128
 """Characters of an RM id or session in a header, so that a header never outgrows its limit on the way."""
 
-_CALLS: Final = frozenset({"RegisterResourceManager", "Resume"})
+_CALLS: Final = frozenset({"RegisterResourceManager", "Resume", "UpdateConfiguration"})
 
 
 @dataclass(slots=True)
@@ -40,12 +43,16 @@ class Seat:
     session: str
     partitions: frozenset[str]
     """Normalised names; only asked for membership."""
+    lives: dict[str, int] = field(default_factory=dict)
+    """Of partitions that came later: what was numbered in an earlier life was meant for one that did not exist."""
 
 
 class Front:
     """Everything the proxy decides."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str = "") -> None:
+        """`instance` is another one in each process, so that nobody gets an answer to a call of one that died."""
+        self._instance = instance
         self._seats: dict[str, Seat] = {}
         self._calls: dict[str, tuple[str, str]] = {}
         """Calls that the broker has not answered: our number to the peer and its own reference."""
@@ -81,8 +88,12 @@ class Front:
         if not header.partition:
             return self._split(delivery, seat)
         partition = normalised(header.rm, header.partition)
-        if partition not in seat.partitions:
+        if partition not in seat.partitions and header.kind != "Ack":  # one that is being taken down waits for those
             return self._stranger(delivery, partition)
+        life = seat.lives.get(partition, 0)
+        if header.seq and header.life < life:
+            anew = Delivery(delivery.source, replace(header, seq=0, life=life), delivery.body)
+            return self._stranger(anew, partition)
         return [Send(BROKER, _to(header, partition, header.seq), delivery.body)]
 
     def _call(self, delivery: Delivery) -> list[Send]:
@@ -92,10 +103,11 @@ class Front:
             reason = f"RM id and session have at most {NAME_MAX} characters"
             return [self._refused(delivery, "malformed", reason)]
         self._numbers += 1
-        self._calls[str(self._numbers)] = (delivery.source, header.ref)
+        number = f"{self._instance}{self._numbers}"
+        self._calls[number] = (delivery.source, header.ref)
         if len(self._calls) > CALLS_MAX:
             del self._calls[next(iter(self._calls))]
-        return [Send(BROKER, _with_ref(header, str(self._numbers)), delivery.body)]
+        return [Send(BROKER, _with_ref(header, number), delivery.body)]
 
     def _split(self, delivery: Delivery, seat: Seat) -> list[Send]:
         header = delivery.header
@@ -120,8 +132,6 @@ class Front:
     def _stranger(self, delivery: Delivery, partition: str) -> list[Send]:
         """An update for a partition that does not exist: refused item by item, and acknowledged."""
         header = delivery.header
-        if header.kind == "Ack":
-            return []
         try:
             answer = refusal(decoded(UPDATES[header.kind], delivery.body), partition)
         except WireError as error:
@@ -134,6 +144,7 @@ class Front:
             partition=header.partition,
             session=header.session,
             ack=header.seq,
+            life=header.life,
         )
         return [send(delivery.source, answer, back)]
 
@@ -141,6 +152,8 @@ class Front:
 
     def _from_core(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
+        if header.kind == "Echo":
+            return [Send(BROKER, header, delivery.body)]
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
             return self._registered(delivery, call) if call else []
@@ -150,7 +163,13 @@ class Front:
         seat = self._seats.get(header.rm)
         if seat is None or seat.session != header.session:
             return []
+        if header.kind == "ConfigurationUpdated":
+            return [self._reconfigured(delivery, seat, call)]
+        if header.kind in UPDATES:  # it comes back: the partition went while it was on its way
+            return self._stranger(Delivery(seat.peer, header, delivery.body), header.partition)
         if header.kind == "Refused" and not header.partition and not decoded(Refused, delivery.body).seq:
+            if header.ref:
+                return []  # for a call of a proxy that died, or one that was forgotten
             del self._seats[header.rm]  # the broker's last word to a session: another took its place
         return [Send(seat.peer, header, delivery.body)]
 
@@ -165,6 +184,14 @@ class Front:
             told = Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
             sends.append(send(before.peer, told, Header(kind="Refused", rm=header.rm, session=before.session)))
         return sends
+
+    def _reconfigured(self, delivery: Delivery, seat: Seat, call: tuple[str, str] | None) -> Send:
+        """The RM has other partitions now. Who asked for it may have another connection by now, and is told there."""
+        message = decoded(ConfigurationUpdated, delivery.body)
+        before = seat.partitions
+        seat.partitions = frozenset(message.partitions)
+        seat.lives.update((name, life) for name, life in message.lives.items() if name not in before)
+        return Send(seat.peer, _with_ref(delivery.header, call[1] if call else ""), delivery.body)
 
     def _refused(self, delivery: Delivery, code: str, reason: str) -> Send:
         header = delivery.header

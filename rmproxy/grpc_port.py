@@ -81,8 +81,8 @@ class GrpcPort:
         self._stopping = False
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, address: str) -> str:
-        """Listen, and serve from now on; the address with the port that was bound.
+    async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+        """Listen, with TLS if there are credentials, and serve from now on; the address with the port that was bound.
 
         Raises:
             OSError: the address cannot be bound.
@@ -90,7 +90,10 @@ class GrpcPort:
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         server.add_generic_rpc_handlers((self._service(),))
         try:
-            port = server.add_insecure_port(address)
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
         except RuntimeError:  # grpc's text says no more than ours
             raise OSError(f"cannot listen for gRPC on {address}: it is in use, or no address of this machine") from None
         await server.start()

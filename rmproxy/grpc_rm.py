@@ -21,6 +21,8 @@ from common.messages import (
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
+    ConfigurationUpdated,
+    EventResponse,
     Header,
     NodeRequest,
     NodeResponse,
@@ -159,6 +161,8 @@ class GrpcRm:
                 self._queue(type(message), _pieces(message))
             case Registered():
                 self.answered.set()
+            case EventResponse() | ConfigurationUpdated():
+                return  # the scheduler interface has no word for these
             case Refused() if self.session.state == "refused":
                 busy = message.code == "busy"  # worth trying again, as it is
                 self.end(grpc.StatusCode.ABORTED if busy else grpc.StatusCode.INVALID_ARGUMENT, message.reason)

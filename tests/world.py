@@ -13,9 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from broker.switch import SUPERVISOR, Switch
-from common.machine import NEVER, Delivery, Machine, Send
-from common.messages import Header, WorkersWanted
+from broker.versions import Versions
+from common.config.checksum import checksum_of
+from common.machine import NEVER, Delivery, Machine, Send, send
+from common.messages import (
+    Answer,
+    ChangedFile,
+    ConfigVersion,
+    Header,
+    RebaseVersion,
+    Recorded,
+    WorkersWanted,
+    WriteFile,
+)
+from common.names import FILE, RECORD, WEBSERVICE
 from common.wire import decoded, frames_of, header_of
 from partition_worker.engine.invariants import check
 from partition_worker.worker import Worker
@@ -42,15 +56,22 @@ class Packet:
 class World:
     """All machines and the messages between them. An RM called `x` is the peer `native:x` of the proxy."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, file: str = "") -> None:
         self.now = 1_000_000.0
+        self.file = file
+        """What the watched file says; empty if none is watched."""
         self.rms: dict[str, RM] = {}
         self.workers: dict[str, Worker] = {}
         self.kinds: dict[str, int] = {}
         """How many of each kind were delivered."""
         self._rng = random.Random(seed)
         self._front = Front()
-        self._switch = Switch(default_config="", now=self.now)
+        self.record: list[tuple[str, ConfigVersion]] = []
+        """RM id and version: what is on the broker's disk, which outlives the broker."""
+        self._proxies = 1
+        self._switch = self._broker(Versions())
+        self.answers: list[tuple[int, bytes]] = []
+        """Status and body of what the broker answered the front end."""
         self._packets: list[Packet] = []
         self._last: dict[tuple[str, str], float] = {}
         self._numbers = 0
@@ -60,6 +81,11 @@ class World:
     def digest(self) -> str:
         """Of everything that was delivered, when and to whom."""
         return self._story.hexdigest()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message is on its way; if not, only time passes."""
+        return bool(self._packets)
 
     # What tests do --------------------------------------------------------------------------------------------------
 
@@ -76,7 +102,8 @@ class World:
 
     def reconnect(self, rm: RM) -> None:
         """It comes back on a new connection, under a new name, in the same session."""
-        self.carry(rm.reconnected(), rm.resume())
+        peer = rm.reconnected()
+        self.carry(peer, rm.register() if rm.session.state == "registering" else rm.resume())
 
     def kill(self, partition: str) -> None:
         """A worker dies with what it knew, and the supervisor starts another under the same lease."""
@@ -84,6 +111,51 @@ class World:
         self._packets = [one for one in self._packets if partition not in (one.source, one.to)]
         heapq.heapify(self._packets)
         self._start(partition, epoch)
+
+    def kill_broker(self) -> None:
+        """The broker dies; the supervisor lets everything behind it start again, and RMs find a core that does not
+        know them. Only what is on the disk is still there.
+        """
+        self._packets, self.workers = [], {}
+        self._front = Front()
+        self._switch = self._broker(self._recorded())
+        for rm in self.rms.values():
+            sends = rm.begin_again()
+            self.carry(rm.peer, sends)
+
+    def kill_proxy(self) -> None:
+        """The proxy dies and starts again: all connections break, and every RM comes back."""
+        self._packets = [one for one in self._packets if self._outlives_proxy(one)]
+        heapq.heapify(self._packets)
+        self._proxies += 1
+        self._front = Front(instance=f"{self._proxies}.")
+        for rm in self.rms.values():
+            if rm.session.state != "refused":
+                self.reconnect(rm)
+
+    def _outlives_proxy(self, packet: Packet) -> bool:
+        """Whether neither end is the proxy, or an RM that hears from nobody else."""
+        return not {packet.source, packet.to} & {PROXY, *(rm.peer for rm in self.rms.values())}
+
+    def edit(self, text: str) -> None:
+        """Somebody writes the watched file, and the broker's shell sees it."""
+        self.file = text
+        self.carry(FILE, [send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
+
+    def _broker(self, versions: Versions) -> Switch:
+        return Switch(
+            now=self.now, default_config=self.file, watched="queues.yaml" if self.file else "", versions=versions
+        )
+
+    def _recorded(self) -> Versions:
+        versions = Versions()
+        for rm, version in self.record:
+            latest = versions.history(rm).latest
+            if latest is not None and latest.number == version.number:
+                versions.rebase(rm, version.base)
+            else:
+                versions.add(rm, version)
+        return versions
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Let time pass until it holds."""
@@ -147,6 +219,15 @@ class World:
         self._note(packet.source, packet.to, *packet.frames)
         if packet.to == SUPERVISOR:
             self._supervise(decoded(WorkersWanted, body).partitions)
+        elif packet.to == RECORD:
+            self._write(header, body)
+        elif packet.to == FILE:
+            wanted = decoded(WriteFile, body)
+            if checksum_of(self.file) == wanted.replaces:
+                self.edit(wanted.text)
+        elif packet.to == WEBSERVICE:
+            answer = decoded(Answer, body)
+            self.answers.append((answer.status, answer.body))
         elif packet.to in (BROKER, PROXY) or packet.to in self.workers:
             delivery = Delivery(packet.source, header, body)
             self.carry(packet.to, self.machine(packet.to).handle(delivery, self.now))
@@ -166,6 +247,17 @@ class World:
         for name, epoch in wanted.items():
             if name not in self.workers:
                 self._start(name, epoch)
+
+    def _write(self, header: Header, body: bytes) -> None:
+        """The disk takes a version; that it has is told afterwards, and a broker that died meanwhile never hears it."""
+        if header.kind == "RebaseVersion":
+            rm, latest = next(one for one in reversed(self.record) if one[0] == header.rm)
+            self.record.append((rm, replace(latest, base=decoded(RebaseVersion, body).base)))
+            return
+        version = decoded(ConfigVersion, body)
+        self.record.append((header.rm, version))
+        told = Header(kind="Recorded", rm=header.rm)
+        self.carry(RECORD, [send(BROKER, Recorded(number=version.number), told)])
 
     def _start(self, partition: str, epoch: int) -> None:
         self.workers[partition] = worker = Worker(partition=partition, epoch=epoch)

@@ -11,6 +11,7 @@ from common.messages import (
     ApplicationRequest,
     ApplicationResponse,
     Command,
+    ConfigurationUpdated,
     Header,
     NodeInfo,
     NodeRequest,
@@ -19,6 +20,7 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    UpdateConfiguration,
     UserGroupInformation,
 )
 from common.session import Outgoing, Session
@@ -31,18 +33,27 @@ CONFIG = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"
 class RM:
     """Everything it hears goes into its books, once for each time it was heard, so that repetition shows."""
 
-    def __init__(self, rm_id: str, *, session: str = "s1") -> None:
+    def __init__(self, rm_id: str, *, session: str = "s1", config: str = CONFIG) -> None:
         self.rm_id = rm_id
+        self.config = config
         self.connected = True
         self.session = Session(rm_id=rm_id, session=session)
         self.allocated: list[str] = []
         """`partition/key`, in the order they were heard."""
         self.released: list[str] = []
+        self.refused: list[str] = []
         self.nodes: list[str] = []
+        self.refused_nodes: list[str] = []
         self.applications: list[str] = []
         self.refusals: list[Refused] = []
         self.restarts: list[str] = []
+        self.checksum = ""
+        """Of the configuration that it was last told it has."""
+        self.updates = 0
+        """Changes of its configuration that it has heard of, its own among them."""
         self._connections = 1
+        self._sessions = 1
+        self._wanted = config
 
     @property
     def peer(self) -> str:
@@ -60,8 +71,20 @@ class RM:
 
     # What it says ---------------------------------------------------------------------------------------------------
 
+    def begin_again(self) -> list[Send]:
+        """The core is another one now, or has forgotten everything: a new session, on a new connection."""
+        self._sessions += 1
+        self.session = Session(rm_id=self.rm_id, session=f"s{self._sessions}")
+        self.reconnected()
+        return self.register()
+
     def register(self) -> list[Send]:
-        return self._sends([self.session.register(RegisterResourceManager(rm_id=self.rm_id, config=CONFIG))])
+        return self._sends([self.session.register(RegisterResourceManager(rm_id=self.rm_id, config=self.config))])
+
+    def reconfigure(self, text: str) -> list[Send]:
+        """Ask for another configuration, which becomes its own once it hears that it is in force."""
+        self._wanted = text
+        return self._sends([self.session.update_configuration(UpdateConfiguration(rm_id=self.rm_id, config=text))])
 
     def resume(self) -> list[Send]:
         return self._sends([self.session.resume()])
@@ -123,14 +146,22 @@ class RM:
         partition = header.partition
         match message:
             case Registered():
+                self.checksum = message.checksum
                 return self._sends(self.session.repeated())
+            case ConfigurationUpdated():
+                self.checksum = message.checksum
+                self.updates += 1
+                if not message.author:
+                    self.config = self._wanted
             case NodeResponse():
                 self.nodes += [f"{partition}/{one.node_id}" for one in message.accepted]
+                self.refused_nodes += [f"{partition}/{one.node_id}" for one in message.rejected]
             case ApplicationResponse():
                 self.applications += [f"{partition}/{one.application_id}" for one in message.accepted]
             case AllocationResponse():
                 self.allocated += [f"{partition}/{one.allocation_key}" for one in message.new]
                 self.released += [f"{partition}/{one.allocation_key}" for one in message.released]
+                self.refused += [f"{partition}/{one.allocation_key}" for one in message.rejected_allocations]
             case Refused(code="gap"):
                 return self.resume()
             case Refused():

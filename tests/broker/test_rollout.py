@@ -8,7 +8,7 @@ CONFIG = config_of()
 
 
 def rollout() -> Rollout:
-    return Rollout(7, RM, SESSION, {FIRST: CONFIG, SECOND: CONFIG}, NEVER)
+    return Rollout(number=7, rm=RM, session=SESSION, configs={FIRST: CONFIG, SECOND: CONFIG}, deadline=NEVER)
 
 
 def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
@@ -18,10 +18,12 @@ def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
 def test_the_last_vote_of_yes_decides() -> None:
     vote = rollout()
     assert vote.missing() == [FIRST, SECOND]
-    assert not vote.accept(SECOND)
+    vote.accept(SECOND)
     assert vote.missing() == [FIRST]
-    assert not vote.accept(SECOND)
-    assert vote.accept(FIRST)
+    vote.accept(SECOND)
+    assert not vote.unanimous
+    vote.accept(FIRST)
+    assert vote.unanimous
 
 
 def test_a_worker_that_was_restarted_has_not_voted() -> None:
@@ -29,8 +31,10 @@ def test_a_worker_that_was_restarted_has_not_voted() -> None:
     vote.accept(FIRST)
     vote.restarted(FIRST)
     vote.restarted(SECOND)
-    assert not vote.accept(SECOND)
-    assert vote.accept(FIRST)
+    vote.accept(SECOND)
+    assert not vote.unanimous
+    vote.accept(FIRST)
+    assert vote.unanimous
 
 
 def test_every_worker_hears_the_outcome() -> None:
@@ -39,5 +43,13 @@ def test_every_worker_hears_the_outcome() -> None:
 
 
 def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:
-    [asked] = Rollout(7, RM, SESSION, {FIRST: CONFIG}, NEVER, 3).ask(FIRST)
-    assert asked.header.life == 3
+    vote = rollout()
+    vote.lives = {FIRST: 3}
+    assert [asked.header.life for name in (FIRST, SECOND) for asked in vote.ask(name)] == [3, 0]
+
+
+def test_a_partition_that_runs_is_asked_whether_it_could_change() -> None:
+    vote = rollout()
+    vote.live = frozenset({SECOND})
+    [asked] = vote.ask(SECOND)
+    assert asked == sent(SECOND, PrepareConfig(rollout=7, config=CONFIG, live=True), partition=SECOND)

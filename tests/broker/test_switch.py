@@ -3,6 +3,7 @@
 import pytest
 
 from broker.rollout import ROLLOUT_MAX_S
+from common.config.checksum import checksum_of
 from common.machine import NEVER, Delivery, Send
 from common.messages import (
     AbortConfig,
@@ -45,7 +46,7 @@ def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -
     assert house.hello(PARTITION) == [asked]
     assert house.vote(asked) == [
         sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
-        sent(PROXY, Registered(partitions=[PARTITION]), ref="call"),
+        sent(PROXY, Registered(partitions=[PARTITION], checksum=checksum_of(ONE_QUEUE)), ref="call"),
     ]
     assert house.switch.deadline == NEVER
 
@@ -68,7 +69,9 @@ def test_all_workers_must_vote_before_any_commits() -> None:
 
 
 def test_a_configuration_without_partitions_needs_nobody() -> None:
-    assert House().call("partitions: []") == [sent(PROXY, Registered(partitions=[]), ref="call")]
+    nothing = "partitions: []"
+    answer = Registered(partitions=[], checksum=checksum_of(nothing))
+    assert House().call(nothing) == [sent(PROXY, answer, ref="call")]
 
 
 @pytest.mark.parametrize(
@@ -174,10 +177,20 @@ def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"session": "earlier"}, {"rm": "rm-2"}, {"partition": "rm-1_zzz"}, {"partition": "rm-2_default"}]
-)
-def test_a_command_of_another_session_or_for_another_partition_is_refused(fields: dict[str, str]) -> None:
+@pytest.mark.parametrize("partition", ["rm-1_zzz", "rm-2_default"])
+def test_a_command_for_another_partition_goes_back_to_the_proxy_which_can_refuse_what_it_carries(
+    partition: str,
+) -> None:
+    house = registered()
+    house.register(rm="rm-2", session="another")
+    assert house.hear(PROXY, NodeRequest(), seq=5, partition=partition) == [
+        sent(PROXY, NodeRequest(), seq=5, partition=partition)
+    ]
+    assert house.hear(PROXY, Ack(), ack=5, partition=partition) == []
+
+
+@pytest.mark.parametrize("fields", [{"session": "earlier"}, {"rm": "rm-2"}])
+def test_a_command_of_another_session_is_refused(fields: dict[str, str]) -> None:
     house = registered()
     house.register(rm="rm-2", session="another")
     addressed = {"partition": PARTITION, **fields}

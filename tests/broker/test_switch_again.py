@@ -1,5 +1,6 @@
 """Sessions that register again or resume, and workers that come back."""
 
+from common.config.checksum import checksum_of
 from common.machine import NEVER
 from common.messages import (
     CommitConfig,
@@ -18,6 +19,7 @@ from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, s
 
 NONE = {"rm": "", "session": ""}
 NEXT = "session-2"
+ONE, TWO = checksum_of(ONE_QUEUE), checksum_of(two_partitions())
 
 
 # A new session ------------------------------------------------------------------------------------------------------
@@ -28,7 +30,7 @@ def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_p
     assert house.register(session=NEXT, proxy="rmproxy-2") == [
         sent(PROXY, Refused(code="superseded", reason="RM 'rm-1' registered again elsewhere")),
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION, session=NEXT),
-        sent("rmproxy-2", Registered(partitions=[PARTITION]), session=NEXT, ref="call"),
+        sent("rmproxy-2", Registered(partitions=[PARTITION], checksum=ONE), session=NEXT, ref="call"),
     ]
     [refusal] = said(house.hear(PROXY, NodeRequest(), partition=PARTITION))
     assert isinstance(refusal, Refused)
@@ -82,7 +84,7 @@ def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_rece
     house = House()
     house.register(two_partitions())
     assert house.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
-        sent("rmproxy-2", Registered(partitions=[PARTITION, GPU]), ref="again"),
+        sent("rmproxy-2", Registered(partitions=[PARTITION, GPU], checksum=TWO), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
         sent(GPU, Repeat(), partition=GPU, ack=0),
     ]

@@ -1,0 +1,158 @@
+"""What the broker knows: who is registered, which versions there were, and which queues the core itself offers.
+
+Shared by everything that decides about registrations and configurations. Not here: those decisions (`registration.py`,
+`update.py`), and what is on its way (`changes.py`).
+"""
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from broker.announcements import Announcements
+from broker.roster import Registration, Roster
+from broker.versions import Versions
+from common.config.check import DEFAULT_TEXT, load_problems, loaded, validated
+from common.config.checksum import checksum_of
+from common.config.doubts import doubts
+from common.config.hierarchy import hierarchy_problems
+from common.config.model import Configuration, PartitionConfig
+from common.config.naming import naming_problems
+from common.config.problems import ConfigError, Lines, Problem
+from common.config.rules import rule_problems
+from common.names import normalised
+
+SameHierarchy = Literal["off", "warn", "enforce"]
+
+TEXTS_KEPT: Final = 2
+"""Configurations kept as understood: reading a large one takes a second in which nothing is routed, and every RM that
+has its queues from the watched file wants the same.
+"""
+
+DOUBTS_LOGGED_MAX: Final = 20
+"""Lines about what is doubtful in one configuration; of more, only how many there are is told."""
+
+understood: Final = lru_cache(maxsize=TEXTS_KEPT)(validated)
+"""As `validated`."""
+
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+CHANGED: Final = 412
+OUT_OF_ORDER: Final = 503
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What whoever runs the core has decided."""
+
+    allowed_rms: tuple[str, ...] = ("*",)
+    """Ids of RMs that may register; `*` in one stands for any characters."""
+    same_hierarchy: SameHierarchy = "warn"
+    """What to do about a queue that has another parent in another partition."""
+
+
+class Refused(Exception):
+    """A configuration that is not carried out: the text says why, `status` is that of HTTP."""
+
+    def __init__(self, status: int, reason: str, *, code: str = "configuration", problems: Iterable[Problem] = ()):
+        super().__init__(reason)
+        self.status = status
+        self.code = code
+        """For programs; `busy` is worth another attempt."""
+        self.problems = tuple(problems)
+
+    @property
+    def in_one_line(self) -> str:
+        """For the log."""
+        return "; ".join(str(self).splitlines())
+
+
+class Books:
+    """All that the broker's parts share. `notes` and `warnings` are for the log, from where the shell takes them."""
+
+    def __init__(
+        self, *, core_text: str = "", watched: str = "", versions: Versions | None = None, policy: Policy
+    ) -> None:
+        self.roster = Roster()
+        self.versions = versions or Versions()
+        self.announcements = Announcements()
+        self.policy = policy
+        self.core_text = core_text if core_text.strip() else DEFAULT_TEXT
+        """The queues for RMs that send none."""
+        self.watched = watched
+        """The file that has that text, which may change and be changed, by its path; empty for none."""
+        self.file_checksum = checksum_of(core_text)
+        """Of what that file said last, whether or not it can be used."""
+        self.file_empty = bool(watched) and not core_text.strip()
+        """Whether it has said nothing yet, so that the core's text is not from there."""
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """The number of a roll-out."""
+        self._numbers += 1
+        return self._numbers
+
+    def admits(self, rm: str) -> bool:
+        """Whether an RM of this id may register at all."""
+        patterns = (".*".join(map(re.escape, allowed.split("*"))) for allowed in self.policy.allowed_rms)
+        return any(re.fullmatch(pattern, rm) for pattern in patterns)
+
+    def checked(self, rm: str, text: str, claims: Iterable[Registration], live: Container[str] = ()) -> Configuration:
+        """The configuration that a text says, if this RM may have it.
+
+        Partitions that are `live`, by full name, keep the placement rules they have if the new ones cannot be built, so
+        then the text is refused; a partition that begins without rules rejects every application and says why.
+
+        `claims` are what other RMs will have when what is under way is carried out. Raises Refused with every problem.
+        """
+        try:
+            written, lines = understood(text)
+        except ConfigError as error:
+            raise Refused(BAD_REQUEST, str(error), problems=error.problems) from None
+        _refuse_any(naming_problems(written, lines))
+        configuration = loaded(written, text)
+        problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions], claims)
+        if problem:
+            raise Refused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
+        _refuse_any(list(_building_problems(rm, configuration, written, lines, live)))
+        self._check_hierarchy(rm, written, lines)
+        self._note_doubts(rm, doubts(written, lines))
+        return configuration
+
+    def _check_hierarchy(self, rm: str, written: Configuration, lines: Lines) -> None:
+        problems = [] if self.policy.same_hierarchy == "off" else hierarchy_problems(written, lines)
+        if self.policy.same_hierarchy == "enforce":
+            _refuse_any(problems)
+        self.warnings += [f"configuration of RM {rm}: {problem}" for problem in problems]
+
+    def _note_doubts(self, rm: str, found: list[Problem]) -> None:
+        told = [str(problem) for problem in found[:DOUBTS_LOGGED_MAX]]
+        if len(found) > len(told):
+            told.append(f"{len(found) - len(told)} more such warnings: `yunishard validate` shows them")
+        self.warnings += [f"configuration of RM {rm}: {line}" for line in told]
+
+
+def by_full_name(rm: str, configuration: Configuration) -> Mapping[str, PartitionConfig]:
+    """The partitions of an RM's configuration, by normalised name."""
+    return {normalised(rm, one.name): one for one in configuration.partitions}
+
+
+def _refuse_any(problems: list[Problem]) -> None:
+    if problems:
+        raise Refused(BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
+
+
+def _building_problems(
+    rm: str, configuration: Configuration, written: Configuration, lines: Lines, live: Container[str]
+) -> Iterator[Problem]:
+    """What keeps partitions from being built; told with the places of the text as it was written."""
+    for index, (one, text) in enumerate(zip(configuration.partitions, written.partitions, strict=True)):
+        path = f"partitions[{index}]"
+        yield from load_problems(text, path=path, lines=lines)
+        if normalised(rm, one.name) in live:
+            yield from rule_problems(text, path=path, lines=lines)

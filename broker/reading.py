@@ -1,0 +1,83 @@
+"""What the broker answers about an RM's configuration: what is in force, and what was.
+
+Not here: the texts of earlier versions, which only the record has (`record.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from broker.books import NOT_FOUND, Books
+from broker.said import answer
+from broker.versions import Entry
+from common.machine import Send
+
+_FORGOTTEN: Final = Entry(0, "", 0, "", "", "")
+"""The version of an RM of which too many others made us forget the history."""
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the history; `at` in Unix nanoseconds."""
+
+    version: int
+    checksum: str
+    at: int
+    author: str
+    origin: str
+    current: bool
+
+
+class Current(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration in force, with the RM's settings; `config` as it was written."""
+
+    rm: str
+    version: int
+    checksum: str
+    at: int
+    author: str
+    origin: str
+    config: str
+    extra: dict[str, str]
+
+
+def current(books: Books, rm: str, to: str, ref: str) -> Send:
+    """What the RM runs."""
+    registration = books.roster.registrations.get(rm)
+    if registration is None:
+        return _unknown(rm, to, ref)
+    latest = books.versions.history(rm).latest or _FORGOTTEN
+    document = Current(
+        rm=rm,
+        version=latest.number,
+        checksum=registration.checksum,
+        at=latest.at_ns,
+        author=latest.author,
+        origin=latest.origin,
+        config=registration.text,
+        extra=registration.extra,
+    )
+    return answer(to, ref, 200, msgspec.json.encode(document))
+
+
+def history(books: Books, rm: str, to: str, ref: str) -> Send:
+    """What the RM has run, the latest first; also of an RM that is away now."""
+    entries = books.versions.history(rm).entries
+    if not entries:
+        return _unknown(rm, to, ref)
+    current = entries[-1].number if rm in books.roster.registrations else 0
+    versions = [
+        Version(
+            version=one.number,
+            checksum=one.checksum,
+            at=one.at_ns,
+            author=one.author,
+            origin=one.origin,
+            current=one.number == current,
+        )
+        for one in reversed(entries)
+    ]
+    return answer(to, ref, 200, msgspec.json.encode(versions))
+
+
+def _unknown(rm: str, to: str, ref: str) -> Send:
+    return answer(to, ref, NOT_FOUND, f"RM {rm} is not registered".encode())

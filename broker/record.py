@@ -1,0 +1,188 @@
+"""The durable record of configurations: an SQLite file that has each version before anybody hears of it.
+
+An endpoint of the broker's wire like a socket: the machine sends it versions and questions, and hears `Recorded` and
+`Answer`. Each version is on the disk (`synchronous=FULL`) when `Recorded` says so; a disk that is full or broken
+refuses the version, and the configuration with it. Not here: which version counts (`versions.py`).
+"""
+
+import logging
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, History
+from common.machine import Delivery, Send, send
+from common.messages import INT64_MAX, Answer, ConfigVersion, Header, ReadConfig, RebaseVersion, Recorded
+from common.names import BROKER, RECORD
+from common.wire import decoded
+
+FORMAT: Final = 1
+"""Of the file, in its `user_version`; a file of a later format is refused."""
+
+IN_MEMORY: Final = ":memory:"
+"""As a path: a record that ends with the process."""
+
+LOCK_MAX_S: Final = 0.2
+"""How long to wait for somebody else who has the file locked, a backup say; the whole broker waits meanwhile."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS versions (
+    rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, at_ns INTEGER NOT NULL, author TEXT NOT NULL,
+    origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL, PRIMARY KEY (rm, number)
+) STRICT
+"""
+
+_log = logging.getLogger("core.config")
+
+
+class VersionText(msgspec.Struct, frozen=True, kw_only=True):
+    """One version with its text; `at` in Unix nanoseconds."""
+
+    rm: str
+    version: int
+    checksum: str
+    at: int
+    author: str
+    origin: str
+    config: str
+
+
+class Record:
+    """The open file. Raises OSError for one that cannot be used."""
+
+    def __init__(self, path: str | Path, *, wake: Callable[[], None]) -> None:
+        self._answers: deque[Delivery] = deque()
+        self._wake = wake
+        try:
+            if path != IN_MEMORY:  # nobody else is to read it; what SQLite puts beside it is as private
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._file = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S)
+            try:
+                self._open()
+            except sqlite3.Error:
+                self._file.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise OSError(f"{path}: the record of configurations cannot be used: {reason}; move it away") from error
+
+    def _open(self) -> None:
+        found = self._file.execute("PRAGMA user_version").fetchone()[0]
+        if found > FORMAT:
+            raise sqlite3.DatabaseError(f"it has format {found}, this is a release that knows {FORMAT}")
+        self._file.execute("PRAGMA journal_mode=WAL")
+        self._file.execute("PRAGMA synchronous=FULL")
+        self._file.execute(_SCHEMA)
+        self._file.execute(f"PRAGMA user_version={FORMAT}")
+        rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid")
+        self._known: dict[str, None] = {rm: None for (rm,) in rows}
+        """RM ids in the order in which they were first known."""
+
+    def histories(self) -> dict[str, History]:
+        """All that is recorded, by RM id in the order in which they were first known."""
+        found: dict[str, History] = {}
+        rows = self._file.execute(
+            "SELECT rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rowid"
+        )
+        for rm, *fields in rows:
+            found.setdefault(rm, History()).entries.append(Entry(*fields))
+        for rm, history in found.items():
+            latest = history.latest
+            assert latest is not None, rm
+            text = self._file.execute("SELECT config FROM versions WHERE rm=? AND number=?", (rm, latest.number))
+            history.text = text.fetchone()[0]
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+    # Endpoint -------------------------------------------------------------------------------------------------------
+
+    def take(self) -> Delivery | None:
+        return self._answers.popleft() if self._answers else None
+
+    def give(self, message: Send) -> None:
+        header = message.header
+        match header.kind:
+            case "ConfigVersion":
+                self._record(header.rm, decoded(ConfigVersion, message.body))
+            case "RebaseVersion":
+                self._rebase(header.rm, decoded(RebaseVersion, message.body))
+            case "ReadConfig":
+                self._read(header, decoded(ReadConfig, message.body))
+            case unknown:
+                raise TypeError(unknown)
+
+    def _record(self, rm: str, version: ConfigVersion) -> None:
+        fields = (
+            rm,
+            version.number,
+            version.checksum,
+            version.at_ns,
+            version.author,
+            version.origin,
+            version.base,
+            version.config,
+        )
+        problem = ""
+        try:
+            with self._file:
+                self._file.execute("BEGIN IMMEDIATE")
+                self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fields)
+                forgotten = self._forget(rm, version.number)
+            self._known = dict.fromkeys(one for one in (*self._known, rm) if one != forgotten)
+        except sqlite3.Error as error:
+            problem = str(error)
+            _log.warning("version %d of the configuration of RM %s is not recorded: %s", version.number, rm, error)
+        self._answer(send(RECORD, Recorded(number=version.number, problem=problem), Header(kind="Recorded", rm=rm)))
+
+    def _forget(self, rm: str, number: int) -> str | None:
+        """Delete what is more than `versions.py` remembers, and say which RM that was all of, if any."""
+        self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, number - VERSIONS_MAX))
+        if rm in self._known or len(self._known) < RMS_MAX:
+            return None
+        oldest = next(iter(self._known))
+        self._file.execute("DELETE FROM versions WHERE rm=?", (oldest,))
+        return oldest
+
+    def _rebase(self, rm: str, rebase: RebaseVersion) -> None:
+        """Should this be lost, the next registration says the same again."""
+        try:
+            self._file.execute(
+                "UPDATE versions SET base=? WHERE rm=? AND number=(SELECT max(number) FROM versions WHERE rm=?)",
+                (rebase.base, rm, rm),
+            )
+        except sqlite3.Error as error:
+            _log.warning("the configuration of RM %s: its new base is not recorded: %s", rm, error)
+
+    def _read(self, header: Header, asked: ReadConfig) -> None:
+        try:
+            row = self._file.execute(
+                "SELECT number, checksum, at_ns, author, origin, config FROM versions WHERE rm=? AND number=?",
+                (header.rm, min(asked.version, INT64_MAX)),
+            ).fetchone()
+        except sqlite3.Error as error:
+            answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
+        else:
+            answer = _version(header.rm, asked.version, row)
+        self._answer(send(BROKER, answer, Header(kind="Answer", ref=header.ref)))
+
+    def _answer(self, message: Send) -> None:
+        self._answers.append(Delivery(RECORD, message.header, message.body))
+        self._wake()
+
+
+def _version(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
+    if row is None:
+        text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
+        return Answer(status=404, body=text.encode())
+    number, checksum, at_ns, author, origin, config = row
+    document = VersionText(
+        rm=rm, version=number, checksum=checksum, at=at_ns, author=author, origin=origin, config=config
+    )
+    return Answer(status=200, body=msgspec.json.encode(document))

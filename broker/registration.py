@@ -1,0 +1,180 @@
+"""An RM joins the core: from its call to running partitions.
+
+A new session of a known RM takes the place of the old one: its partitions begin empty, those that it no longer has end.
+
+Not here: the vote (`rollout.py`), and going on in the same session after a break (`switch.py`).
+"""
+
+from dataclasses import dataclass
+
+from broker.books import BAD_REQUEST, CONFLICT, FORBIDDEN, Books, Refused, by_full_name
+from broker.changes import Change, Changes
+from broker.rollout import ROLLOUT_MAX_S, Rollout
+from broker.roster import Registration
+from broker.said import first_settings, not_registered, refusal_of
+from broker.versions import FROM_FILE
+from common.config.checksum import checksum_of
+from common.config.model import Configuration
+from common.machine import Delivery, Send, send
+from common.messages import ConfigVersion, Header, Registered, RegisterResourceManager
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What an RM begins with."""
+
+    text: str
+    configuration: Configuration
+    base: str
+    """Checksum of the owner's text that it stands on."""
+
+
+class Registering(Change):
+    """A registration under way."""
+
+    what = "a registration"
+
+    def __init__(self, rollout: Rollout, version: ConfigVersion | None, registration: Registration, call: Header):
+        super().__init__(rollout, version)
+        self.registration = registration
+        self.call = call
+        """The header of the call to answer."""
+
+    def claim(self) -> Registration:
+        return self.registration
+
+    def carried_out(self, books: Books, now: float) -> list[Send]:
+        roster, new = books.roster, self.registration
+        before = roster.registrations.pop(new.rm, None)
+        roster.registrations[new.rm] = new
+        books.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
+        sends = [] if before is None else _superseded(books, before, new)
+        for partition in new.configs:
+            roster.leaving.pop(partition, None)
+            roster.seat(partition).committed = True
+        header = Header(kind="Registered", rm=new.rm, session=new.session, ref=self.call.ref)
+        registered = send(new.proxy, Registered(partitions=list(new.configs), checksum=new.checksum), header)
+        return [*sends, *self.rollout.commit(), *first_settings(new, tuple(new.configs)), registered]
+
+    def refused(self, books: Books, refusal: Refused) -> list[Send]:
+        """Workers of the old session that were restarted meanwhile run the old again: `Switch` sees to it."""
+        books.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
+        return [not_registered(self.registration.proxy, self.call, str(refusal))]
+
+
+def register(
+    books: Books, changes: Changes, delivery: Delivery, request: RegisterResourceManager, now: float
+) -> list[Send]:
+    """Begin a registration, of a session that is not known yet."""
+    header = delivery.header
+    under_way = changes.of(header.rm)
+    if isinstance(under_way, Registering):
+        registration = under_way.registration
+        if (registration.session, registration.call) == (header.session, delivery.body):
+            registration.proxy, under_way.call = delivery.source, header  # it asks again, on a new connection
+            return []
+    if under_way is not None:
+        reason = f"{under_way.what} of RM {header.rm!r} is under way, try again when it is done"
+        return [refusal_of(delivery.source, header, "busy", reason)]
+    try:
+        return changes.begin(_registering(books, changes, delivery, request, now), now)
+    except Refused as refusal:
+        return [not_registered(delivery.source, header, str(refusal))]
+
+
+def _registering(
+    books: Books, changes: Changes, delivery: Delivery, request: RegisterResourceManager, now: float
+) -> Registering:
+    header, rm = delivery.header, delivery.header.rm
+    if request.rm_id not in ("", rm):
+        raise Refused(BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
+    if not books.admits(rm):
+        raise Refused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
+    own = request.config or books.core_text
+    chosen = _chosen(books, changes, rm, own, follows_core=not request.config)
+    configs = by_full_name(rm, chosen.configuration)
+    for partition in configs:
+        leaving = books.roster.leaving.get(partition)
+        if leaving is not None and leaving.rm != rm:
+            raise Refused(CONFLICT, f"partition {partition} of RM {leaving.rm!r} is being taken down, try again")
+    registration = Registration(
+        rm,
+        header.session,
+        delivery.source,
+        configs,
+        {**request.build_info, "rmId": rm},
+        delivery.body,
+        text=chosen.text,
+        checksum=checksum_of(chosen.text),
+        extra=dict(request.extra_config),
+        follows_core=not request.config,
+        passed_over="" if chosen.base == checksum_of(own) else checksum_of(own),
+    )
+    rollout = Rollout(
+        number=books.next_number(),
+        rm=rm,
+        session=header.session,
+        configs=configs,
+        deadline=now + ROLLOUT_MAX_S,
+    )
+    latest = books.versions.history(rm).latest
+    version = None
+    if latest is None or latest.checksum != registration.checksum or latest.base != chosen.base:
+        origin = FROM_FILE if registration.follows_core and books.watched else "registration"
+        version = books.versions.next(
+            rm, chosen.text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=chosen.base
+        )
+    return Registering(rollout, version, registration, header)
+
+
+def _chosen(books: Books, changes: Changes, rm: str, own: str, *, follows_core: bool) -> _Beginning:
+    """What an RM begins with. A file that is wrong at this moment changes nothing for an RM that had its configuration
+    from it before, as it would not while the RM is registered.
+    """
+    before = books.versions.history(rm)
+    known = follows_core and bool(books.watched) and before.from_file
+    try:
+        if known and books.file_empty:
+            raise Refused(BAD_REQUEST, "it is empty")
+        return _Beginning(*_own_or_changed(books, changes, rm, own), base=checksum_of(own))
+    except Refused as refusal:
+        if not known or before.latest is None:
+            raise
+        try:
+            configuration = books.checked(rm, before.text, changes.claims())
+        except Refused:
+            raise refusal from None
+        books.warnings.append(
+            f"RM {rm} begins with version {before.latest.number} of its configuration, the latest one, as the file of "
+            f"queues {books.watched} is refused: {refusal.in_one_line}"
+        )
+        return _Beginning(before.text, configuration, base=before.latest.base)
+
+
+def _own_or_changed(books: Books, changes: Changes, rm: str, own: str) -> tuple[str, Configuration]:
+    """The owner's text, or what was changed on top of it. That must not keep the RM out, if it cannot be any more: it
+    could neither see nor change it.
+    """
+    text = books.versions.chosen(rm, own)
+    try:
+        return text, books.checked(rm, text, changes.claims())
+    except Refused as refusal:
+        if text == own:
+            raise
+        books.warnings.append(
+            f"RM {rm} begins with its own configuration, the one changed on top cannot be: {refusal.in_one_line}"
+        )
+        return own, books.checked(rm, own, changes.claims())
+
+
+def _superseded(books: Books, before: Registration, after: Registration) -> list[Send]:
+    """A new session takes the place of the old one, which is told; partitions that it no longer has end."""
+    roster = books.roster
+    gone = [*before.configs, *(name for name, leaving in roster.leaving.items() if leaving.rm == before.rm)]
+    for partition in gone:
+        if partition not in after.configs:
+            roster.vacate(partition)
+    if before.session == after.session:
+        return []
+    header = Header(kind="Refused", rm=before.rm, session=before.session)
+    return [refusal_of(before.proxy, header, "superseded", f"RM {before.rm!r} registered again elsewhere")]

@@ -1,0 +1,161 @@
+"""A registered RM gets another configuration while it runs: by its own call, over REST, or from the watched file.
+
+Partitions that stay go on with all they have; new ones get a worker before the vote; those that left the configuration
+fail their applications, tell the RM, and end when it has acknowledged that, or after RETIRE_MAX_S.
+
+Not here: the vote (`rollout.py`), and how each asker is answered (`askers.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.askers import Asker, FrontEnd, WatchedFile
+from broker.books import CHANGED, CONFLICT, NOT_FOUND, Books, Refused, by_full_name
+from broker.changes import Change, Changes
+from broker.rollout import ROLLOUT_MAX_S, Rollout
+from broker.roster import Leaving, Registration
+from broker.said import first_settings, retirement
+from common.config.checksum import checksum_of
+from common.config.model import PartitionConfig
+from common.machine import Send, send
+from common.messages import ConfigVersion, Header, RebaseVersion, WriteFile
+from common.names import FILE, RECORD
+
+RETIRE_MAX_S: Final = 30.0
+"""How long an RM may take to acknowledge what became of a partition that is gone; then its worker ends all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A configuration that somebody wants an RM to have."""
+
+    rm: str
+    text: str
+    asker: Asker
+    expected: str = ""
+    """Checksum of what is to be replaced; empty for whatever it is."""
+    follows_core: bool | None = None
+    """Whether the RM has the core's text from then on; None leaves that as it is."""
+
+
+class Updating(Change):
+    """An update under way."""
+
+    what = "another configuration"
+
+    def __init__(self, rollout: Rollout, version: ConfigVersion, wish: Wish, registration: Registration, *, file: str):
+        super().__init__(rollout, version)
+        self.wish = wish
+        self.registration = registration
+        self.file = file
+        """Checksum of what the watched file said when this began: only that may be overwritten."""
+
+    def claim(self) -> Registration:
+        return replace(self.registration, configs=self.rollout.configs)
+
+    def carried_out(self, books: Books, now: float) -> list[Send]:
+        registration, after = self.registration, self.rollout.configs
+        gone = [name for name in registration.configs if name not in after]
+        new = [name for name in after if name not in registration.configs]
+        registration.configs, registration.text = after, self.wish.text
+        registration.checksum = checksum_of(self.wish.text)
+        _take_owner(registration, self.wish)
+        for partition in new:
+            registration.lives[partition] = self.rollout.lives[partition]
+            books.roster.seat(partition).committed = True
+        sends = [*self.rollout.commit(), *first_settings(registration, new)]
+        ends = [one for partition in gone for one in retire(books, registration, partition, now)]
+        asker = self.wish.asker
+        books.notes.append(f"RM {registration.rm} has another configuration, by {asker.described}")
+        back = bool(books.watched) and registration.follows_core and not asker.owns
+        if back:
+            sends.append(send(FILE, WriteFile(text=self.wish.text, replaces=self.file), Header(kind="WriteFile")))
+        told, granted = asker.announced(registration), asker.granted(books, registration, written_back=back)
+        if new and isinstance(asker, FrontEnd):
+            ends += granted
+        else:
+            told += granted
+        held = books.announcements.after(registration.proxy, ends, now) if ends else []
+        return [*sends, *told, *held]
+
+    def refused(self, books: Books, refusal: Refused) -> list[Send]:
+        return _refused(books, self.wish, refusal)
+
+
+def update(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]:
+    """Begin an update, or answer at once: that it is refused, or in force already."""
+    try:
+        return _begun(books, changes, wish, now)
+    except Refused as refusal:
+        return _refused(books, wish, refusal)
+
+
+def _refused(books: Books, wish: Wish, refusal: Refused) -> list[Send]:
+    if not isinstance(wish.asker, WatchedFile):  # which tells it by the log itself
+        books.notes.append(f"another configuration of RM {wish.rm} refused: {refusal}")
+    return wish.asker.refused(books, wish.rm, refusal)
+
+
+def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]:
+    rm, checksum = wish.rm, checksum_of(wish.text)
+    registration = books.roster.registrations.get(rm)
+    if registration is None:
+        raise Refused(NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
+    under_way = changes.of(rm)
+    if under_way is not None:
+        reason = f"{under_way.what} of RM {rm!r} is under way, try again when it is done"
+        raise Refused(CONFLICT, reason, code="busy")
+    if wish.expected not in ("", registration.checksum):
+        reason = f"the configuration in force has the checksum {registration.checksum}, not {wish.expected}"
+        raise Refused(CHANGED, reason)
+    if checksum == registration.checksum:
+        _take_owner(registration, wish)
+        rebased = owned(books, rm, checksum) if wish.asker.owns else []
+        return [*rebased, *wish.asker.granted(books, registration)]
+    configs = by_full_name(rm, books.checked(rm, wish.text, changes.claims(), registration.configs))
+    latest = books.versions.history(rm).latest
+    for partition in configs:
+        if partition in books.roster.leaving:
+            reason = f"partition {partition} of an earlier configuration is being taken down, try again when it is gone"
+            raise Refused(CONFLICT, reason, code="busy")
+    base = checksum if wish.asker.owns or latest is None else latest.base
+    version = books.versions.next(
+        rm, wish.text, at_ns=int(now * 1e9), author=wish.asker.author, origin=wish.asker.origin, base=base
+    )
+    rollout = _rollout(books, registration, configs, now)
+    return changes.begin(Updating(rollout, version, wish, registration, file=books.file_checksum), now)
+
+
+def _take_owner(registration: Registration, wish: Wish) -> None:
+    """From where the RM has its configuration from now on."""
+    if wish.follows_core is not None:
+        registration.follows_core = wish.follows_core
+
+
+def _rollout(books: Books, registration: Registration, configs: Mapping[str, PartitionConfig], now: float) -> Rollout:
+    """A partition that comes begins another life, as its RM may have numbered what was refused before it came."""
+    return Rollout(
+        number=books.next_number(),
+        rm=registration.rm,
+        session=registration.session,
+        configs=configs,
+        deadline=now + ROLLOUT_MAX_S,
+        lives={name: registration.lives.get(name, 0) + (name not in registration.configs) for name in configs},
+        live=frozenset(name for name in configs if name in registration.configs),
+    )
+
+
+def owned(books: Books, rm: str, checksum: str) -> list[Send]:
+    """The owner of the configuration has this text now, which is in force already."""
+    if not books.versions.rebase(rm, checksum):
+        return []
+    return [send(RECORD, RebaseVersion(base=checksum), Header(kind="RebaseVersion", rm=rm))]
+
+
+def retire(books: Books, registration: Registration, partition: str, now: float) -> list[Send]:
+    """Take a partition down that its RM no longer has."""
+    books.roster.leaving[partition] = Leaving(registration.rm, registration.session, now + RETIRE_MAX_S)
+    books.roster.seat(partition).committed = False
+    books.notes.append(f"partition {partition} is no longer configured and is taken down")
+    return [retirement(registration.rm, registration.session, partition)]

@@ -1,0 +1,89 @@
+import msgspec
+import pytest
+
+from broker.versions import Versions
+from common.config.checksum import checksum_of
+from common.messages import Answer, ReadConfig
+from common.names import RECORD
+from tests.broker.house import WEB, House, answers, registered
+from tests.machines import ONE_QUEUE, RM, sent, two_partitions
+
+TWO = two_partitions()
+NOT_REGISTERED = [(404, "RM rm-9 is not registered")]
+
+
+def asked(house: House, what: str, *, rm: str = RM, version: int = 0) -> list[tuple[int, str]]:
+    sends = house.hear(WEB, ReadConfig(what=what, version=version), rm=rm, session="", ref="web 1")
+    assert [(one.to, one.header.ref) for one in sends] == [(WEB, "web 1")]
+    return answers(sends)
+
+
+def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
+    house = registered()
+    house.update(ONE_QUEUE, a="1")
+    [(status, body)] = asked(house, "current")
+    assert status == 200
+    assert msgspec.json.decode(body) == {
+        "rm": RM,
+        "version": 1,
+        "checksum": checksum_of(ONE_QUEUE),
+        "at": 1_000_000_000,
+        "author": "RM rm-1",
+        "origin": "registration",
+        "config": ONE_QUEUE,
+        "extra": {"a": "1"},
+    }
+
+
+def test_what_is_in_force_is_told_even_if_its_history_was_forgotten() -> None:
+    house = registered()
+    house.switch.books.versions = Versions()
+    [(status, body)] = asked(house, "current")
+    assert (status, msgspec.json.decode(body)["version"]) == (200, 0)
+
+
+def test_the_history_begins_with_the_latest_which_is_the_one_in_force() -> None:
+    house = registered()
+    house.agree([*house.change(TWO), *house.hello("rm-1_gpu")])
+    [(status, body)] = asked(house, "history")
+    assert status == 200
+    assert [(one["version"], one["author"], one["origin"], one["current"]) for one in msgspec.json.decode(body)] == [
+        (2, "alice", "api", True),
+        (1, "RM rm-1", "registration", False),
+    ]
+    assert msgspec.json.decode(body)[0]["checksum"] == checksum_of(TWO)
+
+
+def test_what_is_under_way_is_not_history_yet() -> None:
+    house = registered()
+    house.change(TWO)
+    [(_, body)] = asked(house, "history")
+    assert [one["version"] for one in msgspec.json.decode(body)] == [1]
+
+
+def test_an_rm_that_is_away_has_a_history_and_nothing_in_force() -> None:
+    house = House(versions=registered().switch.books.versions)
+    [(status, body)] = asked(house, "history")
+    assert (status, msgspec.json.decode(body)[0]["current"]) == (200, False)
+    assert asked(house, "current") == [(404, "RM rm-1 is not registered")]
+
+
+@pytest.mark.parametrize("what", ["current", "history"])
+def test_an_rm_that_is_unknown_has_neither(what: str) -> None:
+    assert asked(registered(), what, rm="rm-9") == NOT_REGISTERED
+
+
+def test_an_earlier_text_is_asked_of_the_record_and_its_answer_finds_back() -> None:
+    house = registered()
+    question = ReadConfig(what="version", version=1)
+    [passed] = house.hear(WEB, question, session="", ref="web 1")
+    assert passed == sent(RECORD, question, session="", ref="webservice web 1")
+    answer = Answer(status=200, body=b"{}")
+    assert house.hear(RECORD, answer, rm="", session="", ref=passed.header.ref) == [
+        sent(WEB, answer, rm="", session="", ref="web 1")
+    ]
+
+
+def test_another_question_is_refused() -> None:
+    text = "unknown question 'weather', expected current, history or version"
+    assert asked(registered(), "weather") == [(400, text)]

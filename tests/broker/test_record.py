@@ -1,0 +1,247 @@
+import os
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.record import FORMAT, Record
+from broker.versions import RMS_MAX, VERSIONS_MAX, Versions
+from common.config.checksum import checksum_of
+from common.machine import Delivery
+from common.messages import Answer, ConfigVersion, Message, ReadConfig, RebaseVersion, Recorded, WriteFile
+from common.names import RECORD
+from common.wire import decoded
+from tests.machines import RM, header, sent
+
+
+class Paper:
+    """A record in a file, and how often it rang for its reader."""
+
+    def __init__(self, path: Path) -> None:
+        self.rings = 0
+        self.record = Record(path, wake=self.ring)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+    def told(self, message: Message, **fields: str | int) -> Delivery | None:
+        self.record.give(sent(RECORD, message, **{"session": "", **fields}))
+        return self.record.take()
+
+    def write(self, number: int, text: str, *, rm: str = RM) -> Recorded:
+        answer = self.told(version(number, text), rm=rm)
+        assert answer is not None
+        assert (answer.source, answer.header) == (RECORD, header("Recorded", rm=rm, session=""))
+        return decoded(Recorded, answer.body)
+
+    def read(self, number: int, *, rm: str = RM) -> Answer:
+        answer = self.told(ReadConfig(what="version", version=number), rm=rm, ref="webservice 7")
+        assert answer is not None
+        assert answer.header == header("Answer", rm="", session="", ref="webservice 7")
+        return decoded(Answer, answer.body)
+
+
+def version(number: int, text: str, base: str = "base") -> ConfigVersion:
+    return ConfigVersion(
+        number=number, checksum=checksum_of(text), at_ns=number, author="alice", origin="api", base=base, config=text
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "record.db"
+
+
+def test_nobody_else_may_read_it(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        paper = Paper(path)
+        paper.write(1, "text")
+        kept = {one.name: one.stat().st_mode & 0o777 for one in path.parent.iterdir()}
+        paper.record.close()
+    finally:
+        os.umask(before)
+    assert set(kept) > {path.name}
+    assert set(kept.values()) == {0o600}
+
+
+@pytest.fixture
+def paper(path: Path) -> Iterator[Paper]:
+    found = Paper(path)
+    yield found
+    found.record.close()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Paper]:
+    found = Paper(path)
+    try:
+        yield found
+    finally:
+        found.record.close()
+
+
+def test_a_version_is_recorded_and_whoever_waits_is_woken(paper: Paper) -> None:
+    assert paper.record.take() is None
+    assert paper.write(1, "text") == Recorded(number=1)
+    assert paper.rings == 1
+
+
+def test_what_was_recorded_is_there_when_the_file_is_opened_again(path: Path) -> None:
+    text = "partitions: []\r\n# Grüße\t\x00'\";--\n"
+    with opened(path) as paper:
+        paper.write(1, "first")
+        paper.write(2, text)
+        paper.write(1, "of another", rm="rm-2")
+        live = Versions(paper.record.histories())
+    with opened(path) as paper:
+        assert Versions(paper.record.histories()).history(RM) == live.history(RM)
+        assert list(paper.record.histories()) == [RM, "rm-2"]
+        assert paper.record.histories()[RM].text == text
+        assert [one.number for one in paper.record.histories()[RM].entries] == [1, 2]
+        assert paper.write(3, "third") == Recorded(number=3)
+
+
+def test_a_version_is_there_even_if_the_process_never_gets_to_close_the_file(path: Path, paper: Paper) -> None:
+    paper.write(1, "text")
+    with opened(path) as another:
+        assert another.record.histories()[RM].text == "text"
+
+
+def test_a_version_that_was_not_carried_out_may_be_written_anew(paper: Paper) -> None:
+    paper.write(1, "text")
+    assert paper.write(1, "another") == Recorded(number=1)
+    assert paper.record.histories()[RM].text == "another"
+
+
+def test_no_more_is_kept_than_is_remembered(paper: Paper) -> None:
+    for number in range(1, VERSIONS_MAX + 3):
+        paper.write(number, str(number))
+    assert [paper.read(number).status for number in (1, 2, 3, VERSIONS_MAX + 2)] == [404, 404, 200, 200]
+    assert len(paper.record.histories()[RM].entries) == VERSIONS_MAX
+
+
+def test_it_forgets_the_rm_that_was_first_known_as_memory_does(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        Record(path, wake=lambda: None).close()
+        rows = [(f"rm-{number}", 1, "", 0, "", "", "base", "text") for number in range(RMS_MAX)]
+        file.executemany("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    file.close()
+    with opened(path) as paper:
+        memory = Versions(paper.record.histories())
+        assert paper.write(2, "later", rm="rm-5") == Recorded(number=2)
+        assert len(paper.record.histories()) == RMS_MAX
+        for rm, number in (("rm-0", 2), ("one-more", 1), ("and-another", 1)):
+            assert paper.write(number, "later", rm=rm) == Recorded(number=number)
+            memory.add(rm, version(number, "later"))
+        known = paper.record.histories()
+        for rm in ("rm-0", "rm-1", "rm-2", "one-more", "and-another"):
+            assert (memory.history(rm).latest is None) == (rm not in known)
+        assert len(known) == RMS_MAX
+
+
+def test_a_new_base_is_recorded_for_the_latest_version(paper: Paper) -> None:
+    paper.write(1, "first")
+    paper.write(2, "second")
+    assert paper.told(RebaseVersion(base="another")) is None
+    assert [one.base for one in paper.record.histories()[RM].entries] == ["base", "another"]
+
+
+def test_a_new_base_for_an_rm_that_is_not_known_is_nothing(paper: Paper) -> None:
+    assert paper.told(RebaseVersion(base="another")) is None
+    assert paper.record.histories() == {}
+
+
+def test_an_earlier_version_can_be_read_as_it_was_written(paper: Paper) -> None:
+    paper.write(1, "first\r\n")
+    paper.write(2, "second")
+    answer = paper.read(1)
+    assert answer.status == 200
+    assert msgspec.json.decode(answer.body) == {
+        "rm": RM,
+        "version": 1,
+        "checksum": checksum_of("first\r\n"),
+        "at": 1,
+        "author": "alice",
+        "origin": "api",
+        "config": "first\r\n",
+    }
+
+
+@pytest.mark.parametrize("number", [0, 2, -1, 2**63 - 1, 2**64 - 1])
+def test_a_version_that_is_not_there_is_not_found(paper: Paper, number: int) -> None:
+    paper.write(1, "first")
+    text = f"RM rm-1 has no version {number} of its configuration, or no longer"
+    assert paper.read(number) == Answer(status=404, body=text.encode())
+    assert paper.read(1, rm="rm-2").status == 404
+
+
+def test_what_is_no_question_to_a_record_is_a_defect(paper: Paper) -> None:
+    with pytest.raises(TypeError, match="WriteFile"):
+        paper.told(WriteFile(text="", replaces=""))
+
+
+# Files that cannot be used ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_refuses_the_version_and_the_next_one_is_taken_when_there_is_room(path: Path, paper: Paper) -> None:
+    paper.write(1, "first")
+    with full_disk(path.with_name(path.name + "-wal").stat().st_size):
+        refusal = paper.write(2, "second" * 10_000)
+        assert paper.told(RebaseVersion(base="another")) is None
+    assert refusal.number == 2
+    assert refusal.problem
+    assert paper.record.histories()[RM].text == "first"
+    assert paper.write(2, "another second") == Recorded(number=2)
+
+
+def test_a_file_that_somebody_else_has_locked_refuses_the_version(path: Path, paper: Paper) -> None:
+    paper.write(1, "first")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert paper.write(2, "second") == Recorded(number=2, problem="database is locked")
+    other.close()
+    assert paper.write(2, "second") == Recorded(number=2)
+
+
+def test_a_version_that_was_refused_does_not_make_an_rm_known(paper: Paper, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert paper.write(1, "first").problem
+    other.close()
+    assert paper.record.histories() == {}
+
+
+def test_a_file_of_a_later_format_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute(f"PRAGMA user_version={FORMAT + 1}")
+    file.close()
+    with pytest.raises(OSError, match=f"it has format {FORMAT + 1}, this is a release that knows {FORMAT}"):
+        Paper(path)
+
+
+def test_a_file_that_is_no_record_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_text("partitions: []\n" * 100)
+    with pytest.raises(OSError, match=r"record\.db: the record of configurations cannot be used: .*; move it away"):
+        Paper(path)
+    assert path.read_text() == "partitions: []\n" * 100
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file or directory; move it away"):
+        Paper(tmp_path / "missing" / "record.db")

@@ -1,0 +1,193 @@
+"""Which RMs may register, and with which text; what happens then is in `test_switch.py`."""
+
+import json
+
+import pytest
+
+from broker.books import DOUBTS_LOGGED_MAX, Books, Policy, SameHierarchy
+from broker.versions import Versions
+from common.config.checksum import checksum_of
+from common.messages import Refused, RegisterResourceManager, Settings
+from tests.broker.house import PROXY, House, answers, is_prepare, kinds
+from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
+
+MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
+QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: %s, queues: [{name: dev}]}]}]"
+MOVED = f"partitions: [{{name: default, {QUEUES % 'a'}}}, {{name: gpu, {QUEUES % 'b'}}}]"
+PROBLEM = (
+    "queue dev is below root.b here, but below root.a in partition default "
+    "(a queue has the same parent in every partition that has it)"
+)
+
+
+def reason(house: House, **fields: str) -> str:
+    [refusal] = said(house.call(**fields))
+    assert isinstance(refusal, Refused)
+    assert refusal.code == "registration"
+    return refusal.reason
+
+
+# Who ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "rm", "admitted"),
+    [
+        ("*", "anybody", True),
+        ("rm-1", "rm-1", True),
+        ("rm-1", "rm-10", False),
+        ("rm-1", "RM-1", False),
+        ("rm-1,prod-*", "prod-eu", True),
+        ("rm-1,prod-*", "test-prod-eu", False),
+        ("*-eu", "prod-eu", True),
+        ("", "rm-1", False),
+        ("rm.1", "rmx1", False),
+        ("rm-?,rm-[12]", "rm-1", False),
+    ],
+)
+def test_only_rms_that_the_setting_names_may_register(allowed: str, rm: str, admitted: bool) -> None:
+    assert Books(policy=Policy(allowed_rms=tuple(allowed.split(",")))).admits(rm) == admitted
+
+
+def test_one_that_may_not_is_told_which_setting_says_so() -> None:
+    house = House(policy=Policy(allowed_rms=("rm-2",)))
+    text = "registration of RM failed: RM 'rm-1' may not register here: the setting allowed-rms does not name it"
+    assert reason(house) == text
+    assert house.switch.roster.seats == {}
+    assert kinds(house.register(rm="rm-2"))[-1] == (PROXY, "Registered")
+
+
+# With what ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["off", "warn", "enforce"])
+def test_a_queue_that_has_another_parent_elsewhere_is_refused_or_warned_about(mode: SameHierarchy) -> None:
+    house = House(policy=Policy(same_hierarchy=mode))
+    if mode == "enforce":
+        assert PROBLEM in reason(house, config=MOVED)
+        return
+    assert kinds(house.register(MOVED))[-1] == (PROXY, "Registered")
+    warned = [(line.startswith("configuration of RM rm-1: "), PROBLEM in line) for line in house.switch.books.warnings]
+    assert warned == ([(True, True)] if mode == "warn" else [])
+
+
+def test_the_first_registration_is_recorded_as_the_first_version() -> None:
+    house = House()
+    house.register()
+    [version] = house.record
+    assert (version.number, version.author, version.origin) == (1, "RM rm-1", "registration")
+    assert (version.config, version.checksum, version.base) == (ONE_QUEUE, *[checksum_of(ONE_QUEUE)] * 2)
+
+
+@pytest.mark.parametrize(("watched", "origin"), [("/etc/queues.yaml", "file"), ("", "registration")])
+def test_a_text_from_the_core_is_recorded_with_where_it_is_from(watched: str, origin: str) -> None:
+    house = House(default_config=MORE, watched=watched)
+    house.register("")
+    assert [(one.origin, one.config) for one in house.record] == [(origin, MORE)]
+
+
+def test_a_name_that_no_partition_can_have_is_told_with_its_place() -> None:
+    house = House()
+    text = "partitions:\n- queues: [{name: root, submitacl: '*'}]\n  name: a b\n"
+    [answer] = house.call(text)
+    place = "line 3, partitions[0].name: partition name 'a b' must be"
+    assert place.encode() in answer.body
+    house.register()
+    [(status, body)] = answers(house.change(text))
+    [problem] = json.loads(body)["problems"]
+    assert (status, problem["line"], problem["path"]) == (400, 3, "partitions[0].name")
+    assert problem["kind"] == "partition-name"
+
+
+def test_what_is_allowed_and_hardly_meant_is_warned_about_and_not_without_end() -> None:
+    house = House()
+    queues = ", ".join(f"{{name: q{number}, submitacl: '1bad'}}" for number in range(30))
+    text = f"partitions: [{{queues: [{{name: root, submitacl: '*', queues: [{queues}]}}]}}]"
+    assert kinds(house.register(text))[-1] == (PROXY, "Registered")
+    *told, rest = house.switch.books.warnings
+    assert len(told) == DOUBTS_LOGGED_MAX
+    assert all(line.startswith("configuration of RM rm-1: line 1, partitions[0].queues[0].queues[") for line in told)
+    assert rest == "configuration of RM rm-1: 10 more such warnings: `yunishard validate` shows them"
+
+
+def test_the_same_text_again_is_no_new_version() -> None:
+    house = House()
+    for session in ("session-1", "session-2", "session-3"):
+        house.register(session=session)
+    house.register(MORE, session="session-4")
+    assert [one.number for one in house.record] == [1, 2]
+
+
+def test_an_rm_that_comes_with_what_was_changed_on_top_of_its_text_owns_it() -> None:
+    house = House()
+    house.register()
+    house.agree(house.change(MORE))
+    house.register(MORE, session="session-2")
+    assert [(one.number, one.base) for one in house.record[1:]] == [
+        (2, checksum_of(ONE_QUEUE)),
+        (3, checksum_of(MORE)),
+    ]
+    house.register(session="session-3")
+    assert house.text() == ONE_QUEUE
+
+
+def test_what_was_changed_on_top_of_its_text_is_what_it_gets_even_from_a_core_that_was_started_anew() -> None:
+    before = House()
+    before.register()
+    before.agree(before.change(MORE))
+    versions = Versions()
+    for version in before.record:
+        versions.add(RM, version)
+    house = House(versions=versions)
+    answer = house.register()[-1]
+    assert answer.header.kind == "Registered"
+    assert checksum_of(MORE).encode() in answer.body
+    assert house.text() == MORE
+    assert house.record == []
+    house.register(two_partitions(), session="session-2")
+    assert house.text() == two_partitions()
+    assert [(one.number, one.base) for one in house.record] == [(3, checksum_of(two_partitions()))]
+
+
+def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_more() -> None:
+    before = House()
+    before.register(rm="a", session="session-a")
+    before.agree([*before.change(two_partitions("default", "b_c"), rm="a"), *before.hello("a_b_c")])
+    house = House(versions=before.switch.books.versions)
+    house.register(two_partitions("c", "d"), rm="a_b")
+    assert kinds(house.register(rm="a"))[-1] == (PROXY, "Registered")
+    assert house.text("a") == ONE_QUEUE
+    [warning] = house.switch.books.warnings
+    assert warning.startswith("RM a begins with its own configuration, the one changed on top cannot be: ")
+    assert (house.record[-1].number, house.record[-1].base) == (3, checksum_of(ONE_QUEUE))
+
+
+def test_a_version_that_cannot_be_recorded_refuses_it() -> None:
+    house = House()
+    house.disk_problem = "disk full"
+    house.call()
+    sends = house.vote(house.hello(PARTITION)[0])
+    [refusal] = [one for one in said(sends) if isinstance(one, Refused)]
+    assert refusal.reason == "registration of RM failed: the configuration cannot be recorded: disk full"
+    assert house.switch.roster.seats == {}
+    assert house.switch.roster.registrations == {}
+
+
+def test_the_rms_settings_reach_every_worker_after_the_commit() -> None:
+    house = House()
+    request = RegisterResourceManager(rm_id=RM, config=ONE_QUEUE, extra_config={"a": "1"})
+    house.hear(PROXY, request, ref="call")
+    commit, settings, _ = house.vote(house.hello(PARTITION)[0])
+    assert commit.header.kind == "CommitConfig"
+    assert settings == sent(PARTITION, Settings(values={"a": "1"}), partition=PARTITION, session="")
+    _, commit, settings, _ = house.hello(PARTITION)
+    assert (commit.header.kind, settings.header.kind) == ("CommitConfig", "Settings")
+
+
+def test_the_same_call_on_another_connection_is_answered_there() -> None:
+    house = House()
+    house.call()
+    assert house.call(proxy="rmproxy-2", ref="again") == []
+    [asked] = [one for one in house.hello(PARTITION) if is_prepare(one)]
+    answer = house.vote(asked)[-1]
+    assert (answer.to, answer.header.kind, answer.header.ref) == ("rmproxy-2", "Registered", "again")

@@ -1,0 +1,372 @@
+"""Another configuration for partitions that stay; partitions that come and go are in `test_update_partitions.py`."""
+
+import pytest
+
+from broker.books import Policy
+from broker.rollout import ROLLOUT_MAX_S
+from common.config.checksum import checksum_of
+from common.machine import NEVER, Delivery, Send
+from common.messages import (
+    AbortConfig,
+    CommitConfig,
+    ConfigVersion,
+    ConfigVote,
+    PrepareConfig,
+    RebaseVersion,
+    Recorded,
+    Settings,
+    UpdateConfiguration,
+)
+from common.names import RECORD
+from common.wire import decoded
+from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
+from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions
+
+TWO_QUEUES = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
+TWO = two_partitions()
+TWO_MORE = TWO.replace("{name: batch}", "{name: batch}, {name: more}")
+RESTARTED = [
+    (PARTITION, "PrepareConfig"),
+    (PARTITION, "CommitConfig"),
+    ("rmproxy", "PartitionRestarted"),
+    (PARTITION, "PrepareConfig"),
+]
+
+
+def _yes(house: House, asked: Send) -> Delivery:
+    vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
+    return arrives(asked.to, vote, session="", partition=asked.to, epoch=house.epoch(asked.to))
+
+
+def commits(sends: list[Send]) -> list[str]:
+    return [one.to for one in sends if one.header.kind == "CommitConfig"]
+
+
+# The way of a change ------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_runs_is_asked_whether_it_could_change_and_commits_what_it_voted_for() -> None:
+    house = registered()
+    asked = sent(PARTITION, PrepareConfig(rollout=2, config=config_of(TWO_QUEUES), live=True), partition=PARTITION)
+    assert house.update(TWO_QUEUES) == [asked]
+    assert house.text() == ONE_QUEUE
+    assert house.vote(asked)[0] == sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION)
+    assert house.text() == TWO_QUEUES
+    assert house.switch.deadline == NEVER
+
+
+def test_it_is_recorded_before_anybody_hears_of_it() -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    house.now = 9.0
+    house.vote(asked)
+    assert house.record[-1] == ConfigVersion(
+        number=2,
+        checksum=checksum_of(TWO_QUEUES),
+        at_ns=1_000_000_000,
+        author="alice",
+        origin="api",
+        base=checksum_of(ONE_QUEUE),
+        config=TWO_QUEUES,
+    )
+
+
+def test_all_workers_must_vote_before_any_commits() -> None:
+    house = registered(TWO)
+    first, second = house.update(TWO_MORE)
+    assert house.vote(second) == []
+    assert commits(house.vote(first)) == [PARTITION, GPU]
+
+
+def test_one_no_leaves_all_partitions_on_the_old_configuration() -> None:
+    house = registered(TWO)
+    first, second = house.change(TWO_MORE)
+    house.vote(first)
+    *aborts, answer = house.vote(second, "no room")
+    assert aborts == [
+        sent(PARTITION, AbortConfig(rollout=2), partition=PARTITION),
+        sent(GPU, AbortConfig(rollout=2), partition=GPU),
+    ]
+    assert answers([answer]) == [(409, "partition rm-1_gpu: no room")]
+    assert house.text() == TWO
+    assert len(house.record) == 1
+    assert house.vote(first) == []
+
+
+def test_workers_that_do_not_answer_in_time_refuse_it() -> None:
+    house = registered(TWO)
+    house.vote(house.change(TWO_MORE)[0])
+    assert house.switch.deadline == 1.0 + ROLLOUT_MAX_S
+    assert house.switch.tick(ROLLOUT_MAX_S) == []
+    sends = house.switch.tick(1.0 + ROLLOUT_MAX_S)
+    assert answers(sends) == [(503, "no answer from the workers of rm-1_gpu within 20 s")]
+    assert house.text() == TWO
+    assert house.switch.deadline == NEVER
+
+
+def test_a_version_that_cannot_be_recorded_changes_nothing_and_is_told() -> None:
+    house = registered(TWO)
+    house.disk_problem = "disk full"
+    sends = house.agree(house.change(TWO_MORE))
+    assert answers(sends) == [(503, "the configuration cannot be recorded: disk full")]
+    assert commits(sends) == []
+    assert [to for to, kind in kinds(sends) if kind == "AbortConfig"] == [PARTITION, GPU]
+    assert house.text() == TWO
+    house.disk_problem = ""
+    assert answers(house.agree(house.change(TWO_MORE)))[0][0] == 200
+    assert house.record[-1].number == 2
+
+
+def test_what_is_decided_is_not_given_up_however_long_the_disk_takes() -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    [version] = house.switch.handle(_yes(house, asked), 1.0)
+    assert house.switch.deadline == NEVER
+    assert house.switch.tick(1.0 + ROLLOUT_MAX_S) == []
+    assert answers(house.recorded([version]))[0][0] == 200
+
+
+def test_what_the_record_says_of_another_version_is_nothing() -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    [version] = house.switch.handle(_yes(house, asked), 1.0)
+    for number in (1, 3):
+        assert house.hear(RECORD, Recorded(number=number), session="") == []
+    assert house.hear(PARTITION, Recorded(number=2), session="")[0].header.kind == "Refused"
+    assert answers(house.recorded([version]))[0][0] == 200
+
+
+def test_a_vote_on_another_change_does_not_count() -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    early = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
+    assert house.vote(early) == []
+    assert house.vote(early, "no") == []
+    assert commits(house.vote(asked)) == [PARTITION]
+
+
+# What cannot begin --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("]", "not YAML"), ("partitions: [{name: default}]", "queue config is not set")],
+)
+def test_a_text_that_is_no_configuration_is_refused_with_every_problem(text: str, words: str) -> None:
+    house = registered()
+    [(status, body)] = answers(house.change(text))
+    assert status == 400
+    assert body.startswith('{"problems":[{')
+    assert words in body
+    assert house.text() == ONE_QUEUE
+
+
+def test_rules_that_cannot_be_built_are_refused_for_a_partition_that_runs_with_their_place() -> None:
+    house = registered()
+    rules = "name: default\n    placementrules: [{name: magic}]"
+    [(status, body)] = answers(house.change(ONE_QUEUE.replace("name: default", rules)))
+    assert status == 400
+    assert '"path":"partitions[0].placementrules[0]' in body
+    new = TWO.replace("name: gpu", "name: gpu, placementrules: [{name: magic}]")
+    assert [one.to for one in house.change(new) if is_prepare(one)] == [PARTITION]
+
+
+def test_a_partition_may_not_have_the_name_of_another_rms() -> None:
+    house = registered()
+    house.register(two_partitions("b_c", "x"), rm="a")
+    house.register(two_partitions("y", "z"), rm="a_b")
+    [(status, body)] = answers(house.change(two_partitions("c", "y"), rm="a_b"))
+    assert status == 400
+    assert "which is partition 'b_c' of RM 'a'" in body
+
+
+def test_a_name_that_another_rm_is_about_to_have_is_taken() -> None:
+    house = House()
+    house.register(two_partitions("y", "z"), rm="a_b")
+    house.register(two_partitions("v", "w"), rm="a")
+    asked = house.change(two_partitions("v", "b_c"), rm="a")
+    assert answers(house.change(two_partitions("c", "y"), rm="a_b"))[0][0] == 400
+    [refusal] = house.call(two_partitions("c", "y"), rm="a_b", session="session-2")
+    assert refusal.header.kind == "Refused"
+    house.agree([*asked, *house.hello("a_b_c")])
+    assert house.switch.roster.owner("a_b_c") is house.switch.roster.registrations["a"]
+
+
+def test_an_rm_that_is_not_registered_has_no_configuration_to_change() -> None:
+    text = "RM rm-9 has no active partitions, make sure it is registered"
+    assert answers(registered().change(TWO_QUEUES, rm="rm-9")) == [(404, text)]
+
+
+@pytest.mark.parametrize("again", [TWO_QUEUES, TWO])
+def test_a_second_change_while_one_is_under_way_is_told_to_wait(again: str) -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    text = "another configuration of RM 'rm-1' is under way, try again when it is done"
+    assert answers(house.change(again)) == [(409, text)]
+    assert answers(house.vote(asked))[0][0] == 200
+    assert house.text() == TWO_QUEUES
+
+
+def test_a_change_during_a_registration_is_told_to_wait_and_the_other_way_round() -> None:
+    house = registered()
+    [asked] = house.call(session="session-2")
+    text = "a registration of RM 'rm-1' is under way, try again when it is done"
+    assert answers(house.change(TWO_QUEUES)) == [(409, text)]
+    house.vote(asked, "no")
+    house.change(TWO_QUEUES)
+    [refusal] = house.call(session="session-3")
+    assert refusal.header.kind == "Refused"
+
+
+def test_changes_of_two_rms_do_not_wait_for_each_other() -> None:
+    house = registered()
+    house.register(rm="rm-2", session="another")
+    asked = [*house.change(TWO_QUEUES), *house.change(TWO_QUEUES, rm="rm-2")]
+    assert [status for status, _ in answers(house.agree(asked))] == [200, 200]
+
+
+def test_a_change_of_what_is_no_longer_in_force_is_refused_with_the_checksum_that_is() -> None:
+    house = registered()
+    text = f"the configuration in force has the checksum {checksum_of(ONE_QUEUE)}, not {checksum_of(TWO)}"
+    assert answers(house.change(TWO_QUEUES, expected=checksum_of(TWO))) == [(412, text)]
+    assert [one for one in house.change(TWO_QUEUES, expected=checksum_of(ONE_QUEUE)) if is_prepare(one)]
+
+
+def test_what_is_in_force_already_is_granted_at_once_and_nobody_else_hears_of_it() -> None:
+    house = registered()
+    sends = house.change(ONE_QUEUE)
+    assert [status for status, _ in answers(sends)] == [200]
+    assert news(sends) == []
+    assert len(house.record) == 1
+
+
+def test_a_hierarchy_that_is_enforced_refuses_it() -> None:
+    queues = "queues: [{name: root, queues: [{name: %s, queues: [{name: dev}]}]}]"
+    moved = f"partitions: [{{name: default, {queues % 'a'}}}, {{name: gpu, {queues % 'b'}}}]"
+    for mode, status in (("off", 200), ("warn", 200), ("enforce", 400)):
+        house = House(policy=Policy(same_hierarchy=mode))  # type: ignore[arg-type]  # mypy joins the three to str
+        house.register(TWO)
+        sends = house.agree(house.change(moved))
+        assert answers(sends)[0][0] == status
+        assert any("queue dev is below root.b here" in line for line in house.switch.books.warnings) == (mode == "warn")
+
+
+# Whose text it is ---------------------------------------------------------------------------------------------------
+
+
+def test_a_change_by_the_rm_is_its_own_text_and_one_over_rest_stands_on_it() -> None:
+    house = registered()
+    house.agree(house.change(TWO_QUEUES))
+    assert house.record[-1].base == checksum_of(ONE_QUEUE)
+    house.register(session="session-2")
+    assert house.text() == TWO_QUEUES
+    house.agree(house.update(ONE_QUEUE, session="session-2"))
+    assert (house.record[-1].base, house.record[-1].origin) == (checksum_of(ONE_QUEUE), "update")
+    house.register(session="session-3")
+    assert house.text() == ONE_QUEUE
+
+
+def test_an_rm_that_comes_to_have_what_was_changed_over_rest_owns_it() -> None:
+    house = registered()
+    house.agree(house.change(TWO_QUEUES))
+    rebase, answer = house.update(TWO_QUEUES)
+    assert (rebase.to, decoded(RebaseVersion, rebase.body)) == (RECORD, RebaseVersion(base=checksum_of(TWO_QUEUES)))
+    assert answer.header.kind == "ConfigurationUpdated"
+    house.register(TWO_QUEUES, session="session-2")
+    assert house.text() == TWO_QUEUES
+    house.register(session="session-3")
+    assert house.text() == ONE_QUEUE
+
+
+def test_a_rollback_is_a_change_like_any_other() -> None:
+    house = registered()
+    house.agree(house.change(TWO_QUEUES))
+    house.agree(house.change(ONE_QUEUE, origin="rollback to 1"))
+    assert (house.record[-1].number, house.record[-1].origin) == (3, "rollback to 1")
+    house.register(session="session-2")
+    assert house.text() == ONE_QUEUE
+
+
+def test_an_rm_that_sends_no_text_gets_that_of_the_core() -> None:
+    house = House(default_config=TWO_QUEUES)
+    house.register()
+    house.agree(house.update(""))
+    assert house.text() == TWO_QUEUES
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_the_rm_count_even_if_its_configuration_is_refused() -> None:
+    house = registered(TWO)
+    sends = house.update("]", a="1")
+    told = [one for one in sends if one.header.kind == "Settings"]
+    assert told == [sent(name, Settings(values={"a": "1"}), partition=name, session="") for name in (PARTITION, GPU)]
+    assert sends[-1].header.kind == "Refused"
+    assert house.switch.roster.registrations[RM].extra == {"a": "1"}
+
+
+def test_settings_are_told_only_when_they_change_and_also_when_none_are_left() -> None:
+    house = registered()
+    assert kinds(house.update(ONE_QUEUE, a="1"))[0] == (PARTITION, "Settings")
+    assert (PARTITION, "Settings") not in kinds(house.update(ONE_QUEUE, a="1"))
+    [settings, _] = house.update(ONE_QUEUE)
+    assert settings == sent(PARTITION, Settings(values={}), partition=PARTITION, session="")
+
+
+def test_settings_of_a_session_that_is_unknown_are_not_taken() -> None:
+    house = registered()
+    assert kinds(house.update(ONE_QUEUE, rm="rm-9", a="1")) == [("rmproxy", "Refused")]
+    earlier = UpdateConfiguration(rm_id=RM, extra_config={"a": "1"})
+    assert kinds(house.hear("rmproxy", earlier, session="earlier")) == [("rmproxy", "Refused")]
+    assert house.switch.roster.registrations[RM].extra == {}
+
+
+# Workers that are started again -------------------------------------------------------------------------------------
+
+
+def test_one_that_restarts_before_its_vote_begins_with_the_old_and_is_asked_again() -> None:
+    house = registered(TWO)
+    first, second = house.change(TWO_MORE)
+    sends = house.hello(PARTITION)
+    assert kinds(sends) == RESTARTED
+    assert sends[-1] == first
+    house.vote(second)
+    assert commits(house.vote(first)) == [PARTITION, GPU]
+
+
+def test_one_that_restarts_after_its_vote_has_not_voted() -> None:
+    house = registered(TWO)
+    first, second = house.change(TWO_MORE)
+    house.vote(first)
+    house.hello(PARTITION)
+    assert house.vote(second) == []
+    assert commits(house.vote(first)) == [PARTITION, GPU]
+
+
+def test_one_that_restarts_while_it_is_recorded_gets_the_old_and_then_the_new() -> None:
+    house = registered()
+    [asked] = house.change(TWO_QUEUES)
+    [version] = house.switch.handle(_yes(house, asked), 1.0)
+    assert version.to == RECORD
+    assert kinds(house.hello(PARTITION)) == RESTARTED
+    assert house.switch.handle(_yes(house, asked), 1.0) == []
+    assert commits(house.recorded([version])) == [PARTITION]
+    assert house.text() == TWO_QUEUES
+
+
+def test_one_that_restarts_after_the_commit_begins_with_the_new() -> None:
+    house = registered()
+    house.agree(house.change(TWO_QUEUES))
+    asked, *_ = house.hello(PARTITION)
+    assert decoded(PrepareConfig, asked.body).config == config_of(TWO_QUEUES)
+    assert asked.header.life == 1
+
+
+def test_one_that_restarted_goes_on_with_the_old_when_the_change_is_refused_and_its_rm_hears_of_one_restart() -> None:
+    house = registered(TWO)
+    _, second = house.change(TWO_MORE)
+    house.hello(PARTITION)
+    sends = house.vote(second, "no")
+    assert [kind for _, kind in kinds(sends)] == ["AbortConfig", "AbortConfig", "Answer"]
+    assert house.switch.roster.registrations[RM].lives == {PARTITION: 1}

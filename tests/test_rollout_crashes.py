@@ -1,0 +1,152 @@
+"""A change of configuration while things die: whatever is killed, and after whichever message, all partitions of the
+RM end up with one configuration, the old or the new, and everybody was told the truth about it.
+
+The change goes over all there is: one partition stays and gets another queue, one goes, one comes.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import pytest
+
+from common.config.check import load
+from common.config.checksum import checksum_of
+from common.machine import Send, send
+from common.messages import ChangeConfig, Header
+from common.names import BROKER, normalised
+from tests.world import World
+from tests.world_rm import RM
+
+QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
+MORE: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}, {name: more}]}]"
+OLD: Final = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}, {{name: stays, {QUEUES}}}]"
+NEW: Final = f"partitions: [{{name: default, {MORE}}}, {{name: stays, {QUEUES}}}, {{name: comes, {QUEUES}}}]"
+BY_CHECKSUM: Final = {checksum_of(OLD): OLD, checksum_of(NEW): NEW}
+
+STEPS: Final = 70
+"""Deliveries and ticks in the course of a change, with some to spare: each is a place to die at."""
+
+MORTALS: Final = (BROKER, "rm-1_default", "rm-1_gpu", "rm-1_stays", "rm-1_comes")
+
+
+def a_world(seed: int) -> tuple[World, RM]:
+    """An RM with work in three partitions."""
+    world, rm = World(seed), RM("rm-1", config=OLD)
+    world.join(rm)
+    world.until(lambda: rm.open)
+    for partition in ("default", "gpu", "stays"):
+        world.carry(rm.peer, rm.furnish(partition, nodes=1, vcore=3))
+        world.carry(rm.peer, rm.ask(partition, "k1", "k2"))
+    world.settle()
+    return world, rm
+
+
+def by_the_rm(rm: RM) -> tuple[str, list[Send]]:
+    return rm.peer, rm.reconfigure(NEW)
+
+
+def by_a_front_end(rm: RM) -> tuple[str, list[Send]]:
+    change = ChangeConfig(config=NEW, author="alice")
+    return "webservice", [send(BROKER, change, Header(kind="ChangeConfig", rm=rm.rm_id, ref="1"))]
+
+
+def running(world: World) -> dict[str, object]:
+    return {name: worker.partition and worker.partition.config for name, worker in sorted(world.workers.items())}
+
+
+def meant(rm: RM, text: str) -> dict[str, object]:
+    partitions = load(text).partitions
+    return {normalised(rm.rm_id, one.name): one for one in sorted(partitions, key=lambda one: one.name)}
+
+
+def truth(world: World, rm: RM) -> str:
+    """The configuration that everything runs; fails if there is no such."""
+    assert rm.checksum in BY_CHECKSUM
+    text = BY_CHECKSUM[rm.checksum]
+    assert running(world) == meant(rm, text)
+    assert list(rm.session.partitions) == [normalised(rm.rm_id, one.name) for one in load(text).partitions]
+    return text
+
+
+@pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
+def test_undisturbed_the_change_reaches_everybody(ask: Callable[[RM], tuple[str, list[Send]]]) -> None:
+    world, rm = a_world(1)
+    world.carry(*ask(rm))
+    world.settle()
+    assert truth(world, rm) == NEW
+    assert rm.updates == 1
+    assert sorted(rm.released) == ["rm-1_gpu/k1", "rm-1_gpu/k2"]
+    assert rm.restarts == []
+    world.carry(rm.peer, rm.ask("stays", "k3"))
+    world.settle()
+    assert "rm-1_stays/k3" in rm.allocated
+
+
+def test_what_is_asked_of_a_partition_that_goes_is_released_or_refused_and_the_session_goes_on() -> None:
+    for step in range(STEPS):
+        world, rm = a_world(step)
+        world.carry(*by_a_front_end(rm))
+        for _ in range(step):
+            world.step()
+        world.carry(rm.peer, rm.ask("gpu", "late"))
+        world.settle()
+        assert rm.refusals == []
+        assert sorted(rm.refused) == (["rm-1_gpu/late"] if "rm-1_gpu/late" not in rm.allocated else [])
+        assert sorted(rm.released) == sorted(one for one in rm.allocated if one.startswith("rm-1_gpu/"))
+        world.carry(rm.peer, rm.ask("stays", "k3"))
+        world.settle()
+        assert "rm-1_stays/k3" in rm.allocated
+
+
+def test_what_is_said_to_a_partition_before_it_comes_is_answered_and_it_works_afterwards() -> None:
+    early = 0
+    for step in range(STEPS):
+        world, rm = a_world(step)
+        world.carry(rm.peer, rm.ask("comes", "too-early"))
+        world.carry(*by_a_front_end(rm))
+        for _ in range(step):
+            world.step()
+        world.carry(rm.peer, rm.furnish("comes", nodes=1, vcore=3))
+        world.settle()
+        early += "rm-1_comes/n0" in rm.refused_nodes
+        assert len(rm.refused_nodes) + rm.nodes.count("rm-1_comes/n0") == 1
+        assert rm.refused == ["rm-1_comes/too-early"]
+        assert rm.refusals == []
+        if rm.refused_nodes:
+            world.carry(rm.peer, rm.furnish("comes", nodes=1, vcore=3))
+            world.settle()
+        world.carry(rm.peer, rm.ask("comes", "k1"))
+        world.settle()
+        assert "rm-1_comes/k1" in rm.allocated
+    assert 0 < early < STEPS
+
+
+@pytest.mark.parametrize("mortal", MORTALS)
+@pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
+def test_whoever_dies_and_whenever_all_partitions_have_one_configuration(
+    mortal: str, ask: Callable[[RM], tuple[str, list[Send]]]
+) -> None:
+    ends = set()
+    for step in range(STEPS):
+        world, rm = a_world(step)
+        world.carry(*ask(rm))
+        for _ in range(step):
+            world.step()
+        if mortal == BROKER:
+            world.kill_broker()
+        elif mortal in world.workers:
+            world.kill(mortal)
+        world.settle()
+        text = truth(world, rm)
+        ends.add(text)
+        assert rm.refusals == []
+        for status, body in world.answers:
+            assert status == 200
+            assert text == NEW, "somebody was told that it is in force"
+            assert msgspec.json.decode(body)["checksum"] == rm.checksum
+        assert text == NEW or mortal == BROKER
+        if mortal == BROKER and ask is by_a_front_end:
+            assert text == (NEW if len(world.record) == 2 else OLD), "what is on the disk was decided"
+    assert NEW in ends
+    assert (OLD in ends) == (mortal == BROKER)
