@@ -1,7 +1,8 @@
 """Questions to the broker, and through it to the partitions' workers; each is answered once or given up.
 
 An answer finds its question by the `ref` in its header. At most QUESTIONS_MAX questions are on their way; more wait for
-a place, and the time they wait counts. Not here: what is asked (`routes.py`).
+a place, and the time they wait counts. A change takes longer than a question, and when nobody answers it may have been
+made; at most CHANGES_MAX are on their way, and more are refused. Not here: what is asked (`routes.py`).
 """
 
 import asyncio
@@ -11,15 +12,32 @@ import math
 import secrets
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from common.machine import Delivery, Send
-from common.messages import Answer, Header, ListPartitions, Message, PartitionList, Query, Refused
+from common.messages import (
+    Answer,
+    ChangeConfig,
+    Header,
+    ListPartitions,
+    Message,
+    PartitionList,
+    Query,
+    ReadConfig,
+    Refused,
+)
 from common.names import BROKER, WEBSERVICE
 from common.sockets import Dealer, Wire
 from common.wire import WireError, body_of, decoded
+from webservice.calls import Change
 from webservice.errors import RequestError
 
 ANSWER_MAX_S: Final = 10.0
+CHANGE_MAX_S: Final = 30.0
+"""Longer than the broker takes to give up on a roll-out (20 s), so that it is the one to say what came of it."""
+
 QUESTIONS_MAX: Final = 256
+CHANGES_MAX: Final = 32
 
 
 _M = TypeVar("_M", bound=Message)
@@ -29,12 +47,14 @@ _log = logging.getLogger("core.rest")
 class BrokerLink:
     """The connection to the broker. `run` must be running for questions to be answered."""
 
-    def __init__(self, address: str, *, answer_max_s: float = ANSWER_MAX_S) -> None:
+    def __init__(self, address: str, *, answer_max_s: float = ANSWER_MAX_S, change_max_s: float = CHANGE_MAX_S) -> None:
         self._answer_max_s = answer_max_s
+        self._change_max_s = change_max_s
         self._wire = Wire()
         self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self._wire.wake)
         self._wire.add(BROKER, self._dealer)
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
+        self._changes = asyncio.Semaphore(CHANGES_MAX)
         self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
         self._numbers = itertools.count(1)
         #: All and only questions that were sent and are neither answered nor given up.
@@ -56,7 +76,37 @@ class BrokerLink:
         Raises:
             RequestError: 503, with what went wrong.
         """
-        return await self._question(query, Answer, partition=partition, whom=f"Partition {partition}")
+        whom = f"Partition {partition}"
+        return await self._question(Header(kind="", partition=partition), query, Answer, whom=whom)
+
+    async def read(self, rm: str, question: ReadConfig) -> Answer:
+        """The broker's answer about a resource manager's configuration.
+
+        Raises:
+            RequestError: 503, with what went wrong.
+        """
+        return await self._question(Header(kind="", rm=rm), question, Answer, whom="The broker")
+
+    async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
+        """What came of a change.
+
+        Raises:
+            RequestError: 503, with what went wrong; the change may have been made all the same if nobody answered.
+        """
+        if self._changes.locked():
+            raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
+        whom = "The broker" if isinstance(wanted, ChangeConfig) else f"Partition {partition}"
+        async with self._changes:
+            try:
+                async with asyncio.timeout(self._change_max_s):
+                    delivery = await self._sent(Header(kind="", rm=rm, partition=partition), wanted)
+            except TimeoutError:
+                look = "the configuration" if isinstance(wanted, ChangeConfig) else "the application"
+                said = f"{whom} did not answer within {self._change_max_s:g} s"
+                raise RequestError(
+                    503, f"{said}. Whether the change was made is not known: read {look} before trying again"
+                ) from None
+        return _read(delivery, Answer, whom=whom)
 
     async def partitions(self) -> PartitionList:
         """All that is registered.
@@ -64,24 +114,26 @@ class BrokerLink:
         Raises:
             RequestError: 503, with what went wrong.
         """
-        return await self._question(ListPartitions(), PartitionList, partition="", whom="The broker")
+        return await self._question(Header(kind=""), ListPartitions(), PartitionList, whom="The broker")
 
-    async def _question(self, message: Message, answer: type[_M], *, partition: str, whom: str) -> _M:
-        ref = f"{self._life}-{next(self._numbers)}"
+    async def _question(self, to: Header, message: Message, answer: type[_M], *, whom: str) -> _M:
         try:
             async with asyncio.timeout(self._answer_max_s), self._places:
-                self._open[ref] = asyncio.get_running_loop().create_future()
-                try:
-                    self._give(Header(kind=type(message).__name__, partition=partition, ref=ref), message)
-                    delivery = await self._open[ref]
-                finally:
-                    del self._open[ref]
+                delivery = await self._sent(to, message)
         except TimeoutError:
             raise RequestError(503, f"{whom} did not answer within {self._answer_max_s:g} s") from None
         return _read(delivery, answer, whom=whom)
 
-    def _give(self, header: Header, message: Message) -> None:
-        self._wire.send(Send(BROKER, header, body_of(message)))
+    async def _sent(self, to: Header, message: Message) -> Delivery:
+        """What comes back for a message to the RM or partition in the header, which gets its kind and number here."""
+        ref = f"{self._life}-{next(self._numbers)}"
+        header = replace(to, kind=type(message).__name__, ref=ref)
+        self._open[ref] = asyncio.get_running_loop().create_future()
+        try:
+            self._wire.send(Send(BROKER, header, body_of(message)))
+            return await self._open[ref]
+        finally:
+            del self._open[ref]
 
     def _settle(self, delivery: Delivery) -> None:
         question = self._open.get(delivery.header.ref)

@@ -3,18 +3,26 @@
 Not here: what is wrong with a path or a method as such, which the router answers with plain text (`router.py`).
 """
 
-from webservice.views import ErrorView, encoded
+from collections.abc import Sequence
+
+from common.config.problems import Problem
+from webservice.views import ErrorView, ProblemView, encoded
 
 
 class RequestError(Exception):
     """A request that gets an error object instead of what it asked for."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, *, problems: Sequence[Problem] = ()) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.problems = problems
 
     @property
     def body(self) -> bytes:
         """The error object."""
-        return encoded(ErrorView(status_code=self.status, message=self.text, description=self.text))
+        problems = [
+            ProblemView(line=one.line, path=one.path, message=one.message, hint=one.hint, kind=one.kind)
+            for one in self.problems
+        ]
+        return encoded(ErrorView(status_code=self.status, message=self.text, description=self.text, problems=problems))

@@ -9,7 +9,7 @@ import re
 from typing import Final
 from urllib.parse import unquote_plus
 
-from common.names import ILLEGAL_QUEUE, QUEUE
+from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, USER
 from webservice.errors import RequestError
 
 ACTIVE: Final = "active"
@@ -42,10 +42,42 @@ def queue_path(text: str) -> str:
     Raises:
         RequestError: it cannot be decoded, or a part of it is not a name.
     """
-    path = decoded(text)
+    return queue_name(decoded(text))
+
+
+def queue_name(path: str) -> str:
+    """The path of a queue that is decoded already, in lower case as paths are kept.
+
+    Raises:
+        RequestError: a part of it is not a name.
+    """
     if not all(QUEUE.fullmatch(part) for part in path.split(".")):
         raise RequestError(400, ILLEGAL_QUEUE)
     return path.lower()
+
+
+def user_name(text: str) -> str:
+    """The name of a user.
+
+    Raises:
+        RequestError: it cannot be decoded, or is no name that a user can have.
+    """
+    user = decoded(text)
+    if not USER.fullmatch(user):
+        raise RequestError(400, "Invalid user name")
+    return user
+
+
+def group_name(text: str) -> str:
+    """The name of a group.
+
+    Raises:
+        RequestError: it cannot be decoded, or is no name that a group can have.
+    """
+    group = decoded(text)
+    if not GROUP.fullmatch(group):
+        raise RequestError(400, "Invalid group name")
+    return group
 
 
 def application_state(text: str, allowed: tuple[str, ...]) -> str:

@@ -1,64 +1,34 @@
 """The paths of the API, and for each the question that answers it.
 
 The order of the checks in each function is part of the API: it decides which of several errors is told. Bodies about a
-partition come from its worker and are passed on as they are.
+partition come from its worker and are passed on as they are. Not here: configurations (`config_routes.py`), what
+changes something (`admin_routes.py`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from common.config.check import load
 from common.config.problems import ConfigError
-from common.messages import Answer, PartitionEntry, PartitionList, Query
-from webservice import metrics
+from common.messages import PartitionEntry, Query
+from webservice import admin_routes, config_routes, metrics
+from webservice.calls import Call, Changing, Named, Reply, Respond, document, named, partition_of
 from webservice.errors import RequestError
-from webservice.parameters import ACTIVE, PARTITION_STATES, active_status, application_state, queue_path
-from webservice.resolve import AmbiguityError, Directory
+from webservice.parameters import (
+    ACTIVE,
+    PARTITION_STATES,
+    active_status,
+    application_state,
+    group_name,
+    queue_path,
+    user_name,
+)
+from webservice.resolve import Directory
 from webservice.router import Route
 from webservice.views import ClusterView, VerdictView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
-JSON: Final = "application/json; charset=UTF-8"
-
-
-class Link(Protocol):
-    """Whoever knows the partitions and can ask them (`broker_link.py`)."""
-
-    async def ask(self, partition: str, query: Query) -> Answer: ...
-
-    async def partitions(self) -> PartitionList: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request for a known path: its named segments, its query, and a way to read its body."""
-
-    link: Link
-    parameters: dict[str, str]
-    query: dict[str, str]
-    body: Callable[[], Awaitable[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What to send back."""
-
-    body: bytes
-    status: int = 200
-    content_type: str = JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A partition, and the name by which the answer shows it."""
-
-    full_name: str
-    shown: str
-
-
-Respond = Callable[[Call], Awaitable[Reply]]
 
 
 # All partitions -----------------------------------------------------------------------------------------------------
@@ -129,33 +99,58 @@ def about_partition(what: str) -> Respond:
     """Ask a partition for something that needs no further name."""
 
     async def respond(call: Call) -> Reply:
-        return await _ask(call, await _partition(call), what)
+        return await _ask(call, await partition_of(call), what)
 
     return respond
 
 
 def about_usage(what: str) -> Respond:
-    """Ask for usage: nobody uses anything in a partition that does not exist, which is no error."""
+    """Ask for all usage: where there is no partition nobody uses anything, which is no error."""
 
     async def respond(call: Call) -> Reply:
-        partition = await _partition_if_any(call)
+        partition = await _tracked_by(call)
         return Reply(b"[]\n") if partition is None else await _ask(call, partition, what)
 
     return respond
+
+
+def about_usage_of(what: str, name_of: Callable[[str], str], missing: str) -> Respond:
+    """Ask for the usage of the user or group that the path names."""
+
+    async def respond(call: Call) -> Reply:
+        name = name_of(call.parameters[what])
+        partition = await _tracked_by(call)
+        if partition is None:
+            raise RequestError(404, missing)
+        return await _ask(call, partition, what, **{what: name})
+
+    return respond
+
+
+async def _tracked_by(call: Call) -> Named | None:
+    """The partition whose usage is meant. While there is one it is meant by any name, for usage was never asked for by
+    partition; None if there is none to mean.
+    """
+    directory = Directory((await call.link.partitions()).partitions)
+    found = named(directory, call.parameters["partition"])
+    if found is None and len(directory.all()) == 1:
+        ((shown, only),) = directory.all()
+        return Named(only.full_name, shown)
+    return found
 
 
 def about_named(what: str) -> Respond:
     """Ask for the node or application that the path names; names are used as they are."""
 
     async def respond(call: Call) -> Reply:
-        return await _ask(call, await _partition(call), what, **{what: call.parameters[what]})
+        return await _ask(call, await partition_of(call), what, **{what: call.parameters[what]})
 
     return respond
 
 
 async def queue(call: Call) -> Reply:
     """One queue; with the query parameter `subtree`, whatever its value, all below it too."""
-    partition = await _partition(call)
+    partition = await partition_of(call)
     path = queue_path(call.parameters["queue"])
     subtree = {"subtree": "true"} if "subtree" in call.query else {}
     return await _ask(call, partition, "queue", queue=path, **subtree)
@@ -164,12 +159,12 @@ async def queue(call: Call) -> Reply:
 async def queue_applications(call: Call) -> Reply:
     """The applications in a leaf."""
     path = queue_path(call.parameters["queue"])
-    return await _ask(call, await _partition(call), "queue-applications", queue=path)
+    return await _ask(call, await partition_of(call), "queue-applications", queue=path)
 
 
 async def queue_applications_by_state(call: Call) -> Reply:
     """The applications in a leaf that are active, and of these those with a status."""
-    partition = await _partition(call)
+    partition = await partition_of(call)
     path = queue_path(call.parameters["queue"])
     try:
         wanted = _wanted(call, (ACTIVE,))
@@ -181,7 +176,7 @@ async def queue_applications_by_state(call: Call) -> Reply:
 
 async def applications_by_state(call: Call) -> Reply:
     """The applications of a partition that are active (and of these those with a status), rejected or completed."""
-    partition = await _partition(call)
+    partition = await partition_of(call)
     return await _ask(call, partition, "applications", **_wanted(call, PARTITION_STATES))
 
 
@@ -191,47 +186,33 @@ def _wanted(call: Call, states: tuple[str, ...]) -> dict[str, str]:
     return {"state": state, "status": status} if status else {"state": state}
 
 
-async def _partition(call: Call) -> Named:
-    partition = await _partition_if_any(call)
-    if partition is None:
-        raise RequestError(404, "Partition not found")
-    return partition
-
-
-async def _partition_if_any(call: Call) -> Named | None:
-    directory = Directory((await call.link.partitions()).partitions)
-    try:
-        entry = directory.find(call.parameters["partition"])
-    except AmbiguityError as error:
-        raise RequestError(409, str(error)) from None
-    return None if entry is None else Named(entry.full_name, directory.shown(entry))
-
-
 async def _ask(call: Call, partition: Named, what: str, **args: str) -> Reply:
-    """Ask, and pass on the document. An answer with another status than 200 is a text that says why there is none."""
-    answer = await call.link.ask(partition.full_name, Query(what=what, name=partition.shown, args=args))
-    if answer.status != 200:
-        raise RequestError(answer.status, answer.body.decode(errors="replace"))
-    return Reply(answer.body)
+    """Ask, and pass on the document."""
+    return Reply(document(await call.link.ask(partition.full_name, Query(what=what, name=partition.shown, args=args))))
 
 
 # The table ----------------------------------------------------------------------------------------------------------
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 
-ROUTES: Final[tuple[Route[Respond], ...]] = (
+ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
     Route("GET", "/ws/v1/clusters", clusters),
     Route("GET", "/ws/v1/metrics", all_metrics),
+    *config_routes.ROUTES,
     Route("POST", "/ws/v1/validate-conf", validate),
     Route("GET", "/ws/v1/partitions", partitions),
+    Route("GET", f"{_PARTITION}/placementrules", about_partition("rules")),
     Route("GET", f"{_PARTITION}/queues", about_partition("queues")),
     Route("GET", f"{_PARTITION}/queue/{{queue}}", queue),
     Route("GET", f"{_PARTITION}/queue/{{queue}}/applications", queue_applications),
     Route("GET", f"{_PARTITION}/queue/{{queue}}/applications/{{state}}", queue_applications_by_state),
     Route("GET", f"{_PARTITION}/applications/{{state}}", applications_by_state),
     Route("GET", f"{_PARTITION}/application/{{application}}", about_named("application")),
+    *admin_routes.ROUTES,
     Route("GET", f"{_PARTITION}/nodes", about_partition("nodes")),
     Route("GET", f"{_PARTITION}/node/{{node}}", about_named("node")),
     Route("GET", f"{_PARTITION}/usage/users", about_usage("users")),
+    Route("GET", f"{_PARTITION}/usage/user/{{user}}", about_usage_of("user", user_name, "User not found")),
     Route("GET", f"{_PARTITION}/usage/groups", about_usage("groups")),
+    Route("GET", f"{_PARTITION}/usage/group/{{group}}", about_usage_of("group", group_name, "Group not found")),
 )

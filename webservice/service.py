@@ -4,13 +4,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import uvicorn
 
 from webservice.api import Api
 from webservice.broker_link import BrokerLink
+from webservice.calls import Startup
 from webservice.http1 import ImpatientHttp
+from webservice.people import People
+from webservice.views import SettingView
 
 STOP_MAX_S: Final = 5
 """How long requests that are running at the stop may still take."""
@@ -59,12 +64,36 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def serve(life: Life, *, broker: str, listener: socket.socket) -> None:
-    """Answer requests at the listener until it is time to stop. A defect in the link to the broker ends the process."""
+def read_settings(path: str) -> tuple[SettingView, ...]:
+    """The settings that the supervisor wrote down; none without a path.
+
+    Raises:
+        OSError: in one line, with the reason.
+    """
+    if not path:
+        return ()
+    try:
+        return tuple(msgspec.json.decode(Path(path).read_bytes(), type=list[SettingView]))
+    except msgspec.MsgspecError as error:
+        raise OSError(f"cannot read the settings in {path}: {error}") from error
+
+
+async def serve(
+    life: Life,
+    *,
+    broker: str,
+    listener: socket.socket,
+    people: People,
+    startup: Startup,
+    tls: tuple[str, str] | None = None,
+) -> None:
+    """Answer requests at the listener until it is time to stop, over TLS if there are a certificate and its key. A
+    defect in the link to the broker ends the process.
+    """
     link = BrokerLink(broker)
     server = _Server(
         uvicorn.Config(
-            Api(link),
+            Api(link, people, startup),
             http=ImpatientHttp,
             ws="none",
             lifespan="off",
@@ -75,14 +104,17 @@ async def serve(life: Life, *, broker: str, listener: socket.socket) -> None:
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=STOP_MAX_S,
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
         )
     )
     async with asyncio.TaskGroup() as tasks:
         answering = tasks.create_task(link.run())
         serving = tasks.create_task(server.serve(sockets=[listener]))
         host, port, *_ = listener.getsockname()
-        life.ready(rest=f"http://{endpoint(host, port)}")
+        life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
         await life.stopping.wait()
         server.should_exit = True
         await serving
+        people.close()
         answering.cancel()

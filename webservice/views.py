@@ -1,4 +1,4 @@
-"""The JSON that the web service makes itself: clusters, verdicts on configurations, errors.
+"""The JSON that the web service makes itself: clusters, settings, verdicts on configurations, errors.
 
 Everything about a partition comes from its worker as finished JSON and is passed on untouched
 (`partition_worker/views.py`). A key without a default here is always shown; one with a default is left out when empty.
@@ -6,6 +6,7 @@ Everything about a partition comes from its worker as finished JSON and is passe
 Not here: what a partition shows of itself (`partition_worker/views.py`).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -31,14 +32,34 @@ class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
+class SettingView(Struct, frozen=True):
+    """One setting in force, and who set it."""
+
+    name: str
+    value: str
+    source: str
+
+
+class ProblemView(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a configuration. The line counts from 1, 0 is unknown."""
+
+    line: int
+    path: str
+    message: str
+    hint: str
+    kind: str
+
+
 class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error; both texts are the same."""
 
     status_code: int
     message: str = ""
     description: str = ""
+    problems: list[ProblemView] = field(default_factory=list)
+    """All that is wrong with a configuration; the message is the first of them."""
 
 
-def encoded(view: Struct | list[ClusterView]) -> bytes:
+def encoded(view: Struct | Sequence[Struct]) -> bytes:
     """The body that shows a view: compact JSON and a newline."""
     return _encoder.encode(view) + b"\n"

@@ -1,14 +1,22 @@
 """A link that knows a few partitions and notes what it was asked, and a client that reaches the API without sockets."""
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import httpx
 
-from common.messages import Answer, PartitionEntry, PartitionList, Query
+from common.acl import NOBODY, Acl
+from common.config.checksum import checksum_of
+from common.messages import Actor, Answer, ChangeConfig, PartitionEntry, PartitionList, Query, ReadConfig
+from tests.webservice.socket_tables import line
 from webservice.api import Api
+from webservice.calls import Change, Startup
 from webservice.errors import RequestError
+from webservice.people import Account, People
 
+Reader = Callable[[str, ReadConfig], Answer]
+Changer = Callable[[Change], Answer]
 Worker = Callable[[Query], Answer]
 
 
@@ -21,15 +29,63 @@ def echo(query: Query) -> Answer:
     return Answer(status=200, body=f'{{"name":"{query.name}"}}\n'.encode())
 
 
+QUEUES = "partitions:\n- name: default\n  queues:\n  - name: a\n"
+CHECKSUM = checksum_of(QUEUES)
+
+CLIENT = ("127.0.0.1", 40000)
+SERVER = ("127.0.0.1", 9080)
+ALICE = Actor(user="alice", groups=["staff", "dev"])
+"""Who asks, unless a test says otherwise; no scheduler administrator."""
+
+ADMIN = Actor(user="root", groups=["root"], scheduler_admin=True)
+_UIDS = {1000: Account("alice", ["staff", "dev"]), 0: Account("root", ["root"])}
+
+
+def people(uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None) -> People:
+    """A machine on which one user has one connection, to us; user 0 runs us."""
+    table = [line(CLIENT, SERVER, uid=uid), line(SERVER, CLIENT, uid=0)]
+    return People(admins, own_uid=0, tables=tables or (lambda: ["\n".join(table)]), account=_UIDS.__getitem__)
+
+
+def read(rm: str, question: ReadConfig) -> Answer:
+    """A broker's answer about a resource manager that has had one configuration."""
+    document = {"rm": rm, "version": 3, "checksum": CHECKSUM, "author": "alice", "origin": "api", "at": 7}
+    match question.what:
+        case "current":
+            return answer({**document, "config": QUEUES, "extra": {"log.level": "INFO"}})
+        case "version" if question.version == 3:
+            return answer({**document, "config": QUEUES})
+        case "history":
+            return answer([{"version": 3, "checksum": CHECKSUM}])
+    return Answer(status=404, body=f"RM {rm} has no version {question.version}".encode())
+
+
+def change(wanted: Change) -> Answer:
+    """What comes of a change that is made."""
+    if isinstance(wanted, ChangeConfig):
+        made = {"checksum": checksum_of(wanted.config), "version": 4, "partitions": ["rm-1_default"]}
+        return answer({**made, "file": True, "followers": ["rm-2"]})
+    return answer({"applicationID": wanted.application_id})
+
+
+def answer(document: object) -> Answer:
+    return Answer(status=200, body=json.dumps(document, separators=(",", ":")).encode())
+
+
 class FakeLink:
-    def __init__(self, *partitions: PartitionEntry, worker: Worker = echo) -> None:
+    def __init__(
+        self, *partitions: PartitionEntry, worker: Worker = echo, reader: Reader = read, changer: Changer = change
+    ) -> None:
         self.known = PartitionList(
             partitions=list(partitions),
             build_information={entry.rm_id: {"buildVersion": "1.0"} for entry in partitions},
             started_ns=7,
         )
-        self.worker = worker
+        self.worker, self.reader, self.changer = worker, reader, changer
         self.asked: list[tuple[str, Query]] = []
+        self.read_of: list[tuple[str, ReadConfig]] = []
+        self.changes: list[tuple[str, Change]] = []
+        """Each with the resource manager or partition it was for."""
 
     async def ask(self, partition: str, query: Query) -> Answer:
         self.asked.append((partition, query))
@@ -38,6 +94,15 @@ class FakeLink:
     async def partitions(self) -> PartitionList:
         return self.known
 
+    async def read(self, rm: str, question: ReadConfig) -> Answer:
+        self.read_of.append((rm, question))
+        return self.reader(rm, question)
+
+    async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
+        assert bool(rm) != bool(partition)
+        self.changes.append((rm or partition, wanted))
+        return self.changer(wanted)
+
 
 class SilentLink(FakeLink):
     async def ask(self, partition: str, query: Query) -> Answer:
@@ -45,14 +110,23 @@ class SilentLink(FakeLink):
 
 
 def request(
-    link: FakeLink, path: str, method: str = "GET", *, headers: dict[str, str] | None = None, body: bytes = b""
+    link: FakeLink,
+    path: str,
+    method: str = "GET",
+    *,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+    client: tuple[str, int] = CLIENT,
+    who: People | None = None,
+    startup: Startup | None = None,
 ) -> httpx.Response:
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for."""
+    api = Api(link, who or people(), startup or Startup())
 
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(app=Api(link))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(
+        transport = httpx.ASGITransport(app=api, client=client)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
+            return await visitor.request(
                 method, httpx.URL(path), headers={"Accept-Encoding": "", **(headers or {})}, content=body
             )
 

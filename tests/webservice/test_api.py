@@ -1,11 +1,16 @@
 """What every answer has in common: headers, plain texts of the router, compression, limits."""
 
+import asyncio
+import logging
+
 import pytest
+from starlette.types import Message
 
 from common.messages import Answer, Query
-from tests.webservice.fakes import FakeLink, partition, request
+from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api
-from webservice.api import accepts_gzip
+from webservice.api import Api, accepts_gzip
+from webservice.calls import Startup
 
 LINK = FakeLink(partition())
 
@@ -47,11 +52,17 @@ def test_an_unknown_path_is_told_in_plain_text(path: str) -> None:
         ("DELETE", "/ws/v1/partition/default/queues", "GET, OPTIONS"),
         ("PUT", "/ws/v1/validate-conf", "OPTIONS, POST"),
         ("GET", "/ws/v1/validate-conf", "OPTIONS, POST"),
+        ("DELETE", "/ws/v1/config", "GET, OPTIONS, POST, PUT"),
+        ("HEAD", "/ws/v1/config", "GET, OPTIONS, POST, PUT"),
+        ("GET", "/ws/v1/config/rollback", "OPTIONS, POST"),
+        ("PUT", "/ws/v1/config/history", "GET, OPTIONS"),
+        ("POST", "/ws/v1/config/version/1", "GET, OPTIONS"),
+        ("POST", "/ws/v1/settings", "GET, OPTIONS"),
     ],
 )
 def test_another_method_is_refused_with_those_allowed(method: str, path: str, allowed: str) -> None:
     response = request(LINK, path, method)
-    assert (response.status_code, response.text) == (405, "Method Not Allowed\n")
+    assert (response.status_code, response.text) == (405, "" if method == "HEAD" else "Method Not Allowed\n")
     assert response.headers["allow"] == allowed
     assert response.headers["x-content-type-options"] == "nosniff"
 
@@ -66,6 +77,8 @@ def test_options_says_only_what_is_allowed() -> None:
     assert (response.status_code, response.content) == (200, b"")
     assert dict(response.headers) == {"allow": "GET, OPTIONS", "content-length": "0"}
     assert request(LINK, "/ws/v1/validate-conf", "OPTIONS").headers["allow"] == "OPTIONS, POST"
+    assert request(LINK, "/ws/v1/config", "OPTIONS").headers["allow"] == "GET, OPTIONS, POST, PUT"
+    assert "access-control-allow-origin" not in request(LINK, "/ws/v1/config", "OPTIONS").headers
 
 
 @pytest.mark.parametrize("path", ["/ws/v1/clusters/", "/WS/V1/Clusters", "/ws//v1/clusters"])
@@ -132,3 +145,157 @@ def test_a_body_over_the_limit_is_refused() -> None:
     assert response.status_code == 413
     assert response.headers["access-control-allow-methods"] == "OPTIONS, POST"
     assert response.json()["message"] == "Request body is larger than 16777216 bytes"
+
+
+# Other sites, other hosts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["?rm=rm-1", "?rm=no", "?x=1&rm=", "/history", "/version/3", "/version/x"])
+def test_what_only_we_tell_is_for_no_other_site(path: str) -> None:
+    for answered in (request(LINK, f"/ws/v1/config{path}"), request(LINK, "/ws/v1/settings")):
+        assert not [name for name in answered.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("path", ["", "?x=rm", "?RM=rm-1"])
+def test_the_configuration_as_yunikorn_shows_it_is_for_all_sites(path: str) -> None:
+    assert request(LINK, f"/ws/v1/config{path}").headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9080/?rm=evil&version=1&", "h?rm=evil#", "h#", "[", "a b", ""])
+def test_the_query_is_what_was_asked_for_whatever_the_host_is_called(host: str) -> None:
+    asked = FakeLink(partition(), partition("evil", "x"))
+    headers = [(b"host", host.encode())]
+    sent = converse(asked, {"method": "GET", "query_string": b"rm=rm-1", "headers": headers}, [WHOLE])
+    assert (sent[0]["status"], [rm for rm, _ in asked.read_of]) == (200, ["rm-1"])
+    path = CONFIG + "/"
+    scope = {"method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"x=1", "headers": headers}
+    assert (b"location", b"/ws/v1/config?x=1") in converse(asked, scope, [WHOLE])[0]["headers"]
+
+
+def test_a_query_that_is_no_text_is_read_as_far_as_it_goes() -> None:
+    asked = FakeLink(partition(), partition("evil", "x"))
+    sent = converse(asked, {"method": "GET", "query_string": b"rm=rm-1&x=\xff"}, [WHOLE])
+    assert (sent[0]["status"], [rm for rm, _ in asked.read_of]) == (200, ["rm-1"])
+    path = CONFIG + "/"
+    scope = {"method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"\xff"}
+    assert (b"location", b"/ws/v1/config?\xff") in converse(asked, scope, [WHOLE])[0]["headers"]
+
+
+# Changes ------------------------------------------------------------------------------------------------------------
+
+CONFIG = "/ws/v1/config"
+KILL = "/ws/v1/partition/default/application/a/kill"
+
+
+def refused(asked: FakeLink, path: str = KILL, method: str = "POST", **headers: str) -> str:
+    """Why nobody may change anything in this way, which nobody is asked about."""
+    response = request(asked, path, method, headers={name.replace("_", "-"): text for name, text in headers.items()})
+    assert response.status_code == 403
+    assert (asked.asked, asked.read_of, asked.changes) == ([], [], [])
+    message = response.json()["message"]
+    assert isinstance(message, str)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", CONFIG), ("POST", CONFIG), ("POST", f"{CONFIG}/rollback"), ("POST", KILL)]
+)
+def test_a_page_of_another_site_changes_nothing(method: str, path: str) -> None:
+    asked = FakeLink(partition())
+    assert "'http://evil.example' may not change anything" in refused(asked, path, method, Origin="http://evil.example")
+    assert "Host 'evil.example:9080'" in refused(asked, path, method, Host="evil.example:9080")
+    assert "a page of another site" in refused(asked, path, method, Sec_Fetch_Site="cross-site")
+    assert "a proxy" in refused(asked, path, method, X_Forwarded_For="10.0.0.7")
+
+
+def test_our_own_page_does() -> None:
+    response = request(FakeLink(partition()), KILL, "POST", headers={"Origin": "http://127.0.0.1:9080"})
+    assert response.status_code == 200
+
+
+def test_from_another_machine_nothing_is_changed() -> None:
+    response = request(FakeLink(partition()), KILL, "POST", client=("10.0.0.7", 40000))
+    assert response.status_code == 403
+    assert response.json()["message"] == (
+        "It is not known who asks: the request came from 10.0.0.7; changes are taken only from this machine,"
+        " over its loopback address: log in there and ask 127.0.0.1"
+    )
+
+
+@pytest.mark.parametrize(("uid", "status"), [(0, 200), (1000, 403)])
+def test_an_answer_to_a_change_is_for_no_other_site(uid: int, status: int) -> None:
+    response = request(FakeLink(partition()), CONFIG, "PUT", body=QUEUES.encode(), who=people(uid))
+    assert response.status_code == status
+    assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+def test_who_may_not_is_refused_before_the_body_is_read() -> None:
+    body = b"x" * (api.BODY_BYTES_MAX + 1)
+    assert request(FakeLink(partition()), CONFIG, "PUT", body=body).status_code == 403
+    assert request(FakeLink(partition()), CONFIG, "PUT", body=body, who=people(0)).status_code == 413
+
+
+def test_every_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "core.rest")
+    line = FakeLink(partition())
+    request(line, f"{CONFIG}?rm=rm-1&x=%0A", "PUT", body=QUEUES.encode(), who=people(0))
+    request(line, KILL, "POST")
+    request(line, KILL, "POST", client=("10.0.0.7", 40000))
+    no = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"not\nnow " + b"x" * 999))
+    request(no, KILL, "POST")
+    request(line, CONFIG)
+    first, second, third, fourth = [record.getMessage() for record in caplog.records]
+    assert first == "PUT /ws/v1/config?rm=rm-1&x=%0A by root from 127.0.0.1 port 40000: 200"
+    assert second == f"POST {KILL} by alice from 127.0.0.1 port 40000: 200"
+    assert third.startswith(f"POST {KILL} by an unknown user from 10.0.0.7 port 40000: 403 It is not known who asks: ")
+    assert fourth.startswith(f"POST {KILL} by alice from 127.0.0.1 port 40000: 409 not now xxx")
+    assert len(fourth) < 300
+
+
+def converse(asked: FakeLink, scope: dict[str, object], events: list[Message]) -> list[Message]:
+    """What is sent for a request that a server would not let through, or whose sender is gone."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return events.pop(0) if events else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    usual: dict[str, object] = {
+        "type": "http",
+        "method": "PUT",
+        "path": CONFIG,
+        "raw_path": CONFIG.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:9080")],
+        "scheme": "http",
+        "client": ("127.0.0.1", 40000),
+        "server": ("127.0.0.1", 9080),
+    }
+    asyncio.run(Api(asked, people(0), Startup())({**usual, **scope}, receive, send))
+    return sent
+
+
+WHOLE: Message = {"type": "http.request", "body": QUEUES.encode(), "more_body": False}
+
+
+def test_who_has_gone_before_the_change_began_changes_nothing() -> None:
+    asked = FakeLink(partition())
+    assert converse(asked, {}, [WHOLE]) == []
+    assert asked.changes == []
+
+
+def test_a_connection_without_addresses_is_nobody_s() -> None:
+    asked = FakeLink(partition())
+    sent = converse(asked, {"client": None, "server": ("/run/socket", None)}, [WHOLE])
+    assert (sent[0]["status"], asked.changes) == (403, [])
+
+
+def test_two_lines_of_a_header_are_one_list() -> None:
+    asked = FakeLink(partition())
+    checksum = b'"' + b"A" * 64 + b'"'
+    headers = [(b"if-match", checksum), (b"if-match", b"*"), (b"host", b"127.0.0.1:9080")]
+    empty: Message = {"type": "http.request", "body": b"", "more_body": True}
+    sent = converse(asked, {"headers": headers}, [WHOLE, empty])
+    assert (sent[0]["status"], asked.changes) == (400, [])

@@ -6,21 +6,25 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from broker.rollout import ROLLOUT_MAX_S
 from common.machine import Delivery, Send
-from common.messages import Answer, Header, Hello, Query, Refused
+from common.messages import Actor, Answer, ChangeConfig, Header, Hello, KillApplication, Query, ReadConfig, Refused
+from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
-from webservice.broker_link import QUESTIONS_MAX, BrokerLink
+from webservice.broker_link import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUESTIONS_MAX, BrokerLink
 from webservice.errors import RequestError
 
 Talk = Callable[[BrokerLink, FakeBroker], Awaitable[None]]
 
 
-def talk(talking: Talk, behaviour: Behaviour = helpful, *, answer_max_s: float = 5.0) -> None:
+def talk(
+    talking: Talk, behaviour: Behaviour = helpful, *, answer_max_s: float = 5.0, change_max_s: float = 5.0
+) -> None:
     """Run a conversation over real sockets."""
 
     async def run() -> None:
         async with broker(behaviour) as fake:
-            link = BrokerLink(fake.address, answer_max_s=answer_max_s)
+            link = BrokerLink(fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s)
             running = asyncio.create_task(link.run())
             try:
                 await talking(link, fake)
@@ -107,3 +111,64 @@ def test_what_is_no_answer_is_told(answer: Callable[[Delivery], Send], text: str
         assert told.value.text.startswith(text)
 
     talk(talking, lambda delivery: [answer(delivery)] if delivery.header.ref else [])
+
+
+CHANGE = ChangeConfig(config="", author="alice")
+KILL = KillApplication(application_id="a", actor=Actor(user="alice"))
+
+
+def obliging(delivery: Delivery) -> list[Send]:
+    header = delivery.header
+    return [reply(delivery, Answer(status=200, body=f"{header.kind} {header.rm}{header.partition}".encode()))]
+
+
+def test_questions_about_a_configuration_name_its_manager() -> None:
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        assert (await link.read("rm-1", ReadConfig(what="version", version=3))).body == b"ReadConfig rm-1"
+        assert decoded(ReadConfig, fake.heard[-1].body) == ReadConfig(what="version", version=3)
+        assert (await link.change(CHANGE, rm="rm-1")).body == b"ChangeConfig rm-1"
+        assert (await link.change(KILL, partition="p")).body == b"KillApplication p"
+
+    talk(talking, obliging)
+
+
+def test_a_change_may_take_longer_than_a_question() -> None:
+    assert CHANGE_MAX_S > ROLLOUT_MAX_S > ANSWER_MAX_S
+
+
+def test_of_a_change_without_an_answer_nobody_knows_whether_it_was_made() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError) as told:
+            await link.change(CHANGE, rm="rm-1")
+        assert told.value.status == 503
+        assert told.value.text == (
+            "The broker did not answer within 0.01 s. Whether the change was made is not known: read the configuration"
+            " before trying again"
+        )
+        with pytest.raises(RequestError, match=r"^Partition p did not .* read the application before trying again$"):
+            await link.change(KILL, partition="p")
+
+    talk(talking, lambda _: [], change_max_s=0.01)
+
+
+def test_no_more_changes_wait_than_may() -> None:
+    held: list[Send] = []
+
+    def patient(delivery: Delivery) -> list[Send]:
+        held.extend(obliging(delivery))
+        return [held.pop() for _ in range(len(held))] if delivery.header.kind == "Query" else []
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        waiting = [asyncio.create_task(link.change(KILL, partition="p")) for _ in range(CHANGES_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match=f"{CHANGES_MAX} changes are waiting") as told:
+            await link.change(KILL, partition="p")
+        assert told.value.status == 503
+        await link.ask("p", Query(what="nodes"))  # questions have places of their own
+        assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
+        again = asyncio.create_task(link.change(KILL, partition="p"))
+        await asyncio.sleep(0)
+        await link.ask("p", Query(what="nodes"))
+        assert (await again).status == 200
+
+    talk(talking, patient)

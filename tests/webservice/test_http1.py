@@ -5,8 +5,9 @@ import asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
-from tests.webservice.fakes import FakeLink
+from tests.webservice.fakes import FakeLink, people
 from webservice.api import Api
+from webservice.calls import Startup
 from webservice.http1 import ImpatientHttp
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -20,7 +21,8 @@ def converse(sent: bytes) -> bytes:
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
-        config = uvicorn.Config(Api(FakeLink()), http=VeryImpatientHttp, lifespan="off", ws="none", log_config=None)
+        api = Api(FakeLink(), people(), Startup())
+        config = uvicorn.Config(api, http=VeryImpatientHttp, lifespan="off", ws="none", log_config=None)
         config.load()
         server = await asyncio.get_running_loop().create_server(
             lambda: VeryImpatientHttp(config, ServerState(), app_state={}), "127.0.0.1", 0

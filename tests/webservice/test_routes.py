@@ -47,6 +47,11 @@ def missing_queue(query: Query) -> Answer:
         ("/node/node-1", "node", {"node": "node-1"}),
         ("/usage/users", "users", {}),
         ("/usage/groups", "groups", {}),
+        ("/usage/user/alice", "user", {"user": "alice"}),
+        ("/usage/user/a.b%40c.org", "user", {"user": "a.b@c.org"}),
+        ("/usage/user/a%252Fb", "user", {"user": "a/b"}),
+        ("/usage/group/Dev", "group", {"group": "Dev"}),
+        ("/placementrules", "rules", {}),
     ],
 )
 def test_a_path_asks_the_partition_one_question(path: str, what: str, args: dict[str, str]) -> None:
@@ -96,6 +101,15 @@ def test_an_answer_is_passed_on_as_it_is() -> None:
             400,
             "Only following application states are allowed: active, rejected, completed",
         ),
+        # usage of one: decoding, syntax, existence
+        (f"{PARTITION}/usage/user/a%25zz", 400, 'invalid URL escape "%zz"'),
+        (f"{PARTITION}/usage/user/1abc", 400, "Invalid user name"),
+        (f"{PARTITION}/usage/user/bad%20user", 400, "Invalid user name"),
+        (f"{PARTITION}/usage/user/a+b", 400, "Invalid user name"),
+        (f"{PARTITION}/usage/group/%25zz", 400, 'invalid URL escape "%zz"'),
+        (f"{PARTITION}/usage/group/*", 400, "Invalid group name"),
+        (f"{PARTITION}/usage/group/a@b", 400, "Invalid group name"),
+        ("/ws/v1/partition/x/placementrules", 404, "Partition not found"),
         ("/ws/v1/partition//queues", 404, "Partition not found"),
         ("/ws/v1/partition/Default/queues", 404, "Partition not found"),
         ("/ws/v1/partition/x/nodes", 404, "Partition not found"),
@@ -128,9 +142,20 @@ def test_a_plain_name_of_two_partitions_is_refused_with_the_candidates() -> None
     assert request(two, "/ws/v1/partition/rm-2_default/queues").json() == {"name": "rm-2_default"}
 
 
-def test_nobody_uses_anything_in_an_unknown_partition() -> None:
-    assert request(link(), "/ws/v1/partition/x/usage/users").content == b"[]\n"
-    assert request(link(), "/ws/v1/partition/x/usage/groups").content == b"[]\n"
+@pytest.mark.parametrize("what", ["users", "groups"])
+def test_usage_is_asked_for_by_any_name_while_there_is_one_partition(what: str) -> None:
+    assert request(link(), f"/ws/v1/partition/x/usage/{what}").json() == {"name": "default"}
+    assert request(FakeLink(), f"/ws/v1/partition/x/usage/{what}").content == b"[]\n"
+    two = FakeLink(partition("rm-1"), partition("rm-2", "gpu"))
+    assert request(two, f"/ws/v1/partition/x/usage/{what}").content == b"[]\n"
+    assert request(two, f"/ws/v1/partition/gpu/usage/{what}").json() == {"name": "gpu"}
+
+
+@pytest.mark.parametrize(("path", "text"), [("user/alice", "User not found"), ("group/dev", "Group not found")])
+def test_nobody_is_found_where_there_is_no_partition(path: str, text: str) -> None:
+    response = request(FakeLink(), f"{PARTITION}/usage/{path}")
+    assert (response.status_code, response.json()["message"]) == (404, text)
+    assert request(link(), f"/ws/v1/partition/x/usage/{path}").json() == {"name": "default"}
 
 
 def test_clusters_lists_each_partition_with_the_builds_of_all_managers() -> None:

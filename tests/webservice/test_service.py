@@ -1,15 +1,24 @@
 """The whole service over real sockets: it opens its port, answers, and stops in order."""
 
 import asyncio
+import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
 from common.machine import Delivery, Send
-from tests.webservice.fake_broker import Behaviour, broker, helpful
-from webservice.service import listen, serve
+from common.messages import ChangeConfig
+from common.wire import decoded
+from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
+from tests.webservice.fakes import QUEUES, change
+from webservice.calls import Startup
+from webservice.people import People, account
+from webservice.service import listen, read_settings, serve
+from webservice.views import SettingView
 
 
 class FakeLife:
@@ -27,7 +36,10 @@ def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behav
     async def run() -> None:
         life = FakeLife()
         async with broker(behaviour) as fake:
-            serving = asyncio.create_task(serve(life, broker=fake.address, listener=listen("127.0.0.1", 0)))
+            listener = listen("127.0.0.1", 0)
+            serving = asyncio.create_task(
+                serve(life, broker=fake.address, listener=listener, people=People(), startup=Startup())
+            )
             try:
                 await visiting((await life.endpoints)["rest"], life)
             finally:
@@ -74,6 +86,43 @@ def test_a_request_that_is_running_at_the_stop_is_answered() -> None:
             assert (await client.get("/ws/v1/partition/default/queues")).status_code == 200
 
     visit(visiting, stop_then_help)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
+def test_a_change_is_made_by_the_user_who_runs_the_client() -> None:
+    asked: list[ChangeConfig] = []
+
+    def changing(delivery: Delivery) -> list[Send]:
+        if delivery.header.kind != ChangeConfig.__name__:
+            return helpful(delivery)
+        asked.append(decoded(ChangeConfig, delivery.body))
+        return [reply(delivery, change(asked[-1]))]
+
+    async def visiting(address: str, _: FakeLife) -> None:
+        async with httpx.AsyncClient(base_url=address) as client:
+            response = await client.put("/ws/v1/config?rm=rm-1", content=QUEUES)
+            assert (response.status_code, response.json()["version"]) == (200, 4)
+            refused = await client.put("/ws/v1/config?rm=rm-1", content=QUEUES, headers={"Host": "evil.example"})
+            assert refused.status_code == 403
+        assert [one.author for one in asked] == [account(os.getuid()).user]
+
+    visit(visiting, changing)
+
+
+def test_the_settings_are_read_from_what_the_supervisor_wrote(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('[{"name":"rest","value":"127.0.0.1:0","source":"--rest"}]')
+    assert read_settings(str(file)) == (SettingView("rest", "127.0.0.1:0", "--rest"),)
+    assert read_settings("") == ()
+
+
+def test_settings_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    with pytest.raises(OSError, match="No such file"):
+        read_settings(str(file))
+    file.write_text("{}")
+    with pytest.raises(OSError, match=r"^cannot read the settings in .*settings.json: Expected `array`"):
+        read_settings(str(file))
 
 
 def test_a_port_in_use_is_one_line() -> None:

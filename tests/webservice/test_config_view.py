@@ -1,0 +1,142 @@
+"""The configuration is shown exactly as the reference shows it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.config.check import load
+from common.config.model import (
+    Configuration,
+    FilterConfig,
+    NodeSortConfig,
+    PartitionConfig,
+    PlacementRuleConfig,
+    PreemptionConfig,
+    QueueConfig,
+    ResolverConfig,
+    ResourcesConfig,
+)
+from webservice.config_view import NO_DEADLOCKS, Deadlock, config_json, config_yaml, deadlock_of
+from webservice.errors import RequestError
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+"""What the reference answered for the configurations beside it."""
+
+MAIN = {"health.checkInterval": "1s", "log.level": "INFO", "event.ringBufferCapacity": "5000"}
+UPDATED = {
+    "health.checkInterval": "1s",
+    "event.ringBufferCapacity": "100",
+    "event.RESTResponseSize": "7",
+    "event.maxStreams": "1",
+}
+NO_EVENTS = {"health.checkInterval": "1s", "event.trackingEnabled": "false"}
+
+
+def captured(name: str) -> str:
+    return (CAPTURES / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("queues", "extra", "capture"),
+    [
+        ("main-queues.yaml", MAIN, "main-config-json.json"),
+        ("updated-queues.yaml", UPDATED, "updated-config-json.json"),
+        ("", {}, "unregistered-config-json.json"),
+    ],
+)
+def test_json_is_the_reference_s_to_the_byte(queues: str, extra: dict[str, str], capture: str) -> None:
+    configuration = load(captured(queues)) if queues else None
+    assert config_json(configuration, extra, NO_DEADLOCKS).decode() == captured(capture)
+
+
+@pytest.mark.parametrize(
+    ("queues", "extra", "capture"),
+    [
+        ("main-queues.yaml", MAIN, "main-config-yaml.yaml"),
+        ("updated-queues.yaml", NO_EVENTS, "noevents-config-yaml.yaml"),
+        ("", {}, "unregistered-config-yaml.yaml"),
+    ],
+)
+def test_yaml_is_the_reference_s_to_the_byte(queues: str, extra: dict[str, str], capture: str) -> None:
+    configuration = load(captured(queues)) if queues else None
+    assert config_yaml(configuration, extra, NO_DEADLOCKS).decode() == captured(capture)
+
+
+def shown(**keys: object) -> tuple[dict[str, object], dict[str, object]]:
+    """How a partition with these keys is shown, in JSON and as YAML."""
+    partition = PartitionConfig(**{"name": "p", "queues": (QueueConfig(name="root"),), **keys})  # type: ignore[arg-type]
+    configuration = Configuration(partitions=(partition,))
+    in_json = json.loads(config_json(configuration, {}, NO_DEADLOCKS))
+    in_yaml = yaml.safe_load(config_yaml(configuration, {}, NO_DEADLOCKS))
+    return in_json["Partitions"][0], in_yaml["partitions"][0]
+
+
+def test_json_shows_parts_that_are_empty_and_yaml_does_not() -> None:
+    in_json, in_yaml = shown()
+    queue = {"Name": "root", "Resources": {}, "ChildTemplate": {"Resources": {}}}
+    assert in_json == {
+        "Name": "p",
+        "Queues": [queue],
+        "Preemption": {},
+        "NodeSortPolicy": {"Type": ""},
+        "UserGroupResolver": {},
+    }
+    assert in_yaml == {"name": "p", "queues": [{"name": "root"}]}
+
+
+def test_a_refusal_to_preempt_is_a_value() -> None:
+    in_json, in_yaml = shown(preemption=PreemptionConfig(enabled=False))
+    assert in_json["Preemption"] == {"Enabled": False}
+    assert in_yaml["preemption"] == {"enabled": False}
+
+
+def test_a_part_that_is_shown_has_its_mandatory_keys_though_they_are_empty() -> None:
+    rule = PlacementRuleConfig(name="user", filter=FilterConfig(users=("a",)))
+    in_json, in_yaml = shown(placement_rules=(rule,), node_sort_policy=NodeSortConfig(resource_weights={"gpu": 2}))
+    assert in_json["PlacementRules"] == [{"Name": "user", "Filter": {"Type": "", "Users": ["a"]}}]
+    assert in_yaml["placementrules"] == [{"name": "user", "filter": {"type": "", "users": ["a"]}}]
+    assert in_yaml["nodesortpolicy"] == {"type": "", "resourceweights": {"gpu": 2}}
+
+
+def test_resources_that_were_written_empty_are_empty() -> None:
+    queue = QueueConfig(name="root", resources=ResourcesConfig(guaranteed={}, max={}))
+    in_json, in_yaml = shown(queues=(queue,))
+    assert in_json["Queues"] == [{"Name": "root", "Resources": {}, "ChildTemplate": {"Resources": {}}}]
+    assert in_yaml["queues"] == [{"name": "root"}]
+
+
+def test_the_resolver_s_key_is_small_in_both() -> None:
+    in_json, in_yaml = shown(user_group_resolver=ResolverConfig(type="os"))
+    assert in_json["UserGroupResolver"] == in_yaml["usergroupresolver"] == {"type": "os"}
+
+
+@pytest.mark.parametrize(("weight", "text"), [(float("nan"), "NaN"), (float("inf"), "+Inf"), (float("-inf"), "-Inf")])
+def test_json_has_no_such_number(weight: float, text: str) -> None:
+    with pytest.raises(RequestError, match=rf"^json: unsupported value: {text.replace('+', '.')}$") as told:
+        shown(node_sort_policy=NodeSortConfig(resource_weights={"gpu": weight}))
+    assert told.value.status == 500
+
+
+def test_what_is_shown_as_yaml_means_the_same_configuration() -> None:
+    before = load(captured("main-queues.yaml"))
+    text = config_yaml(before, {}, NO_DEADLOCKS).decode()
+    after = load(text[: text.index("deadlockdetectionenabled")])
+    assert after.partitions == before.partitions
+
+
+@pytest.mark.parametrize(
+    ("environment", "deadlock"),
+    [
+        ({}, NO_DEADLOCKS),
+        ({"DEADLOCK_DETECTION_ENABLED": "True", "DEADLOCK_TIMEOUT_SECONDS": "5"}, Deadlock(enabled=True, timeout_s=5)),
+        ({"DEADLOCK_DETECTION_ENABLED": "yes", "DEADLOCK_TIMEOUT_SECONDS": "5s"}, NO_DEADLOCKS),
+    ],
+)
+def test_the_environment_says_what_it_always_said(environment: dict[str, str], deadlock: Deadlock) -> None:
+    assert deadlock_of(environment) == deadlock
+    assert json.loads(config_json(None, {}, deadlock)) == {
+        "DeadlockDetectionEnabled": deadlock.enabled,
+        "DeadlockTimeoutSeconds": deadlock.timeout_s,
+    }

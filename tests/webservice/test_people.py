@@ -1,0 +1,118 @@
+"""Who asks is who holds the other end of the connection, and nobody else."""
+
+import asyncio
+import grp
+import os
+import pwd
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.acl import parse_acl
+from common.messages import Actor
+from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, people
+from tests.webservice.socket_tables import line
+from webservice.people import Account, Nobody, People, account
+
+
+def ask(who: People, client: tuple[str, int] = CLIENT, server: tuple[str, int] = SERVER) -> Actor:
+    try:
+        return asyncio.run(who.actor(client, server))
+    finally:
+        who.close()
+
+
+def test_a_local_user_is_known_with_all_groups() -> None:
+    assert ask(people()) == ALICE
+
+
+def test_who_runs_the_process_is_a_scheduler_administrator() -> None:
+    assert ask(people(0)) == ADMIN
+
+
+@pytest.mark.parametrize("text", ["alice", "bob,alice", "bob dev", "*", " dev"])
+def test_so_is_everybody_on_the_list(text: str) -> None:
+    assert ask(people(admins=parse_acl(text))).scheduler_admin
+
+
+@pytest.mark.parametrize("text", ["", "bob", "bob ops", "dev"])
+def test_others_are_not(text: str) -> None:
+    assert not ask(people(admins=parse_acl(text))).scheduler_admin
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::1", "testclient"])
+def test_from_elsewhere_asks_nobody(address: str) -> None:
+    with pytest.raises(Nobody, match="changes are taken only from this machine"):
+        ask(people(), (address, 40000))
+
+
+def test_a_connection_that_is_not_there_is_nobody_s() -> None:
+    with pytest.raises(Nobody, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
+        ask(people(), ("127.0.0.1", 40001))
+
+
+def test_a_connection_of_two_is_nobody_s() -> None:
+    twice = [line(CLIENT, SERVER, uid=0), line(CLIENT, SERVER, uid=1000)]
+    with pytest.raises(Nobody, match="was not found"):
+        ask(people(tables=lambda: twice))
+
+
+def test_without_tables_nobody_is_known() -> None:
+    with pytest.raises(Nobody, match="was not found, which needs Linux"):
+        ask(people(tables=list))
+
+
+def test_a_table_that_cannot_be_read_is_told() -> None:
+    def closed() -> list[str]:
+        raise PermissionError(13, "Permission denied", "/proc/net/tcp")
+
+    with pytest.raises(Nobody, match=r"cannot be looked up: .*Permission denied"):
+        ask(people(tables=closed))
+
+
+def test_an_account_that_cannot_be_read_is_told() -> None:
+    def broken(uid: int) -> Account:
+        raise OSError(f"the directory is down for {uid}")
+
+    who = People(own_uid=0, tables=lambda: [line(CLIENT, SERVER, uid=1000)], account=broken)
+    with pytest.raises(Nobody, match=r"of user 1000 cannot be looked up: the directory is down .*; try again"):
+        ask(who)
+
+
+def test_an_account_has_its_primary_group_first() -> None:
+    entry = pwd.getpwuid(os.getuid())
+    found = account(os.getuid())
+    assert found.user == entry.pw_name
+    assert found.groups[0] == grp.getgrgid(entry.pw_gid).gr_name
+
+
+def test_a_user_without_an_account_is_a_number_in_no_group() -> None:
+    found = account(2**31 - 7)
+    assert (found.user, found.groups) == (str(2**31 - 7), [])
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists() or sys.platform != "linux", reason="Linux only")
+def test_a_real_connection_is_the_user_s_who_opened_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = listener.getsockname()
+        with socket.create_connection(server) as client:
+            accepted, _ = listener.accept()
+            with accepted:
+                actor = ask(People(), client.getsockname(), server)
+    assert actor.user == account(os.getuid()).user
+    assert actor.scheduler_admin
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists() or sys.platform != "linux", reason="Linux only")
+def test_a_real_connection_that_was_closed_is_nobody_s() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = listener.getsockname()
+        client = socket.create_connection(server)
+        name = client.getsockname()
+        accepted, _ = listener.accept()
+        with accepted:
+            client.close()
+            with pytest.raises(Nobody):
+                ask(People(), name, server)

@@ -1,0 +1,220 @@
+"""The configuration of a resource manager over HTTP: to read it, to change it, what it was, and back to that.
+
+A change is decided by the broker, for all partitions or none; here is only how it is asked for. Where no resource
+manager is named and there is one, it is meant. Not here: how a configuration is shown (`config_view.py`).
+"""
+
+import asyncio
+import re
+from functools import lru_cache
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from common.config.check import load
+from common.config.model import Configuration
+from common.config.problems import ConfigError, Problem
+from common.messages import Actor, Answer, ChangeConfig, ReadConfig
+from common.names import RM_ID
+from webservice.calls import JSON, Call, Changing, Reply, Respond, document
+from webservice.conditions import entity_tag, expected_checksum, is_known
+from webservice.config_view import config_json, config_yaml
+from webservice.errors import RequestError
+from webservice.router import Route
+from webservice.views import SettingView, encoded
+
+YAML: Final = "application/x-yaml; charset=UTF-8"
+JSON_ONLY: Final = "application/json"
+"""The one value of `Accept` that asks for JSON."""
+
+RM_SHOWN_MAX: Final = 64
+"""Characters of the id of a resource manager that an error repeats."""
+
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
+_LOADED_MAX: Final = 4
+"""Configurations kept as understood: reading a large one takes seconds, and it changes seldom."""
+
+_S = TypeVar("_S", bound=Struct)
+
+
+class _Version(Struct, frozen=True):
+    """A version as the broker tells it; what only some answers have is empty in others."""
+
+    checksum: str
+    config: str
+    extra: dict[str, str] = {}
+
+
+class _Changed(Struct, frozen=True, kw_only=True):
+    """What the broker says of a change that was made."""
+
+    checksum: str
+    version: int
+    partitions: list[str]
+    file: bool
+    """Whether it is written back to the watched file."""
+    followers: list[str]
+    """The other resource managers that follow the file, and so the change."""
+
+
+class _Refused(Struct, frozen=True):
+    """What the broker says of a configuration that is wrong."""
+
+    problems: list[Problem]
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+async def configuration(call: Call) -> Reply:
+    """What is in force: as it was understood, or of a named resource manager as it was written."""
+    in_json = call.headers.get("accept") == JSON_ONLY
+    if "rm" not in call.query and not (await call.link.partitions()).build_information:
+        return await _view(call, None, {}, in_json=in_json)
+    current = await _read(call, await _rm_of(call), ReadConfig(what="current"))
+    if "rm" in call.query and not in_json:
+        return _as_written(call, current)
+    return await _view(call, current.config, current.extra, in_json=in_json)
+
+
+async def version(call: Call) -> Reply:
+    """The text of a version, current or not."""
+    number = _version_number(call.parameters["number"])
+    return _as_written(call, await _read(call, await _rm_of(call), ReadConfig(what="version", version=number)))
+
+
+async def history(call: Call) -> Reply:
+    """All versions that are kept, the newest first."""
+    answer = await call.link.read(await _rm_of(call), ReadConfig(what="history"))
+    return Reply(document(answer).strip() + b"\n")
+
+
+async def settings(call: Call) -> Reply:
+    """What the system was told at its start, then what each resource manager has set; all or nothing."""
+    rms = sorted((await call.link.partitions()).build_information)
+    shown = list(call.startup.settings)
+    for rm, current in zip(rms, await asyncio.gather(*(_current(call, rm) for rm in rms)), strict=True):
+        shown += [SettingView(f"rm/{key}", current.extra[key], f"RM {rm}") for key in sorted(current.extra)]
+    return Reply(encoded(shown))
+
+
+async def _current(call: Call, rm: str) -> _Version:
+    return await _read(call, rm, ReadConfig(what="current"))
+
+
+async def _read(call: Call, rm: str, question: ReadConfig) -> _Version:
+    return _understood(await call.link.read(rm, question), _Version)
+
+
+def _as_written(call: Call, found: _Version) -> Reply:
+    headers = {"ETag": entity_tag(found.checksum), "Vary": "Accept"}
+    if is_known(call.headers.get("if-none-match"), found.checksum):
+        return Reply(b"", 304, YAML, headers)
+    return Reply(found.config.encode(), 200, YAML, headers)
+
+
+async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
+    def shown() -> bytes:
+        understood = None if text is None else _loaded(text)
+        return (config_json if in_json else config_yaml)(understood, extra, call.startup.deadlock)
+
+    try:
+        return Reply(await asyncio.to_thread(shown), content_type=JSON if in_json else YAML)
+    except ConfigError as error:
+        raise RequestError(500, f"the configuration in force cannot be read: {error.problems[0]}") from None
+
+
+@lru_cache(maxsize=_LOADED_MAX)
+def _loaded(text: str) -> Configuration:
+    return load(text)
+
+
+# Changing -----------------------------------------------------------------------------------------------------------
+
+
+async def replace(call: Call, actor: Actor) -> Reply:
+    """Give the resource manager the configuration in the body."""
+    expected = expected_checksum(call.headers.get("if-match"))
+    try:
+        text = (await call.body()).decode()
+    except UnicodeDecodeError as error:
+        raise _wrong([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
+    if not text.strip():  # it would mean the default configuration, which nobody asks for by saying nothing
+        hint = "the body of the request is the whole configuration, as YAML"
+        raise _wrong([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+    wanted = ChangeConfig(config=text, author=actor.user, expected=expected)
+    return await _change(call, await _rm_of(call), wanted)
+
+
+async def roll_back(call: Call, actor: Actor) -> Reply:
+    """Give the resource manager a configuration that it had before, as a new version."""
+    expected = expected_checksum(call.headers.get("if-match"))
+    number = _version_number(call.query.get("version", ""))
+    rm = await _rm_of(call)
+    earlier = await _read(call, rm, ReadConfig(what="version", version=number))
+    origin = f"rollback to {number}"
+    wanted = ChangeConfig(config=earlier.config, author=actor.user, origin=origin, expected=expected)
+    return await _change(call, rm, wanted)
+
+
+async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
+    answer = await call.link.change(wanted, rm=rm)
+    if answer.status == 400:
+        raise _refusal(answer)
+    changed = _understood(answer, _Changed)
+    return Reply(encoded(changed), headers={"ETag": entity_tag(changed.checksum)})
+
+
+def _refusal(answer: Answer) -> RequestError:
+    try:
+        return _wrong(msgspec.json.decode(answer.body, type=_Refused).problems)
+    except msgspec.MsgspecError:  # wrong in another way, told as a text
+        return RequestError(400, answer.body.decode(errors="replace"))
+
+
+def _wrong(problems: list[Problem]) -> RequestError:
+    text = problems[0].message if problems else "the configuration is wrong"
+    return RequestError(400, text, problems=problems)
+
+
+# Both ---------------------------------------------------------------------------------------------------------------
+
+
+async def _rm_of(call: Call) -> str:
+    """The resource manager that is meant; whether one that is named exists, the broker says."""
+    rm = call.query.get("rm", "")
+    if rm:
+        if not RM_ID.fullmatch(rm):  # one that nobody can have, and perhaps longer than may be sent on
+            raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
+        return rm
+    rms = sorted((await call.link.partitions()).build_information)
+    if not rms:
+        raise RequestError(404, "No resource manager is registered")
+    if len(rms) > 1:
+        raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {', '.join(rms)}")
+    return rms[0]
+
+
+def _version_number(text: str) -> int:
+    if not _VERSION.fullmatch(text):
+        raise RequestError(400, f"Version {text!r} is not a number from 1, as GET /ws/v1/config/history lists them")
+    return int(text)
+
+
+def _understood(answer: Answer, kind: type[_S]) -> _S:
+    try:
+        return msgspec.json.decode(document(answer), type=kind)
+    except msgspec.MsgspecError as error:
+        raise RequestError(503, f"The broker answered what cannot be read: {error}") from None
+
+
+ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
+    Route("GET", "/ws/v1/config", configuration),
+    Route("PUT", "/ws/v1/config", Changing(replace, by_scheduler_admins=True)),
+    Route("POST", "/ws/v1/config", Changing(replace, by_scheduler_admins=True)),
+    Route("GET", "/ws/v1/config/history", history),
+    Route("GET", "/ws/v1/config/version/{number}", version),
+    Route("POST", "/ws/v1/config/rollback", Changing(roll_back, by_scheduler_admins=True)),
+    Route("GET", "/ws/v1/settings", settings),
+)

@@ -1,0 +1,128 @@
+"""Who asks: the operating-system user at the other end of a connection from this machine.
+
+The kernel knows to whom the client's socket belongs, and the operating system knows that user's name and groups.
+Nothing that the request says about its sender counts. A connection from elsewhere is nobody's, and so is one whose
+owner cannot be found. Not here: what somebody may do, other than that they are a scheduler administrator.
+"""
+
+import asyncio
+import grp
+import os
+import pwd
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from common.acl import NOBODY, Acl
+from common.group_ids import group_ids
+from common.messages import Actor
+from webservice.socket_table import end_of, owners
+
+LOOK_UP_MAX_S: Final = 5.0
+"""How long the operating system may take to say who somebody is; a directory service behind it may not answer."""
+
+LOOK_UPS_MAX: Final = 2
+"""At the same time, in threads of their own, so that a slow one delays only those who want to change something."""
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_NEXT: Final = "changes are taken only from this machine, over its loopback address: log in there and ask 127.0.0.1"
+
+
+class Nobody(Exception):
+    """Who asks is not known; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user as the operating system knows them; the primary group comes first."""
+
+    user: str
+    groups: list[str]
+
+
+def account(uid: int) -> Account:
+    """The account of a user id; one without an account is called by its number, which no list can name."""
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return Account(str(uid), [])
+    groups = []
+    for gid in group_ids(entry.pw_name, entry.pw_gid):
+        with suppress(KeyError):  # a group without a name cannot be on a list
+            groups.append(grp.getgrgid(gid).gr_name)
+    return Account(entry.pw_name, groups)
+
+
+def socket_tables() -> list[str]:
+    """What the kernel says of all connections now; a table that there is not, is empty."""
+    texts = []
+    for table in _TABLES:
+        with suppress(FileNotFoundError):  # there is no IPv6, or this is not Linux
+            texts.append(table.read_text(encoding="ascii"))
+    return texts
+
+
+class People:
+    """Tells who asks. `own_uid` is the user this process runs as, who is always a scheduler administrator."""
+
+    def __init__(
+        self,
+        scheduler_admins: Acl = NOBODY,
+        *,
+        own_uid: int | None = None,
+        tables: Callable[[], list[str]] = socket_tables,
+        account: Callable[[int], Account] = account,
+    ) -> None:
+        self._admins = scheduler_admins
+        self._own_uid = os.getuid() if own_uid is None else own_uid
+        self._tables = tables
+        self._account = account
+        self._threads = ThreadPoolExecutor(LOOK_UPS_MAX, thread_name_prefix="people")
+
+    async def actor(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
+        """Who holds the other end of a connection.
+
+        Raises:
+            Nobody: it comes from elsewhere, or its owner was not found.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LOOK_UP_MAX_S):
+                return await loop.run_in_executor(self._threads, self._look_up, client, server)
+        except TimeoutError:
+            raise Nobody(f"the operating system did not say within {LOOK_UP_MAX_S:g} s who asks; try again") from None
+
+    def close(self) -> None:
+        """Start no more look-ups."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _look_up(self, client: tuple[str, int], server: tuple[str, int]) -> Actor:
+        uid = self._owner(client, server)
+        try:
+            known = self._account(uid)
+        except OSError as error:
+            raise Nobody(f"the account of user {uid} cannot be looked up: {error}; try again") from None
+        is_admin = uid == self._own_uid or self._admins.allows(known.user, known.groups)
+        return Actor(user=known.user, groups=known.groups, scheduler_admin=is_admin)
+
+    def _owner(self, client: tuple[str, int], server: tuple[str, int]) -> int:
+        try:
+            theirs, ours = end_of(*client), end_of(*server)
+        except ValueError:
+            raise Nobody(f"the request came from {client[0]!r}; {_NEXT}") from None
+        if not theirs.address.is_loopback:
+            raise Nobody(f"the request came from {theirs.address}; {_NEXT}")
+        try:
+            tables = self._tables()
+        except OSError as error:
+            raise Nobody(f"the owner of the connection cannot be looked up: {error}") from None
+        found = [uid for table in tables for uid in owners(table, local=theirs, remote=ours)]
+        if len(found) != 1:
+            raise Nobody(
+                f"the owner of the connection from {theirs.address} port {theirs.port} was not found, which needs Linux"
+                " and a client in the same network namespace that keeps its connection open; try again from there"
+            )
+        return found[0]

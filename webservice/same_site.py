@@ -1,0 +1,57 @@
+"""Whether a request that changes something may have been sent by a web page of somebody else.
+
+A browser sends what any page tells it to, also to this machine, and a page may even give its own name this machine's
+address. So such a request must name this machine by an address, and if a browser says on whose behalf it asks, that
+must be us. Programs such as curl say nothing of the kind. Not here: who asks (`people.py`).
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?")
+_NEXT: Final = "Ask the address itself, such as http://127.0.0.1:PORT, from a terminal of this machine"
+
+
+def objection(headers: Mapping[str, str], *, scheme: str, server: str) -> str:
+    """Why such a request is not taken; empty if it is.
+
+    Args:
+        headers: By name in lower case.
+        scheme: `http` or `https`, as the connection is.
+        server: The address of this machine at which the request arrived.
+    """
+    host = headers.get("host", "")
+    if not _is_this_machine(_host_name(host), server):
+        return f"Host {host!r} is not an address of this machine. {_NEXT}"
+    origin = headers.get("origin")
+    if origin is not None and not _is_same(origin, f"{scheme}://{host}"):
+        return f"a page of {origin!r} may not change anything here. {_NEXT}"
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return f"a page of another site may not change anything here. {_NEXT}"
+    forwarded = [name for name in _FORWARDED if name in headers]
+    if forwarded:
+        return f"the header {forwarded[0]} says that a proxy asks for somebody who is not known here. {_NEXT}"
+    return ""
+
+
+def _is_same(origin: str, own: str) -> bool:
+    return origin.lower() == own.lower()
+
+
+def _host_name(host: str) -> str:
+    """The name or address in a Host header, without its port; empty if it cannot be read."""
+    match = _HOST.fullmatch(host)
+    return match.group(1).strip("[]") if match else ""
+
+
+def _is_this_machine(name: str, server: str) -> bool:
+    if name.lower().removesuffix(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+        return address.is_loopback or address == ipaddress.ip_address(server)
+    except ValueError:
+        return False
