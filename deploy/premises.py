@@ -1,4 +1,5 @@
-"""What must hold before anything is started: a valid configuration, a state directory of our own, and free ports.
+"""What must hold before anything is started: a valid configuration, TLS files that can be used, a state directory of
+our own, and free ports.
 
 Each is tried for real, and what is wrong is told in one line that names the thing and the next step. The state
 directory is held by a lock on a file in it. The processes inherit the lock: a new instance cannot begin before the
@@ -12,6 +13,7 @@ import fcntl
 import os
 import shutil
 import socket
+import ssl
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,10 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from common.config.check import load, load_problems
+from common.config.hierarchy import hierarchy_problems
 from common.config.problems import ConfigError
+from common.config.rules import rule_problems
 from common.process import LEAVE_MAX_S
-from deploy.settings import NATIVE_SCHEME, Address, Settings, Unusable, reason_of
+from deploy.settings import Resolved, Settings, Tls, reason_of
+from deploy.values import NATIVE_SCHEME, Address, Unusable
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """What the kernel allows for the path of a unix socket."""
@@ -36,6 +43,9 @@ POLL_S: Final = 0.05
 LOCK: Final = "lock"
 """The file in the state directory whose lock says that it is in use; it holds the process id of the supervisor."""
 
+RECORD: Final = "broker.sqlite"
+SHOWN: Final = "settings.json"
+
 _PREFIX: Final = "yunishard-"
 
 
@@ -47,6 +57,10 @@ class Premises:
     """Address of the broker's socket, in a directory that only this user can enter."""
     lock: int
     """File descriptor of the lock, for the processes to inherit."""
+    record: Path
+    """Where the broker keeps the versions of configurations."""
+    settings: Path
+    """The settings in force, as a list of `name`, `value` and `source`, for whoever asks over REST."""
 
 
 @contextmanager
@@ -57,13 +71,16 @@ def prepared(settings: Settings) -> Iterator[Premises]:
         Unusable: with the first thing that is not as it must be.
     """
     _check_config(settings)
+    _check_tls(settings, "grpc", settings.grpc_tls)
+    _check_tls(settings, "rest", settings.rest_tls)
     with ExitStack() as stack:
         state, lock = _claimed(settings, stack)
         stack.callback(os.close, lock)
         _check_ports(settings)  # after the lock: the processes of a killed instance held ports too
         path = _socket_path(state, stack)
         stack.callback(path.unlink, missing_ok=True)
-        yield Premises(f"ipc://{path}", lock)
+        shown = _shown(settings.resolved, state, settings.source("state"))
+        yield Premises(f"ipc://{path}", lock, state / RECORD, shown)
 
 
 def _check_config(settings: Settings) -> None:
@@ -72,14 +89,64 @@ def _check_config(settings: Settings) -> None:
     place = f"{settings.source('config')}: {settings.config}"
     try:
         configuration = load(settings.config.read_text(encoding="utf-8"))
-        problems = [problem for partition in configuration.partitions for problem in load_problems(partition)]
+        problems = [
+            problem
+            for partition in configuration.partitions
+            for problem in (*load_problems(partition), *rule_problems(partition))
+        ]
+        problems += hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{place}: cannot be read: {reason_of(error)}; leave it out for the built-in queues") from None
     except ConfigError as error:
         problems = list(error.problems)
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise Unusable(f"{place}: {' '.join(str(problems[0]).split())}{more}; mend it and start again")
+        raise Unusable(f"{place}: {' '.join(str(problems[0]).split())}{more}; mend it (`yunishard validate` lists all)")
+
+
+# TLS ------------------------------------------------------------------------------------------------------------------
+
+
+def _check_tls(settings: Settings, port: str, tls: Tls | None) -> None:
+    """Load the files as the port will."""
+    if tls is None:
+        return
+    for part, file in (("cert", tls.cert), ("key", tls.key), ("client-ca", tls.client_ca)):
+        try:
+            if file is not None:
+                file.read_bytes()
+        except OSError as error:
+            source = settings.source(f"{port}-tls-{part}")
+            raise Unusable(f"{source}: {file}: cannot be read: {reason_of(error)}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    source = settings.source(f"{port}-tls-cert")
+    try:
+        context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+    except ssl.SSLError as error:
+        raise Unusable(f"{source}: {_tls_reason(error, tls, settings.source(f'{port}-tls-key'))}") from None
+    except _Encrypted:
+        source = settings.source(f"{port}-tls-key")
+        raise Unusable(f"{source}: {tls.key}: has a password; give a key without one") from None
+    try:
+        if tls.client_ca is not None:
+            context.load_verify_locations(tls.client_ca)
+    except ssl.SSLError:
+        source = settings.source(f"{port}-tls-client-ca")
+        raise Unusable(f"{source}: {tls.client_ca}: holds no certificate in PEM form") from None
+
+
+class _Encrypted(Exception):
+    """The key wants a password, and there is nobody to ask."""
+
+
+def _no_password() -> str:
+    raise _Encrypted
+
+
+def _tls_reason(error: ssl.SSLError, tls: Tls, key_source: str) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{tls.cert}: does not belong to the key {tls.key} ({key_source})"
+    return f"{tls.cert} and {tls.key} ({key_source}) are no certificate and key in PEM form"
 
 
 # Ports ----------------------------------------------------------------------------------------------------------------
@@ -161,6 +228,16 @@ def _temporary(stack: ExitStack) -> Path:
         raise Unusable(f"no temporary directory: {reason_of(error)}; set TMPDIR to one you can write to") from None
     stack.callback(shutil.rmtree, folder, ignore_errors=True)  # at the very end nobody can do more about it
     return folder
+
+
+def _shown(resolved: tuple[Resolved, ...], state: Path, source: str) -> Path:
+    """Write the settings down for the web service; nothing in them is secret."""
+    path = state / "run" / SHOWN
+    try:
+        path.write_bytes(msgspec.json.encode(resolved))
+    except OSError as error:
+        raise Unusable(f"{source}: {path}: cannot be written: {reason_of(error)}") from None
+    return path
 
 
 def _socket_path(state: Path, stack: ExitStack) -> Path:

@@ -4,147 +4,177 @@ Every value arrives as text with the name of its source, so that a wrong one is 
 mend it. An empty value counts as not given (`YUNISHARD_CONFIG=` in a compose file). Paths in a settings file are
 relative to that file.
 
-Not here: whether ports are free and directories usable (`premises.py`).
+Not here: which settings there are (`options.py`), what their texts mean (`values.py`), whether ports are free and files
+and directories usable (`premises.py`).
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import yaml
 
-from common.process import LOG_LEVELS
+from deploy.options import OPTIONS, SAME_HIERARCHY
+from deploy.values import (
+    NATIVE_SCHEME,
+    Address,
+    Given,
+    Unusable,
+    acl,
+    address,
+    duration_s,
+    path,
+    percent,
+    rm_ids,
+    word,
+    yes_no,
+)
 
-OPTIONS: Final = ("config", "native", "grpc", "rest", "state", "ephemeral", "log-level")
-"""Names on the command line (`--log-level`) and in the settings file; in the environment YUNISHARD_LOG_LEVEL."""
-
-DEFAULTS: Final = {
-    "native": "tcp://127.0.0.1:9090",
-    "grpc": "127.0.0.1:3333",
-    "rest": "127.0.0.1:9080",
-    "ephemeral": "false",
-    "log-level": "info",
-}
-NATIVE_SCHEME: Final = "tcp://"
-PORT_MAX: Final = 65535
-
-_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/*\[\]]+):(?P<port>[0-9]{1,5})")
-_YES: Final = ("true", "yes", "on", "1")
-_NO: Final = ("false", "no", "off", "0")
-
-
-class Unusable(ValueError):
-    """Something that was asked for cannot be used; one line with the thing, the reason, and what to do."""
+SETTINGS_FILE: Final = "settings"
+"""`--settings` and YUNISHARD_SETTINGS name the file; it is not a setting itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen."""
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting as it is in force, for people."""
 
-    host: str
-    port: int
+    name: str
+    value: str
+    source: str
+    """`--rest`, `YUNISHARD_REST`, `FILE:LINE` or `default`."""
 
-    def __str__(self) -> str:
-        """Return it as HOST:PORT."""
-        return f"{self.host}:{self.port}"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """The files of a port that speaks TLS. Whether they can be used is tried by `premises.py`."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    """Who may connect: whoever has a certificate signed by one of these; None for anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All options, valid in themselves."""
+    """All settings, valid in themselves."""
 
     config: Path | None
     """Queues for resource managers that send none; None for the built-in ones."""
+    same_hierarchy: str
+    """What to do about a queue that has another parent in another partition: off, warn or enforce."""
     native: Address
     grpc: Address
     rest: Address
+    grpc_tls: Tls | None
+    rest_tls: Tls | None
+    allowed_rms: tuple[str, ...]
+    """Which ids may register; `*` in them stands for any text."""
+    scheduler_admins: str
+    """An access control list; empty for nobody but the user who runs this."""
+    preemption_threshold_percent: int
+    preemption_pause_s: float
     state: Path | None
     """None for a temporary directory."""
     log_level: str
     sources: Mapping[str, str]
-    """Where each option was given, as in `--grpc`, `YUNISHARD_GRPC` or `grpc in settings.yaml`."""
+    """Where each setting was given, as in `--grpc`, `YUNISHARD_GRPC` or `grpc in settings.yaml`."""
+    resolved: tuple[Resolved, ...]
+    """All of them as text, in the order of `options.py`."""
 
     def source(self, option: str) -> str:
-        """Where to change an option."""
-        return self.sources.get(option, f"--{option}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """An option's text, where it came from, and the order of that source: a smaller `rank` wins."""
-
-    text: str
-    source: str
-    rank: int
-    folder: Path = Path()
+        """Where to change a setting."""
+        return self.sources.get(option, OPTIONS[option].flag)
 
 
 def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
-    """All options, from every source.
+    """All settings, from every source.
 
     Raises:
         Unusable: a value that is not valid, a settings file that cannot be read, `state` together with `ephemeral`.
     """
-    given: dict[str, _Given] = {}
-    for option, value in _sources(flags, environment):
+    given: dict[str, Given] = {}
+    for name, value in _sources(flags, environment):
         if value.text:
-            given.setdefault(option, value)
-    ephemeral = _yes_no(given["ephemeral"])
-    state = given.get("state")
-    if ephemeral and state:
-        if state.rank == given["ephemeral"].rank:
-            raise Unusable(f"{given['ephemeral'].source} and {state.source} exclude each other: leave one out")
-        ephemeral = state.rank > given["ephemeral"].rank
-    return Settings(
-        config=_path(given["config"]) if "config" in given else None,
-        native=_address(given["native"], NATIVE_SCHEME),
-        grpc=_address(given["grpc"]),
-        rest=_address(given["rest"]),
-        state=None if ephemeral else _path(state or _usual_state(environment)),
-        log_level=_log_level(given["log-level"]),
-        sources={option: value.source for option, value in given.items()},
+            given.setdefault(name, value)
+    state = _state(given, environment)
+    settings = Settings(
+        config=path(given["config"]) if "config" in given else None,
+        same_hierarchy=word(given["queues.same-hierarchy"], SAME_HIERARCHY),
+        native=address(given["native"], NATIVE_SCHEME),
+        grpc=address(given["grpc"]),
+        rest=address(given["rest"]),
+        grpc_tls=_tls(given, "grpc"),
+        rest_tls=_tls(given, "rest"),
+        allowed_rms=rm_ids(given["allowed-rms"]),
+        scheduler_admins=acl(given["scheduler-admins"]) if "scheduler-admins" in given else "",
+        preemption_threshold_percent=percent(given["preemption-threshold"]),
+        preemption_pause_s=duration_s(given["preemption-pause"]),
+        state=None if state is None else path(state),
+        log_level=word(given["log-level"], OPTIONS["log-level"].metavar.split("|")),
+        sources={name: value.source for name, value in given.items()},
+        resolved=(),
     )
+    return _with_resolved(settings, given, state)
 
 
-def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
-    """Every option that was given, the source that wins first."""
-    for option in OPTIONS:
-        yield option, _Given(flags.get(option) or "", f"--{option}", rank=0)
-    for option in OPTIONS:
-        variable = variable_of(option)
-        yield option, _Given(environment.get(variable, ""), variable, rank=1)
-    file = flags.get("settings") or environment.get(variable_of("settings"), "")
+def _with_resolved(settings: Settings, given: Mapping[str, Given], state: Given | None) -> Settings:
+    """The same with every setting as people see it: paths in full, and `state` and `ephemeral` after their dispute."""
+    resolved = []
+    for name, option in OPTIONS.items():
+        value = given.get(name) or Given("", option.flag, rank=DEFAULT_RANK, place="default")
+        if name == "state":
+            value = state or replace(given["ephemeral"], text="")
+        text = str(path(value)) if option.metavar in ("FILE", "DIR") and value.text else value.text
+        if name == "ephemeral":
+            text = str(state is None).lower()
+        resolved.append(Resolved(name=name, value=text, source=value.place or value.source))
+    return replace(settings, resolved=tuple(resolved))
+
+
+# Sources --------------------------------------------------------------------------------------------------------------
+
+DEFAULT_RANK: Final = 3
+
+
+def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    """Every setting that was given, the source that wins first."""
+    for name, option in OPTIONS.items():
+        yield name, Given(flags.get(name) or "", option.flag, rank=0)
+    for name, option in OPTIONS.items():
+        yield name, Given(environment.get(option.variable, ""), option.variable, rank=1)
+    variable = f"YUNISHARD_{SETTINGS_FILE.upper()}"
+    file = flags.get(SETTINGS_FILE) or environment.get(variable, "")
     if file:
-        yield from _in_file(Path(file), "--settings" if flags.get("settings") else variable_of("settings"))
-    for option, text in DEFAULTS.items():
-        yield option, _Given(text, f"--{option}", rank=3)
+        yield from _in_file(Path(file), f"--{SETTINGS_FILE}" if flags.get(SETTINGS_FILE) else variable)
+    for name, option in OPTIONS.items():
+        yield name, Given(option.default, option.flag, rank=DEFAULT_RANK, place="default")
 
 
-def variable_of(option: str) -> str:
-    """The environment variable of an option."""
-    return f"YUNISHARD_{option.upper().replace('-', '_')}"
-
-
-def _in_file(file: Path, source: str) -> Iterator[tuple[str, _Given]]:
+def _in_file(file: Path, source: str) -> Iterator[tuple[str, Given]]:
     try:
-        # BaseLoader makes nothing but text, lists and maps: `on`, `3333` and `~` stay what was written.
-        document: object = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506
+        # Composed, not loaded: `on`, `3333` and `~` stay what was written, and each has its line.
+        document = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{source} {file}: cannot be read: {reason_of(error)}") from None
     except yaml.YAMLError as error:
         raise Unusable(f"{source} {file}: not valid YAML: {' '.join(str(error).split())}") from None
-    if document is None or document == "":
+    if document is None or (isinstance(document, yaml.ScalarNode) and not document.value):
         return
-    if not isinstance(document, dict):
-        raise Unusable(f"{source} {file}: expected lines such as `native: {DEFAULTS['native']}`")
-    for option, text in document.items():
-        if option not in OPTIONS:
-            raise Unusable(f"{source} {file}: unknown setting {option!r}; there are {', '.join(OPTIONS)}")
-        if not isinstance(text, str):
-            raise Unusable(f"{option} in {file}: expected one value, got a list or a map")
-        yield option, _Given(text, f"{option} in {file}", rank=2, folder=file.absolute().parent)
+    if not isinstance(document, yaml.MappingNode):
+        raise Unusable(f"{source} {file}: expected lines such as `native: {OPTIONS['native'].default}`")
+    seen: set[str] = set()
+    for key, value in document.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+        if name not in OPTIONS:
+            raise Unusable(f"{source} {file}: unknown setting {name!r}; there are {', '.join(OPTIONS)}")
+        if name in seen:
+            raise Unusable(f"{name} in {file}: it is there twice, again in line {key.start_mark.line + 1}")
+        if not isinstance(value, yaml.ScalarNode):
+            raise Unusable(f"{name} in {file}: expected one value, got a list or a map")
+        seen.add(name)
+        place = f"{file}:{key.start_mark.line + 1}"
+        yield name, Given(value.value, f"{name} in {file}", rank=2, folder=file.absolute().parent, place=place)
 
 
 def reason_of(error: OSError | UnicodeDecodeError) -> str:
@@ -154,7 +184,21 @@ def reason_of(error: OSError | UnicodeDecodeError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _usual_state(environment: Mapping[str, str]) -> _Given:
+# What belongs together ------------------------------------------------------------------------------------------------
+
+
+def _state(given: Mapping[str, Given], environment: Mapping[str, str]) -> Given | None:
+    """The directory, or None if a temporary one was asked for more strongly."""
+    ephemeral, state = given["ephemeral"], given.get("state")
+    if yes_no(ephemeral):
+        if state is None or ephemeral.rank < state.rank:
+            return None
+        if state.rank == ephemeral.rank:
+            raise Unusable(f"{ephemeral.source} and {state.source} exclude each other: leave one out")
+    return state or _usual_state(environment)
+
+
+def _usual_state(environment: Mapping[str, str]) -> Given:
     """The per-user directory of the XDG base directory specification, which says to ignore what is not absolute."""
     folder = Path(environment.get("XDG_STATE_HOME", ""))
     if not folder.is_absolute():
@@ -162,33 +206,16 @@ def _usual_state(environment: Mapping[str, str]) -> _Given:
             folder = Path.home() / ".local" / "state"
         except RuntimeError:
             raise Unusable("--state: your home directory is unknown: set HOME, or choose a directory") from None
-    return _Given(str(folder / "yunishard"), "--state", rank=3)
+    return Given(str(folder / "yunishard"), "--state", rank=DEFAULT_RANK, place="default")
 
 
-def _path(given: _Given) -> Path:
-    try:
-        return given.folder / Path(given.text).expanduser()
-    except RuntimeError:
-        raise Unusable(f"{given.source}: no such user in {given.text!r}") from None
-
-
-def _address(given: _Given, scheme: str = "") -> Address:
-    match = _ADDRESS.fullmatch(given.text.removeprefix(scheme)) if given.text.startswith(scheme) else None
-    if match is None:
-        raise Unusable(f"{given.source}: expected {scheme}HOST:PORT, got {given.text!r}")
-    port = int(match["port"])
-    if port > PORT_MAX:
-        raise Unusable(f"{given.source}: port {port} is above {PORT_MAX}")
-    return Address(match["host"], port)
-
-
-def _yes_no(given: _Given) -> bool:
-    if given.text.lower() not in (*_YES, *_NO):
-        raise Unusable(f"{given.source}: expected true or false, got {given.text!r}")
-    return given.text.lower() in _YES
-
-
-def _log_level(given: _Given) -> str:
-    if given.text not in LOG_LEVELS:
-        raise Unusable(f"{given.source}: expected one of {', '.join(LOG_LEVELS)}, got {given.text!r}")
-    return given.text
+def _tls(given: Mapping[str, Given], port: str) -> Tls | None:
+    """The files of a port's TLS: certificate and key go together, and a list of client authorities needs both."""
+    cert, key, client_ca = (given.get(f"{port}-tls-{part}") for part in ("cert", "key", "client-ca"))
+    if cert and key:
+        return Tls(cert=path(cert), key=path(key), client_ca=path(client_ca) if client_ca else None)
+    there = cert or key or client_ca
+    if there:
+        missing = f"{port}-tls-key" if cert else f"{port}-tls-cert"
+        raise Unusable(f"{there.source}: needs {OPTIONS[missing].flag} too")
+    return None

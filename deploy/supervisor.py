@@ -49,8 +49,8 @@ class Plan:
     grpc: str
     rest: str
     log_level: str
-    config: str = ""
-    """Path of the queues for resource managers that send none; empty for the built-in ones."""
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Role to what its processes are told besides addresses and the like."""
 
 
 # Events ---------------------------------------------------------------------------------------------------------------
@@ -337,12 +337,11 @@ class Supervisor:
         broker, at = ("--broker", self._plan.broker), self._endpoints
         match child.role:
             case "broker":
-                config = ("--default-config", self._plan.config) if self._plan.config else ()
-                own: tuple[str, ...] = ("--listen", self._plan.broker, *config)
+                own: tuple[str, ...] = ("--listen", self._plan.broker)
             case "rmproxy":
                 own = (*broker, "--native", at["native"], "--grpc", at["grpc"])
             case "webservice":
-                own = (*broker, "--rest", at["rest"].removeprefix("http://"))
+                own = (*broker, "--rest", at["rest"].rpartition("/")[2])
             case _:  # the partition's name is anyone's choice and may begin with a dash
                 own = (*broker, f"--partition={child.partition}", "--epoch", str(child.epoch))
-        return (*own, "--log-level", self._plan.log_level)
+        return (*own, *self._plan.arguments.get(child.role, ()), "--log-level", self._plan.log_level)

@@ -10,11 +10,13 @@ import os
 import sys
 from typing import Final
 
-from deploy.premises import prepared
+from deploy.options import OPTIONS
+from deploy.premises import Premises, prepared
 from deploy.processes import COMMANDS, Commands
 from deploy.service import supervise
-from deploy.settings import DEFAULTS, Settings, Unusable, settings_from
-from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
+from deploy.settings import SETTINGS_FILE, Settings, Tls, settings_from
+from deploy.supervisor import BROKER, CANNOT_START, HASTENED, RMPROXY, WEBSERVICE, WORKER, Plan, Supervisor
+from deploy.values import Unusable
 
 ABOUT: Final = """\
 Start the whole system and watch over it: the broker, the port for resource
@@ -23,13 +25,15 @@ each endpoint and then `ready`; logs go to stderr. What dies is started again.""
 
 MORE: Final = """\
 Each option can also be given in the environment (YUNISHARD_LOG_LEVEL=debug)
-or as a line of the settings file (log-level: debug). The command line wins
-over the environment, and that over the file.
+or as a line of the settings file (log-level: debug; `queues.same-hierarchy`
+for --same-hierarchy). The command line wins over the environment, and that
+over the file; `yunishard settings` shows what came out of it.
 
 examples:
   yunishard up                                  the usual ports
   yunishard up --ephemeral --rest 127.0.0.1:0   leaves nothing behind; any port
   yunishard up --config queues.yaml --state /var/lib/yunishard
+  yunishard up --settings /etc/yunishard.yaml --scheduler-admins 'alice ops'
 
 exit codes:
   0    stopped in order, by SIGINT (Ctrl-C) or SIGTERM
@@ -42,25 +46,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command. Values stay text: `settings.py` checks those from all sources alike."""
     parser.description, parser.epilog = ABOUT, MORE
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    for option, metavar, about in (
-        ("config", "FILE", "queues for resource managers that send none (default: a built-in default queue)"),
-        ("native", "tcp://HOST:PORT", f"port for resource managers (default: {DEFAULTS['native']})"),
-        ("grpc", "HOST:PORT", f"port for the scheduler interface over gRPC (default: {DEFAULTS['grpc']})"),
-        ("rest", "HOST:PORT", f"port for REST and metrics (default: {DEFAULTS['rest']})"),
-        ("state", "DIR", "directory for what the system keeps (default: ~/.local/state/yunishard)"),
-    ):
-        parser.add_argument(f"--{option}", metavar=metavar, help=about)
-    ephemeral = "keep state in a temporary directory, removed at the end"
-    parser.add_argument("--ephemeral", action="store_const", const="true", help=ephemeral)
-    parser.add_argument("--log-level", metavar="debug|info|warning|error", help="how much to log (default: info)")
-    parser.add_argument("--settings", metavar="FILE", help="file with these options (default: $YUNISHARD_SETTINGS)")
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser, *, rest_metavar: str = "", rest_about: str = "") -> None:
+    """Describe the settings, under their headings; for `rest`, which may mean more elsewhere, in these words."""
+    about = "file with these options (default: $YUNISHARD_SETTINGS)"
+    parser.add_argument(f"--{SETTINGS_FILE}", metavar="FILE", help=about)
+    for heading in dict.fromkeys(option.group for option in OPTIONS.values()):
+        group = parser.add_argument_group(heading)
+        for option in OPTIONS.values():
+            if option.group != heading:
+                continue
+            if option.name == "ephemeral":
+                group.add_argument(option.flag, dest=option.name, action="store_const", const="true", help=option.about)
+            else:
+                other = rest_metavar and option.name == "rest"
+                metavar, about = (rest_metavar, rest_about) if other else (option.metavar, option.about)
+                group.add_argument(option.flag, dest=option.name, metavar=metavar, help=about)
+
+
+def flags_of(args: argparse.Namespace) -> dict[str, str]:
+    """The settings that were given on the command line."""
+    return {name: text for name, text in vars(args).items() if isinstance(text, str)}
 
 
 def main(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
     """Run until stopped; the exit status."""
-    flags = {name.replace("_", "-"): value for name, value in vars(args).items() if isinstance(value, str)}
     try:
-        settings = settings_from(flags, os.environ)
+        settings = settings_from(flags_of(args), os.environ)
         ended = _run(settings, commands)
     except Unusable as error:
         return _refused(str(error))
@@ -82,9 +96,33 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             grpc=str(settings.grpc),
             rest=str(settings.rest),
             log_level=settings.log_level,
-            config=str(settings.config or ""),
+            arguments=_arguments(settings, premises),
         )
         return asyncio.run(supervise(plan, commands, inherited=premises.lock))
+
+
+def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, ...]]:
+    """What each role is told besides addresses: role to arguments."""
+    config = ("--default-config", str(settings.config)) if settings.config else ()
+    admins = (f"--scheduler-admins={settings.scheduler_admins}",) if settings.scheduler_admins else ()
+    hierarchy = ("--same-hierarchy", settings.same_hierarchy)
+    allowed = f"--allowed-rms={','.join(settings.allowed_rms)}"
+    return {
+        BROKER: (*config, "--record", str(premises.record), allowed, *hierarchy),
+        RMPROXY: _tls(settings.grpc_tls),
+        WEBSERVICE: ("--settings", str(premises.settings), *admins, *_tls(settings.rest_tls)),
+        WORKER: (
+            f"--preemption-threshold={settings.preemption_threshold_percent}",
+            f"--preemption-pause={settings.preemption_pause_s:g}",
+        ),
+    }
+
+
+def _tls(tls: Tls | None) -> tuple[str, ...]:
+    if tls is None:
+        return ()
+    client_ca = ("--tls-client-ca", str(tls.client_ca)) if tls.client_ca else ()
+    return ("--tls-cert", str(tls.cert), "--tls-key", str(tls.key), *client_ca)
 
 
 def _refused(reason: str) -> int:

@@ -32,7 +32,7 @@ async def main(address: str) -> None:
         asks = [ask(f"task-{number}", "app-1", {"vcore": "1", "memory": "1Gi"}) for number in range(10)]
         await rm.update_allocations(allocations=asks)
 
-        released = 0
+        done = 0
         async for _, news in rm.results():
             match news:
                 case NodeResponse():
@@ -43,12 +43,14 @@ async def main(address: str) -> None:
                 case AllocationResponse():
                     for one in news.new:
                         print(f"{one.allocation_key} runs on {one.node_id}")
+                    for refused in news.rejected_allocations:
+                        print(f"{refused.allocation_key} is rejected: {refused.reason}")
                     ended = [release("app-1", one.allocation_key) for one in news.new]  # our tasks take no time
                     await rm.update_allocations(releases=ended)
-                    released += len(news.released)
+                    done += len(news.released) + len(news.rejected_allocations)
                 case _:
                     print("not expected:", news)
-            if released == len(asks):
+            if done == len(asks):
                 break
 
         await rm.update_applications(remove=[RemoveApplicationRequest(application_id="app-1")])

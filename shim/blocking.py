@@ -19,10 +19,11 @@ from common.messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
+    ConfigurationUpdated,
     NodeInfo,
     RemoveApplicationRequest,
 )
-from shim.manager import Closed, ResourceManager
+from shim.manager import CHANGE_MAX_S, Closed, ResourceManager
 from shim.results import Callbacks, Result
 
 NO_CALLBACKS: Final = Callbacks()
@@ -77,7 +78,7 @@ class BlockingResourceManager:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The normalised names of the partitions that the configuration defines."""
+        """The normalised names of the partitions that the configuration defines; they change with it."""
         return self._rm.partitions
 
     def update_nodes(self, nodes: Sequence[NodeInfo]) -> None:
@@ -102,6 +103,13 @@ class BlockingResourceManager:
         """Asks, allocations that already run, and releases; the releases are handled last."""
         self._check()
         self._result_of(self._rm.update_allocations(allocations=allocations, releases=releases))
+
+    def update_configuration(
+        self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
+    ) -> ConfigurationUpdated:
+        """Run with another `queues.yaml`; as in `ResourceManager`, with the same errors."""
+        self._check()
+        return self._result_of(self._rm.update_configuration(text, extra_config=extra_config, timeout_s=timeout_s))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait while the callbacks do the work, until another thread closes this.

@@ -7,14 +7,22 @@ Not here: what the subcommands do.
 """
 
 import argparse
+import errno
 import importlib
+import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 PROGRAM: Final = "yunishard"
+NOT_DONE: Final = 1
 INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+_CANNOT_WRITE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a standard output says that takes no more, as one on a full disk."""
 
 ABOUT: Final = """\
 A resource scheduler for multi-tenant clusters: hierarchical queues, and one
@@ -24,6 +32,10 @@ MORE: Final = """\
 examples:
   yunishard up                                 start the system
   yunishard up --ephemeral --config FILE       own queues, leaves nothing behind
+  yunishard validate queues.yaml               every problem, with its line
+  yunishard config put queues.yaml             change queues while it runs
+  yunishard app move spark-17 root.research    let it go on in another queue
+  yunishard settings                           what is in force, and why
   yunishard replay LOG.swf.gz --local          replay a workload log
   source <(yunishard completion bash)          complete options in this shell
 
@@ -31,7 +43,8 @@ exit codes:
   0    done
   1    it ran, but what it was to do did not succeed
   2    wrong usage, or it cannot start
-  130  interrupted"""
+  130  interrupted
+  141  nobody reads the output any more"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,10 @@ class Command:
 COMMANDS: Final = {
     "up": Command("deploy.up", "start the whole system and watch over it"),
     "replay": Command("shim.replay.command", "replay a workload log through the system"),
+    "validate": Command("shim.validate", "check a queues.yaml"),
+    "config": Command("shim.config", "show and change the queues of a running system"),
+    "app": Command("shim.app", "kill an application, or move it to another queue"),
+    "settings": Command("shim.settings", "show every setting and where it came from"),
     "completion": Command("shim.completion", "print a completion script for your shell"),
 }
 
@@ -89,10 +106,33 @@ def parser_of(described: Collection[str]) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Help and wrong usage leave by SystemExit, as argparse does."""
+    if sys.stdout is None:  # closed by whoever started us, who wants to see nothing
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        try:
+            status = _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # the reader has gone, as in `yunishard config get | head -1`
+        _write_no_more()
+        return READER_GONE
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE or error.filename is not None:
+            raise
+        _write_no_more()
+        sys.stderr.write(f"{PROGRAM}: standard output cannot be written: {(error.strerror or str(error)).lower()}\n")
+        return NOT_DONE
+    return status
+
+
+_BEGINS_A_NUMBER: Final = re.compile(r"-\.?[0-9]")
+"""What looks like an option and is a value, such as `-1s`: the command says what is wrong with it."""
+
+
+def _write_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or leaving would complain once more
 
 
 def _run(words: Sequence[str]) -> int:
@@ -100,7 +140,22 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    args, unknown = parser.parse_known_args(words)
+    args, unknown = _parsed(parser, words)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
     return COMMANDS[args.command].run(args)
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The words as arguments, and those that are unknown. Options may stand between files.
+
+    argparse mixes them only for a parser without subcommands, so the one of the subcommand is asked itself.
+    """
+    args = argparse.Namespace()
+    while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
+        if not words or words[0] not in branch.choices:
+            return parser.parse_known_args(words, args)  # help, or wrong usage
+        setattr(args, branch.dest, words[0])
+        parser, words = branch.choices[words[0]], words[1:]
+    parser._negative_number_matcher = _BEGINS_A_NUMBER
+    return parser.parse_known_intermixed_args(words, args)

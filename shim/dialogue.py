@@ -8,18 +8,23 @@ Every call may leave messages to send; `to_send` hands them out. Not here: socke
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
+from common.config.checksum import checksum_of
 from common.messages import (
     AllocationResponse,
     ApplicationResponse,
     Command,
+    ConfigurationUpdated,
+    EventResponse,
     Header,
     NodeResponse,
     PartitionRestarted,
     Refused,
     Registered,
     RegisterResourceManager,
+    UpdateConfiguration,
 )
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.session import Outgoing, Session
@@ -33,7 +38,10 @@ them, and the windows of the core's partitions bound them anyway."""
 FAULTS_MAX: Final = 3
 """Times that a partition's news are asked for again because they could not be followed; then the session is over."""
 
-_CONSUMED: Final = frozenset(kind.__name__ for kind in (NodeResponse, ApplicationResponse, AllocationResponse))
+_News = NodeResponse | ApplicationResponse | AllocationResponse | EventResponse
+_CONSUMED: Final = frozenset(
+    kind.__name__ for kind in (NodeResponse, ApplicationResponse, AllocationResponse, EventResponse)
+)
 """The kinds that count as received when the consumer takes them, not before."""
 
 
@@ -45,12 +53,35 @@ class RegistrationRefused(Exception):
     """The core does not want this resource manager; the text says why."""
 
 
+class ConfigurationRefused(Exception):
+    """The core goes on with the configuration that it has; the text says why."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.reason)
+        self.code = refused.code
+        """For programs: `configuration` if the text is at fault, otherwise what stood in the way."""
+
+
+class OutcomeUnknown(ConnectionError):
+    """Whether the core took the configuration is not known, since its answer was lost."""
+
+
 class SessionLost(ConnectionError):
     """The core has forgotten all it knew of this resource manager: connect again and report everything."""
 
 
 class Closed(RuntimeError):
     """This resource manager was closed by its own program."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """Another configuration that was asked for."""
+
+    request: UpdateConfiguration
+    sent: bool = False
+    outcome: ConfigurationUpdated | Exception | None = None
+    """None until there is an answer, or until it is known that there may be none."""
 
 
 class Dialogue:
@@ -70,6 +101,13 @@ class Dialogue:
         """Results taken since the last acknowledgement."""
         self._behind = False
         """Whether updates were refused because too little of what the core said was acknowledged."""
+        self._changes: dict[str, _Change] = {}
+        """By the reference that the answer will repeat; all and only those that somebody waits for."""
+        self._changes_made = 0
+        self._checksum = ""
+        """Of the configuration that we believe in force; empty if the core did not say."""
+        self._extra_config = request.extra_config
+        """What was sent last: it holds until something else is sent."""
 
     def to_send(self) -> list[Outgoing]:
         """What is to be sent now, in this order."""
@@ -83,6 +121,32 @@ class Dialogue:
         messages = self.session.update(command)
         if self.session.state == "open":
             self._to_send += messages
+
+    def change(self, text: str, extra_config: dict[str, str] | None) -> str:
+        """Ask for another configuration, now or once the session has been resumed; the reference for `outcome`."""
+        if extra_config is not None:
+            self._extra_config = extra_config
+        self._changes_made += 1
+        reference = f"configuration-{self._changes_made}"
+        self._changes[reference] = _Change(
+            UpdateConfiguration(
+                rm_id=self._request.rm_id,
+                policy_group=self._request.policy_group,
+                config=text,
+                extra_config=self._extra_config,
+            )
+        )
+        if self.session.state == "open":
+            self._send_changes()
+        return reference
+
+    def outcome(self, reference: str) -> ConfigurationUpdated | Exception | None:
+        """What became of a change, or None as long as that may still be heard."""
+        return self._changes[reference].outcome
+
+    def drop(self, reference: str) -> None:
+        """Nobody waits for this change any more. What is still heard of it counts as news."""
+        del self._changes[reference]
 
     def take(self) -> Result | None:
         """The next result, or None if there is nothing. Asking for it says that the one before has been dealt with."""
@@ -152,11 +216,21 @@ class Dialogue:
         self._faults.pop("", None)
         match message:
             case Registered():
+                self._compare(message)
                 self._to_send += self.session.repeated()
+                self._send_changes()
+            case ConfigurationUpdated() if header.ref in self._changes:
+                self._checksum = message.checksum
+                self._changes[header.ref].outcome = message
+            case ConfigurationUpdated():
+                self._checksum = message.checksum
+                self._buffer.append(Result("", message))
             case Refused() if self.session.state == "refused":
                 self.end(RegistrationRefused(message.reason) if registering else self._lost(message.reason))
             case Refused() if message.code in _SESSION_ENDS:
                 self.end(self._lost(message.reason))
+            case Refused() if header.ref in self._changes:
+                self._changes[header.ref].outcome = ConfigurationRefused(message)
             case Refused(code="gap"):
                 self.resume()
             case Refused(code="window"):
@@ -171,6 +245,33 @@ class Dialogue:
             case _:
                 pass  # acknowledgements, and what an earlier session was meant to hear
 
+    def _compare(self, registered: Registered) -> None:
+        """The configuration may have changed while nobody could tell us: by others, or as we asked before the break.
+
+        What was asked for is not sent again: somebody may have changed the configuration since, which that would undo.
+        """
+        known, self._checksum = self._checksum, registered.checksum
+        changed = bool(known and registered.checksum) and known != registered.checksum
+        now = ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
+        for change in self._changes.values():
+            if not change.sent or change.outcome is not None:
+                continue
+            if changed and checksum_of(change.request.config) == registered.checksum:
+                change.outcome = now
+            else:
+                change.outcome = OutcomeUnknown(
+                    f"{self._request.rm_id}: the connection broke before the core answered: look which "
+                    "configuration it has (`yunishard config get`), or send this one again"
+                )
+        if changed and all(change.outcome is not now for change in self._changes.values()):
+            self._buffer.append(Result("", now))
+
+    def _send_changes(self) -> None:
+        for reference, change in self._changes.items():
+            if not change.sent:
+                change.sent = True
+                self._to_send.append(self.session.update_configuration(change.request, ref=reference))
+
     def _forget(self, partition: str) -> None:
         """Drop what a partition said before it died and nobody took: none of it is true any more."""
         self._faults.pop(partition, None)
@@ -182,7 +283,7 @@ class Dialogue:
         except WireError as error:
             self._fault(header.partition, error)
             return None
-        if not isinstance(news, NodeResponse | ApplicationResponse | AllocationResponse):
+        if not isinstance(news, _News):
             return None  # seen before
         self._faults.pop(header.partition, None)
         return Result(header.partition, news)

@@ -28,6 +28,7 @@ from common.messages import (
     AllocationRequest,
     ApplicationRequest,
     Command,
+    ConfigurationUpdated,
     NodeInfo,
     NodeRequest,
     RegisterResourceManager,
@@ -36,14 +37,34 @@ from common.messages import (
 from common.wire import frames_of
 from shim.batches import pieces
 from shim.connection import Connection
-from shim.dialogue import READ_AHEAD_MESSAGES, Closed, Dialogue, RegistrationRefused, SessionLost
+from shim.dialogue import (
+    READ_AHEAD_MESSAGES,
+    Closed,
+    ConfigurationRefused,
+    Dialogue,
+    OutcomeUnknown,
+    RegistrationRefused,
+    SessionLost,
+)
 from shim.results import Callbacks, Result
 
-__all__ = ["Callbacks", "Closed", "RegistrationRefused", "ResourceManager", "Result", "SessionLost"]
+__all__ = [
+    "Callbacks",
+    "Closed",
+    "ConfigurationRefused",
+    "OutcomeUnknown",
+    "RegistrationRefused",
+    "ResourceManager",
+    "Result",
+    "SessionLost",
+]
 # An exception to "no re-exports": who writes a resource manager should find all of it in one place.
 
 RESUME_RETRY_S: Final = 5.0
 """How long the answer to a `Resume` may take before it is asked for again."""
+
+CHANGE_MAX_S: Final = 60.0
+"""How long the answer to another configuration may take: the core starts workers for new partitions meanwhile."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -59,6 +80,7 @@ class ResourceManager:
         self._taking = False
         """The consumer waits for a result."""
         self._updates_waiting = 0
+        """Updates that wait for room, and changes of the configuration that wait for their answer."""
         self._arrived = asyncio.Event()  # both only pulse: set and cleared at once, that wakes whoever waits just now
         self._room = asyncio.Event()
         self._retry: asyncio.TimerHandle | None = None
@@ -113,7 +135,7 @@ class ResourceManager:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The normalised names of the partitions that the configuration defines."""
+        """The normalised names of the partitions that the configuration defines; they change with it."""
         return self._dialogue.session.partitions
 
     # Updates --------------------------------------------------------------------------------------------------------
@@ -139,6 +161,40 @@ class ResourceManager:
     ) -> None:
         """Asks, allocations that already run, and releases; the releases are handled last."""
         await self._update(_allocation_request, allocations, releases)
+
+    async def update_configuration(
+        self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
+    ) -> ConfigurationUpdated:
+        """Run with another `queues.yaml`, in all partitions or in none; waits until that is settled.
+
+        `extra_config` replaces all settings sent before, even if the configuration is refused; None keeps them.
+
+        Raises:
+            ConfigurationRefused: the core says why, and goes on with what it has.
+            OutcomeUnknown: the answer was lost, or did not come in time. Nothing is sent again by itself.
+        """
+        self._check()
+        reference = self._dialogue.change(text, None if extra_config is None else dict(extra_config))
+        self._flush()
+        self._updates_waiting += 1
+        self._connection.look()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (outcome := self._dialogue.outcome(reference)) is None:
+                    await self._arrived.wait()
+                    if self._dialogue.outcome(reference) is None:
+                        self._check()
+        except TimeoutError:
+            raise OutcomeUnknown(
+                f"{self.address} did not say within {timeout_s:g} s whether {self.rm_id} has this configuration now: "
+                "look at it (`yunishard config get`), or send it again"
+            ) from None
+        finally:
+            self._updates_waiting -= 1
+            self._dialogue.drop(reference)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     # Results --------------------------------------------------------------------------------------------------------
 
@@ -193,6 +249,7 @@ class ResourceManager:
         """The connection is there, for the first time or again."""
         self._dialogue.connected()
         self._flush()
+        _pulse(self._arrived)  # who waits for an answer to what was sent before
 
     def received(self, frames: list[bytes]) -> None:
         """A message came."""

@@ -14,6 +14,9 @@ from common.messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
+    ConfigurationUpdated,
+    EventRecord,
+    EventResponse,
     NodeResponse,
     PartitionRestarted,
     Refused,
@@ -23,7 +26,15 @@ from common.messages import (
     UpdatedApplication,
 )
 
-Update = NodeResponse | ApplicationResponse | AllocationResponse | PartitionRestarted | Refused
+Update = (
+    NodeResponse
+    | ApplicationResponse
+    | AllocationResponse
+    | EventResponse
+    | ConfigurationUpdated
+    | PartitionRestarted
+    | Refused
+)
 """What the core has to tell."""
 
 _T = TypeVar("_T")
@@ -56,6 +67,10 @@ class Callbacks:
     node_rejected: Callback[RejectedNode] | None = None
     partition_restarted: Callback[str] | None = None
     """The partition of this (normalised) name knows nothing any more: report everything of it again."""
+    configuration_changed: Callback[ConfigurationUpdated] | None = None
+    """Somebody else gave this resource manager another configuration: these are its partitions now."""
+    event: Callback[EventRecord] | None = None
+    """Something happened that concerns this resource manager, such as a queue that drains."""
     refused: Callback[Refused] | None = None
     """A whole message was not acted on."""
 
@@ -73,6 +88,10 @@ class Callbacks:
             case NodeResponse() as news:
                 yield from _each(self.node_accepted, news.accepted)
                 yield from _each(self.node_rejected, news.rejected)
+            case EventResponse() as news:
+                yield from _each(self.event, news.events)
+            case ConfigurationUpdated() as changed:
+                yield from _each(self.configuration_changed, [changed])
             case PartitionRestarted():
                 yield from _each(self.partition_restarted, [result.partition])
             case Refused() as refused:

@@ -6,6 +6,7 @@ They share a folder (the environment's FAKES) with the test. A fake adds a line 
 wants the workers in `wanted.json`, and looks again all the time.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -22,12 +23,21 @@ from common.process import parser, tell
 from common.wire import body_of, decoded, frames_of, header_of
 
 POLL_S = 0.02
+SETTINGS = (
+    "scheduler-admins",
+    "record",
+    "allowed-rms",
+    "same-hierarchy",
+    "settings",
+    "preemption-threshold",
+    "preemption-pause",
+)
 FOLDER = Path(os.environ.get("FAKES", "."))
 
 
 def main(role: str, arguments: list[str]) -> int:
     options = parser(role, "a fake")
-    for name in ("listen", "default-config", "broker", "native", "grpc", "rest", "partition", "epoch"):
+    for name in ("listen", "default-config", "broker", "native", "grpc", "rest", "partition", "epoch", *SETTINGS):
         options.add_argument(f"--{name}")
     args = options.parse_args(arguments)
 
@@ -77,8 +87,9 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
 
 
 def follow(lifeline: int) -> None:
-    while os.read(lifeline, 4096):
-        pass
+    with contextlib.suppress(ConnectionResetError):  # the other end is gone and has not read our last line
+        while os.read(lifeline, 4096):
+            pass
     os._exit(70)
 
 

@@ -1,5 +1,6 @@
 """What must hold before anything is started, tried on real files and ports."""
 
+import json
 import os
 import socket
 import subprocess
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy.options import OPTIONS
 from deploy.premises import SOCKET_PATH_BYTES_MAX, prepared
-from deploy.settings import Settings, Unusable, settings_from
+from deploy.settings import Settings, settings_from
+from deploy.values import Unusable
 
 FREE: Mapping[str, str | None] = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
 
@@ -144,6 +147,10 @@ def test_ports_are_free_again_after_the_check() -> None:
         (b"\xff\xfe", "cannot be read: not UTF-8 text (byte 0)"),
         (b"partitions: {", ""),
         (b"partitions:\n  - name: default\n    queues:\n      - name: root\n        shape: round\n", "line 5"),
+        (
+            b"partitions:\n  - placementrules:\n      - name: fixd\n    queues:\n      - name: a\n",
+            "unknown rule name specified fixd",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
@@ -153,3 +160,24 @@ def test_a_configuration_that_cannot_be_used_is_refused(tmp_path: Path, content:
     line = refusal(asked(config=str(file)))
     assert line.startswith(f"--config: {file}: ")
     assert reason in line
+
+
+def test_a_queue_that_moves_between_partitions_is_refused_only_if_that_is_enforced(tmp_path: Path) -> None:
+    file = tmp_path / "queues.yaml"
+    file.write_text(
+        "partitions:\n"
+        "  - {name: one, queues: [{name: a, queues: [{name: x}]}, {name: b}]}\n"
+        "  - {name: two, queues: [{name: a}, {name: b, queues: [{name: x}]}]}\n"
+    )
+    with prepared(asked(config=str(file))):
+        pass
+    assert "queue x is below root.b" in refusal(asked(config=str(file), **{"queues.same-hierarchy": "enforce"}))
+
+
+def test_the_settings_are_written_down_for_those_who_ask() -> None:
+    settings = asked(**{"scheduler-admins": "ann"})
+    with prepared(settings) as premises:
+        shown = json.loads(premises.settings.read_text())
+        assert [one["name"] for one in shown] == list(OPTIONS)
+        assert {"name": "scheduler-admins", "value": "ann", "source": "--scheduler-admins"} in shown
+        assert premises.record.parent == premises.settings.parent.parent

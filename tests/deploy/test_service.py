@@ -164,3 +164,23 @@ def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         ended = subprocess.run([sys.executable, "-P", "-c", program], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_every_role_is_told_its_settings(folder: Path) -> None:
+    options = ("--allowed-rms", "rm-1,rm-2", "--preemption-threshold", "50", "--scheduler-admins", "ann")
+    with up("--state", str(folder / "s"), *FREE_PORTS, *options, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        [broker], [web], [worker] = (started(folder, role) for role in ("broker", "webservice", "partition_worker"))
+        assert broker[2:6] == [
+            "--record",
+            str(folder / "s" / "broker.sqlite"),
+            "--allowed-rms=rm-1,rm-2",
+            "--same-hierarchy",
+        ]
+        assert "--scheduler-admins=ann" in web
+        assert "--preemption-threshold=50" in worker
+        assert "--preemption-pause=15" in worker
+        shown = json.loads(Path(web[web.index("--settings") + 1]).read_text())
+        assert {"name": "allowed-rms", "value": "rm-1,rm-2", "source": "--allowed-rms"} in shown
+        assert system.stop() == 0

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings import OPTIONS, Address, Settings, Unusable, settings_from
+from deploy.options import OPTIONS
+from deploy.settings import Settings, Tls, settings_from
+from deploy.values import Address, Unusable
 
 HOME = {"XDG_STATE_HOME": "/xdg"}
 
@@ -17,6 +19,55 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert settings.config is None
     assert settings.state == Path("/xdg/yunishard")
     assert settings.log_level == "info"
+    assert (settings.grpc_tls, settings.rest_tls) == (None, None)
+    assert (settings.allowed_rms, settings.scheduler_admins, settings.same_hierarchy) == (("*",), "", "warn")
+    assert (settings.preemption_threshold_percent, settings.preemption_pause_s) == (0, 15.0)
+
+
+def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
+    values = {
+        "same_hierarchy": ("queues.same-hierarchy", "off", "off"),
+        "allowed_rms": ("allowed-rms", "rm-1, test-*", ("rm-1", "test-*")),
+        "scheduler_admins": ("scheduler-admins", "ann,bob ops", "ann,bob ops"),
+        "preemption_threshold_percent": ("preemption-threshold", "80%", 80),
+        "preemption_pause_s": ("preemption-pause", "1m30s", 90.0),
+    }
+    file = tmp_path / "settings.yaml"
+    file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))
+    ways = (
+        settings_from({name: text for name, text, _ in values.values()}, HOME),
+        settings_from({}, {**HOME, **{OPTIONS[name].variable: text for name, text, _ in values.values()}}),
+        settings_from({"settings": str(file)}, HOME),
+    )
+    for settings in ways:
+        assert {part: getattr(settings, part) for part in values} == {
+            part: value for part, (_, _, value) in values.items()
+        }
+
+
+def test_the_same_hierarchy_setting_has_its_short_name_outside_the_file() -> None:
+    option = OPTIONS["queues.same-hierarchy"]
+    assert (option.flag, option.variable) == ("--same-hierarchy", "YUNISHARD_SAME_HIERARCHY")
+
+
+def test_tls_files_go_together(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("grpc-tls-cert: c.pem\ngrpc-tls-key: /k.pem\ngrpc-tls-client-ca: ca.pem\n")
+    settings = settings_from({"settings": str(file), "rest-tls-cert": "rc", "rest-tls-key": "rk"}, HOME)
+    assert settings.grpc_tls == Tls(cert=tmp_path / "c.pem", key=Path("/k.pem"), client_ca=tmp_path / "ca.pem")
+    assert settings.rest_tls == Tls(cert=Path("rc"), key=Path("rk"))
+
+
+def test_what_is_in_force_is_listed_with_its_sources(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("\nconfig: queues.yaml\nstate: here\n")
+    resolved = settings_from({"settings": str(file), "ephemeral": "yes"}, {**HOME, "YUNISHARD_REST": "a:1"}).resolved
+    assert [one.name for one in resolved] == list(OPTIONS)
+    found = {one.name: (one.value, one.source) for one in resolved}
+    assert found["config"] == (str(tmp_path / "queues.yaml"), f"{file}:2")
+    assert found["rest"] == ("a:1", "YUNISHARD_REST")
+    assert (found["state"], found["ephemeral"]) == (("", "--ephemeral"), ("true", "--ephemeral"))
+    assert found["grpc-tls-key"] == ("", "default")
 
 
 def test_a_relative_xdg_directory_is_ignored() -> None:
@@ -95,6 +146,49 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
             "YUNISHARD_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'",
         ),
         ({}, {"YUNISHARD_EPHEMERAL": "maybe"}, "YUNISHARD_EPHEMERAL: expected true or false, got 'maybe'"),
+        (
+            {"allowed-rms": "a,,b"},
+            {},
+            "--allowed-rms: expected ids with commas between, as in 'rm-1,test-*', got 'a,,b'",
+        ),
+        (
+            {"scheduler-admins": "a b c"},
+            {},
+            "--scheduler-admins: multiple spaces found in ACL: 'a b c'; expected 'user,user group,group'",
+        ),
+        (
+            {"scheduler-admins": "ann, bob"},
+            {},
+            "--scheduler-admins: a name is missing in 'ann, bob'; expected 'user,user group,group'",
+        ),
+        (
+            {"scheduler-admins": "4ever"},
+            {},
+            "--scheduler-admins: '4ever' can be no name in '4ever'; expected 'user,user group,group'",
+        ),
+        (
+            {"queues.same-hierarchy": "maybe"},
+            {},
+            "--same-hierarchy: expected one of off, warn, enforce, got 'maybe'",
+        ),
+        (
+            {"preemption-threshold": "101"},
+            {},
+            "--preemption-threshold: expected a whole number from 0 to 100, got '101'",
+        ),
+        (
+            {},
+            {"YUNISHARD_PREEMPTION_PAUSE": "0s"},
+            "YUNISHARD_PREEMPTION_PAUSE: expected a duration such as 500ms, 15s or 1m30s, got '0s'",
+        ),
+        (
+            {"allowed-rms": "rm-1 rm-2"},
+            {},
+            "--allowed-rms: expected ids with commas between, as in 'rm-1,test-*', got 'rm-1 rm-2'",
+        ),
+        ({"rest-tls-key": "k"}, {}, "--rest-tls-key: needs --rest-tls-cert too"),
+        ({"grpc-tls-cert": "c"}, {}, "--grpc-tls-cert: needs --grpc-tls-key too"),
+        ({"grpc-tls-client-ca": "c"}, {}, "--grpc-tls-client-ca: needs --grpc-tls-cert too"),
         ({"state": "~nobody-of-that-name/x"}, {}, "--state: no such user in '~nobody-of-that-name/x'"),
     ],
 )
@@ -112,6 +206,7 @@ def test_a_bad_value_is_told_with_its_source(
         ("rest: nowhere\n", "rest in {file}: expected HOST:PORT, got 'nowhere'"),
         ("rest: [a, b]\n", "rest in {file}: expected one value, got a list or a map"),
         ("- rest\n", "--settings {file}: expected lines such as `native: tcp://127.0.0.1:9090`"),
+        ("rest: a:1\nrest: a:2\n", "rest in {file}: it is there twice, again in line 2"),
         ("prot: 1\n", "--settings {file}: unknown setting 'prot'; there are " + ", ".join(OPTIONS)),
     ],
 )
@@ -142,3 +237,8 @@ def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
 def test_addresses_come_back_as_they_were_written(text: str) -> None:
     settings: Settings = settings_from({"rest": text}, HOME)
     assert str(settings.rest) == text
+
+
+@pytest.mark.parametrize("text", ["*", " ops", "ann", "ann,bob ops,staff", "svc$"])
+def test_administrators_are_an_access_control_list(text: str) -> None:
+    assert settings_from({"scheduler-admins": text}, HOME).scheduler_admins == text

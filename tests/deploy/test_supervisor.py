@@ -99,11 +99,13 @@ def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
     ]
 
 
-def test_a_configuration_goes_to_the_broker() -> None:
-    plan = Plan(broker="ipc://b", native="n", grpc="g", rest="r", log_level="info", config="q.yaml")
+def test_what_a_role_is_to_be_told_goes_to_it() -> None:
+    plan = Plan(
+        broker="ipc://b", native="n", grpc="g", rest="r", log_level="info", arguments={BROKER: ("--record", "r")}
+    )
     [start] = System(plan).done
     assert isinstance(start, Start)
-    assert start.arguments[2:4] == ("--default-config", "q.yaml")
+    assert start.arguments[2:4] == ("--record", "r")
 
 
 def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:

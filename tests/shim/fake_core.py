@@ -52,13 +52,16 @@ class FakeCore:
         seq: int = 0,
         ack: int = 0,
         session: str | None = None,
+        ref: str = "",
     ) -> None:
         kind = type(message).__name__
         session = self.session if session is None else session
         if isinstance(message, PartitionRestarted):
             self.lives[partition] = self.lives.get(partition, 0) + 1
         life = self.lives.get(partition, 0)
-        header = Header(kind=kind, rm="rm-1", partition=partition, session=session, seq=seq, ack=ack, life=life)
+        header = Header(
+            kind=kind, rm="rm-1", partition=partition, session=session, seq=seq, ack=ack, life=life, ref=ref
+        )
         await self.sends(frames_of(header, body_of(message)))
 
     async def sends(self, frames: list[bytes]) -> None:

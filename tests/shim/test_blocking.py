@@ -12,13 +12,15 @@ from common.messages import (
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
+    ConfigurationUpdated,
     NodeRequest,
     Refused,
     RegisterResourceManager,
     RemoveApplicationRequest,
+    UpdateConfiguration,
 )
 from shim.blocking import BlockingResourceManager
-from shim.manager import Callbacks, Closed, RegistrationRefused
+from shim.manager import Callbacks, Closed, ConfigurationRefused, RegistrationRefused
 from shim.parts import application, ask, node, release
 from tests.shim.fake_core import PATIENCE_S, FakeCore, play
 
@@ -68,6 +70,23 @@ def test_updates_go_out_and_callbacks_come_in_without_asyncio() -> None:
         rm.update_allocations(allocations=[ask("k1", "app", {"vcore": 1})])
         assert allocated.get(timeout=PATIENCE_S) == ALLOCATION
         rm.update_applications(remove=[RemoveApplicationRequest(application_id="app")])
+
+
+def test_a_changed_configuration_is_waited_for() -> None:
+    updated = ConfigurationUpdated(checksum="C", partitions=["rm-1_a"])
+
+    async def story(core: FakeCore) -> None:
+        await core.welcomes()
+        header, _ = await core.hears(UpdateConfiguration)
+        await core.says(updated, partition="", ref=header.ref)
+        header, _ = await core.hears(UpdateConfiguration)
+        await core.says(Refused(code="configuration", reason="no"), partition="", ref=header.ref)
+
+    with core_that(story) as address, BlockingResourceManager(address, rm_id="rm-1") as rm:
+        assert rm.update_configuration("partitions: []") == updated
+        assert rm.partitions == ("rm-1_a",)
+        with pytest.raises(ConfigurationRefused, match="no"):
+            rm.update_configuration("nonsense")
 
 
 def test_a_callback_may_send_updates() -> None:

@@ -1,5 +1,6 @@
 """The command line as a whole: what it says, what it loads, and how it ends."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -16,7 +17,7 @@ def test_help_names_every_command_with_examples_and_exit_codes(capsys: pytest.Ca
     text = capsys.readouterr().out
     assert all(command.about in text for command in cli.COMMANDS.values())
     assert "examples:" in text
-    assert all(f"\n  {code:<5}" in text for code in (0, 1, 2, 130))
+    assert all(f"\n  {code:<5}" in text for code in (0, 1, 2, 130, 141))
 
 
 def test_help_loads_nothing_of_the_system() -> None:
@@ -61,3 +62,35 @@ def test_every_command_describes_itself(command: str, capsys: pytest.CaptureFixt
 def test_a_command_that_refuses_gives_its_status_and_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--ephemeral", "--rest", "nowhere"]) == 2
     assert capsys.readouterr().err == "yunishard up: --rest: expected HOST:PORT, got 'nowhere'\n"
+
+
+def test_a_wrong_value_that_looks_like_an_option_is_told_as_a_wrong_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["up", "--ephemeral", "--preemption-pause", "-1s"]) == 2
+    told = capsys.readouterr().err
+    assert told == "yunishard up: --preemption-pause: expected a duration such as 500ms, 15s or 1m30s, got '-1s'\n"
+
+
+@pytest.mark.parametrize("words", [["settings"], ["validate", os.devnull], ["--version"]])
+def test_a_full_disk_is_told_in_one_line(words: list[str]) -> None:
+    script = f"import sys; from shim.cli import main; sys.exit(main({words}))"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-P", "-c", script], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == cli.NOT_DONE
+    assert done.stderr == b"yunishard: standard output cannot be written: no space left on device\n"
+
+
+def test_a_standard_output_that_was_closed_is_no_error() -> None:
+    script = (
+        f"import os, sys; sys.stdout = None; from shim.cli import main; sys.exit(main(['validate', {os.devnull!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    script = "import sys; from shim.cli import main; sys.exit(main(['settings']))"
+    done = subprocess.run([sys.executable, "-P", "-c", script], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (cli.READER_GONE, b"")

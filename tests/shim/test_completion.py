@@ -29,18 +29,37 @@ def said(shell: str, text: str, folder: Path) -> set[str]:
 
 
 CASES = [
-    ("", {"up", "replay", "completion"}),
+    ("", {"up", "replay", "validate", "config", "app", "settings", "completion"}),
     ("up --e", {"--ephemeral"}),
     ("up --log-level ", {"debug", "info", "warning", "error"}),
     ("up --config q", {"q u.yaml"}),
     ("up --native ", set[str]()),
     ("completion z", {"zsh"}),
     ("replay q", {"q u.yaml"}),
+    ("config ro", {"rollback"}),
+    ("config put q", {"q u.yaml"}),
+    ("config put --if", {"--if-match"}),
+    ("config --rm", set[str]()),
+    ("app move --part", {"--partition"}),
+    ("app get --if", set[str]()),
+    ("validate --same-hierarchy ", {"off", "warn", "enforce"}),
+    ("config diff c", {"current"}),
+    ("config diff --s", {"--summary"}),
+    ("config diff current q", {"q u.yaml"}),
+    ("settings --rest ", set[str]()),
 ]
 
 
+SPLIT_CASES = [
+    ("validate --same-hierarchy = e", {"enforce"}),
+    ("validate --same-hierarchy =", {"off", "warn", "enforce"}),
+    ("up --config = q", {"q u.yaml"}),
+]
+"""What bash makes of `--option=value`."""
+
+
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
-@pytest.mark.parametrize(("typed", "offered"), CASES)
+@pytest.mark.parametrize(("typed", "offered"), CASES + SPLIT_CASES)
 def test_bash_completes(script: Path, typed: str, offered: set[str]) -> None:
     (script.parent / "q u.yaml").touch()
     words = " ".join(f"'{word}'" for word in ("yunishard " + typed).split(" "))
@@ -71,7 +90,17 @@ def test_special_characters_in_help_texts_are_quoted() -> None:
     assert '"up --odd") COMPREPLY=(); return ;;' in "\n".join(bash(commands))
 
 
+def test_words_or_files_are_offered_together() -> None:
+    side = Argument((), "one of two", "current|FILE", "word or file", ("current",))
+    commands = {"": [], "config diff": [side], "config": []}
+    told = "\n".join(zsh(commands))
+    assert """':current|FILE:_alternative "words\\:word\\:(current)" "files\\:file\\:_files"'""" in told
+    assert "-F -a 'current'" in "\n".join(fish(commands))
+
+
 def test_the_tree_has_every_option_of_every_command() -> None:
     commands = tree(parser_of(COMMANDS))
-    assert list(commands) == ["", *COMMANDS]
-    assert Argument(("--config",), commands["up"][1].about, "FILE", "file") == commands["up"][1]
+    assert [name for name in commands if name in COMMANDS] == list(COMMANDS)
+    assert [name for name in commands if name.startswith("app ")] == ["app kill", "app move"]
+    assert Argument(("--settings",), commands["up"][1].about, "FILE", "file") == commands["up"][1]
+    assert Argument((), "the application", "ID", "text") in commands["app kill"]

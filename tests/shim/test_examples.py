@@ -18,6 +18,7 @@ from common.messages import (
     NodeResponse,
     Registered,
     RegisterResourceManager,
+    RejectedAllocation,
 )
 from tests.shim.fake_core import FakeCore, play
 
@@ -26,8 +27,8 @@ MINIMAL = ROOT / "examples" / "minimal_rm.py"
 PLAIN = ROOT / "examples" / "plain_rm.py"
 
 
-async def core_for(core: FakeCore, partition: str) -> list[Message]:
-    """Play a core that lets everything run at once, until the application is removed; what it heard."""
+async def core_for(core: FakeCore, partition: str, *, refused: str = "") -> list[Message]:
+    """Play a core that lets everything run at once but one task, until the application is removed; what it heard."""
     heard = [(await core.hears(RegisterResourceManager))[1]]
     await core.says(Registered(partitions=[partition]), partition="")
     seq = 0
@@ -47,9 +48,13 @@ async def core_for(core: FakeCore, partition: str) -> list[Message]:
                 new = [
                     Allocation(allocation_key=one.allocation_key, application_id=one.application_id, node_id="node-1")
                     for one in message.allocations
+                    if one.allocation_key != refused
                 ]
                 released = message.releases.allocations_to_release
                 news = [AllocationResponse(new=new)] if new else [AllocationResponse(released=released)]
+                if new and refused:
+                    rejected = RejectedAllocation(allocation_key=refused, application_id="app-1", reason="too large")
+                    news.append(AllocationResponse(rejected_allocations=[rejected]))
         for one in news:
             seq += 1
             await core.says(one, partition=partition, seq=seq)
@@ -65,6 +70,21 @@ def test_the_minimal_resource_manager_runs_to_its_end(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "nodes: node-1 node-2 accepted" in out
     assert "task-9 runs on node-1" in out
+    assert out.endswith("done\n")
+
+
+def test_the_minimal_resource_manager_tells_what_is_refused_and_does_not_wait_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            main = runpy.run_path(str(MINIMAL))["main"]
+            await asyncio.gather(main(core.address), core_for(core, "minimal_default", refused="task-9"))
+
+    play(story)
+    out = capsys.readouterr().out
+    assert "task-9 is rejected: too large\n" in out
+    assert "task-8 runs on node-1" in out
     assert out.endswith("done\n")
 
 

@@ -1,0 +1,144 @@
+"""Every static setting: its name, what it means, and what holds when nobody says anything.
+
+One list, from which the help of `yunishard up`, the names in the settings file and in the environment, and the table
+of `yunishard settings` are made, so that they cannot differ.
+
+Not here: whether a value makes sense and which source wins (`settings.py`), and the settings that a resource manager
+sends for itself (`common/extra_config.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from common.process import LOG_LEVELS
+
+SAME_HIERARCHY: Final = ("off", "warn", "enforce")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A setting: `--log-level` on the command line, YUNISHARD_LOG_LEVEL in the environment, `log-level` in the file."""
+
+    name: str
+    metavar: str
+    about: str
+    default: str = ""
+    group: str
+    """The heading it stands under in the help."""
+
+    @property
+    def flag(self) -> str:
+        """As it is written on the command line."""
+        return f"--{self.name.rpartition('.')[2]}"
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return f"YUNISHARD_{self.flag[2:].upper().replace('-', '_')}"
+
+
+_QUEUES: Final = "queues"
+_PORTS: Final = "ports"
+_TLS: Final = "TLS (certificate chains and keys are PEM files)"
+_WHO: Final = "who may"
+_PREEMPTION: Final = "preemption (checked and kept; nothing is preempted yet)"
+_KEPT: Final = "what is kept, and told"
+
+_ALL: Final = (
+    Option(
+        name="config",
+        metavar="FILE",
+        group=_QUEUES,
+        about="queues for resource managers that send none, watched for changes (default: a built-in default queue)",
+    ),
+    Option(
+        name="queues.same-hierarchy",
+        metavar="|".join(SAME_HIERARCHY),
+        group=_QUEUES,
+        default="warn",
+        about="what to do about a queue that has another parent in another partition (default: warn)",
+    ),
+    Option(
+        name="native",
+        metavar="tcp://HOST:PORT",
+        group=_PORTS,
+        default="tcp://127.0.0.1:9090",
+        about="for resource managers (default: tcp://127.0.0.1:9090)",
+    ),
+    Option(
+        name="grpc",
+        metavar="HOST:PORT",
+        group=_PORTS,
+        default="127.0.0.1:3333",
+        about="for the scheduler interface over gRPC (default: 127.0.0.1:3333)",
+    ),
+    Option(
+        name="rest",
+        metavar="HOST:PORT",
+        group=_PORTS,
+        default="127.0.0.1:9080",
+        about="for REST and metrics (default: 127.0.0.1:9080)",
+    ),
+    Option(name="grpc-tls-cert", metavar="FILE", group=_TLS, about="certificate of the gRPC port (default: no TLS)"),
+    Option(name="grpc-tls-key", metavar="FILE", group=_TLS, about="its key"),
+    Option(
+        name="grpc-tls-client-ca",
+        metavar="FILE",
+        group=_TLS,
+        about="take only gRPC clients with a certificate signed by one of these (default: any client)",
+    ),
+    Option(name="rest-tls-cert", metavar="FILE", group=_TLS, about="certificate of the REST port (default: no TLS)"),
+    Option(name="rest-tls-key", metavar="FILE", group=_TLS, about="its key"),
+    Option(
+        name="allowed-rms",
+        metavar="IDS",
+        group=_WHO,
+        default="*",
+        about="ids of the resource managers that may register, with commas between, * for any text (default: *)",
+    ),
+    Option(
+        name="scheduler-admins",
+        metavar="ACL",
+        group=_WHO,
+        about="who may change settings, configurations and applications, as 'user,user group,group', "
+        "besides the user who runs this (default: nobody)",
+    ),
+    Option(
+        name="preemption-threshold",
+        metavar="PERCENT",
+        group=_PREEMPTION,
+        default="0",
+        about="preempt nothing while less of the cluster is used (default: 0)",
+    ),
+    Option(
+        name="preemption-pause",
+        metavar="DURATION",
+        group=_PREEMPTION,
+        default="15s",
+        about="time between two checks for the same ask, as in 500ms or 1m30s (default: 15s)",
+    ),
+    Option(
+        name="state",
+        metavar="DIR",
+        group=_KEPT,
+        about="directory for what the system keeps (default: ~/.local/state/yunishard)",
+    ),
+    Option(
+        name="ephemeral",
+        metavar="true|false",
+        group=_KEPT,
+        default="false",
+        about="keep state in a temporary directory, removed at the end",
+    ),
+    Option(
+        name="log-level",
+        metavar="|".join(LOG_LEVELS),
+        group=_KEPT,
+        default="info",
+        about="how much to log (default: info)",
+    ),
+)
+
+OPTIONS: Final[Mapping[str, Option]] = {option.name: option for option in _ALL}
+"""By name, in the order in which they are shown."""

@@ -1,0 +1,202 @@
+"""Asking a running system over REST, for the commands that look at it or change it.
+
+It is asked directly, never through a proxy of the environment: who may change what is decided by who opened the
+connection. Times and sizes are bounded. Every failure is one line that says what to do next.
+
+Not here: what is asked (`config.py`, `app.py`, `settings.py`).
+"""
+
+import argparse
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+REST_DEFAULT: Final = "http://127.0.0.1:9080"
+ANSWER_MAX_S: Final = 15.0
+CHANGE_MAX_S: Final = 90.0
+"""A change may take longer than a question: the core starts workers for new partitions meanwhile."""
+BODY_BYTES_MAX: Final = 64 * 2**20
+
+NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 412
+
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL calls an answer that is not TLS, depending on its version and the answer."""
+
+_HUNG_UP: Final = (ConnectionResetError, http.client.BadStatusLine)
+"""How a port that speaks TLS takes plain HTTP: it closes the connection, or answers what is no HTTP."""
+
+REFUSED: Final = 1
+UNREACHABLE: Final = 2
+
+
+class Failed(Exception):
+    """It did not come to what was asked for; the text is for people, `status` what to exit with."""
+
+    def __init__(
+        self, text: str, *, status: int = REFUSED, code: int = 0, problems: list[dict[str, object]] | None = None
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+        """Of HTTP; 0 if there was no answer."""
+        self.problems = problems or []
+        """What is wrong with a configuration, as the system lists it."""
+
+    def going_on(self, hint: str) -> "Failed":
+        """The same with what to do next."""
+        return Failed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the system said."""
+
+    body: bytes
+    tag: str = ""
+    """The checksum in its `ETag`, if it has one."""
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", errors="replace")
+
+    def as_json(self) -> object:
+        """The body as JSON."""
+        try:
+            found: object = json.loads(self.body)
+        except ValueError:
+            raise Failed("the answer is no JSON: is this the web service of yunishard?", status=UNREACHABLE) from None
+        return found
+
+
+def add_rest(parser: argparse.ArgumentParser) -> None:
+    """Describe where the system is."""
+    parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=f"the system (default: {REST_DEFAULT})")
+    parser.add_argument("--ca", metavar="FILE", help="who signed its certificate (default: those this machine trusts)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+class Rest:
+    """A running system."""
+
+    def __init__(self, url: str, ca: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
+            raise Failed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNREACHABLE)
+        self._open = _opener(self.url, ca)
+
+    def get(self, *path: str, **query: str) -> Answer:
+        """Ask for what is at this path, whose segments are given as they are."""
+        return self._ask("GET", path, query, timeout_s=ANSWER_MAX_S)
+
+    def rm_ids(self) -> list[str]:
+        """The resource managers that are registered."""
+        clusters = self.get("clusters").as_json()
+        builds = [
+            build
+            for cluster in (clusters if isinstance(clusters, list) else [])
+            if isinstance(cluster, dict)
+            for build in cluster.get("rmBuildInformation", [])
+        ]
+        return sorted({str(build.get("rmId", "")) for build in builds if isinstance(build, dict)} - {""})
+
+    def change(
+        self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Have something changed."""
+        headers = {"Content-Type": "application/x-yaml"} if body else {}
+        if if_match:
+            headers["If-Match"] = if_match if if_match == "*" else f'"{if_match}"'
+        return self._ask(method, path, query or {}, timeout_s=CHANGE_MAX_S, body=body, headers=headers)
+
+    def _ask(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, str],
+        *,
+        timeout_s: float,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        where = f"{self.url}/ws/v1/{'/'.join(quote(segment, safe='') for segment in path)}"
+        asked = {name: value for name, value in query.items() if value}
+        url = f"{where}?{urlencode(asked)}" if asked else where
+        request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))  # noqa: S310 - http(s) only, see above
+        try:
+            with self._open(request, timeout_s) as response:
+                return Answer(_bounded(response), _tag(response.headers.get("ETag")))
+        except urllib.error.HTTPError as error:
+            with error:
+                _refuse(error.code, _bounded(error))
+        except urllib.error.URLError as error:
+            raise self._unreachable(error.reason, method) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error, method) from None
+
+    def _unreachable(self, reason: object, method: str) -> Failed:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            text = f"{self.url}: its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
+        elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
+            text = f"{self.url}: there is no TLS at this port: is it http://{urlsplit(self.url).netloc}?"
+        elif isinstance(reason, TimeoutError):
+            unsure = "" if method == "GET" else ": whether anything changed is not known, look before you try again"
+            text = f"{self.url} did not answer in time{unsure}"
+        else:
+            said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            said = " ".join(said.lower().split())
+            next_step = "is the system running there (`yunishard up`)? If elsewhere, --rest URL"
+            if self.url.startswith("http:") and isinstance(reason, _HUNG_UP):
+                address = urlsplit(self.url).netloc
+                next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
+            text = f"{self.url}: {said}: {next_step}"
+        return Failed(text, status=UNREACHABLE)
+
+
+def _opener(url: str, ca: str | None) -> Callable[[urllib.request.Request, float], http.client.HTTPResponse]:
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    if url.startswith("https:"):
+        try:
+            handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+        except OSError as error:
+            raise Failed(f"--ca {ca}: cannot be used: {(error.strerror or str(error)).lower()}", status=2) from None
+    opener = urllib.request.build_opener(*handlers)
+
+    def opened(request: urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
+        response: http.client.HTTPResponse = opener.open(request, timeout=timeout_s)
+        return response
+
+    return opened
+
+
+def _bounded(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
+    body: bytes = response.read(BODY_BYTES_MAX + 1)
+    if len(body) > BODY_BYTES_MAX:
+        raise Failed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNREACHABLE)
+    return body
+
+
+def _tag(header: str | None) -> str:
+    return (header or "").removeprefix("W/").strip('"')
+
+
+def _refuse(status: int, body: bytes) -> NoReturn:
+    """Raise what the system said, in its own words."""
+    text, problems = body.decode("utf-8", errors="replace").strip(), []
+    try:
+        found = json.loads(body)
+        if isinstance(found, dict):
+            text = str(found.get("message", text))
+            problems = [problem for problem in found.get("problems", []) if isinstance(problem, dict)]
+    except ValueError:
+        pass  # plain text is as good
+    if status == PRECONDITION_FAILED:
+        text += ": somebody has changed it meanwhile; look at it (`yunishard config get`), then try again"
+    raise Failed(" ".join(text.split()) or f"refused with status {status}", code=status, problems=problems)
