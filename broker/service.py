@@ -22,7 +22,7 @@ _log = logging.getLogger("core.rmproxy")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
-    """Run the broker until told to stop. An unreadable default configuration or record is an OSError."""
+    """Run the broker until told to stop. A record that cannot be used is an OSError."""
     wire = Wire()
     with ExitStack() as stack:
         record = Record(args.record, wake=wire.wake)

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,20 +32,29 @@ TEXT_BYTES_MAX: Final = BODY_BYTES_MAX // 4
 NEW_FILE_MODE: Final = 0o644
 """Of a file that is made anew, without what the umask takes away."""
 
+_Stamp = tuple[int, int, int, int]
+
 _log = logging.getLogger("core.config")
 
 
 class WatchedFile:
-    """The file by its path. Raises OSError if it cannot be read to begin with."""
+    """The file by its path. One that cannot be read to begin with has no text yet: `yunishard up` refuses such a file,
+    but a broker that is started again has to go on.
+    """
 
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
         self.path = path
         self._wake = wake
         self._changes: deque[Delivery] = deque()
-        self._stamp = self._seen = self._present_stamp()
-        self.text = self._read()
         self._timer: asyncio.TimerHandle | None = None
         self._complaint = ""
+        self._stamp: _Stamp | None = None
+        self.text = ""
+        with suppress(OSError):
+            stamp = self._present_stamp()
+            self.text = self._read()
+            self._stamp = stamp
+        self._seen = self._stamp
 
     def watch(self) -> None:
         """Look now and then; needs a running loop."""
@@ -142,7 +152,7 @@ class WatchedFile:
             self._complaint = complaint
             _log.warning("%s %s; the configuration in force stays", self.path, complaint)
 
-    def _present_stamp(self) -> tuple[int, int, int, int]:
+    def _present_stamp(self) -> _Stamp:
         """What is another one after every change: editors and mounts replace the file, so its identity counts too, and
         `cp -p` keeps the time of the text, so that of the change counts.
         """

@@ -155,12 +155,21 @@ def test_what_is_no_text_for_us_is_said_once_and_ignored(
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b" " * (TEXT_BYTES_MAX + 1)])
-def test_a_file_that_cannot_be_used_to_begin_with_is_an_error(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "queues.yaml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(OSError, match=r"No such file|is not UTF-8|has more than"):
-        WatchedFile(path, wake=lambda: None)
+    file = WatchedFile(path, wake=lambda: None)
+    assert file.text == ""
+    file.look()
+    assert file.take() is None
+    path.write_text(FIRST)
+    file.look()
+    file.look()
+    assert file.text == FIRST
+    assert file.take() is not None
 
 
 def test_it_looks_by_itself_until_it_is_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
