@@ -18,7 +18,7 @@ ABOUT: Final = """\
 Print a completion script.
 
   bash   source <(yunishard completion bash)                      in ~/.bashrc
-  zsh    source <(yunishard completion zsh)                       in ~/.zshrc, after compinit
+  zsh    source <(yunishard completion zsh)         in ~/.zshrc, after compinit
   fish   yunishard completion fish > ~/.config/fish/completions/yunishard.fish"""
 
 

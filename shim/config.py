@@ -35,7 +35,7 @@ examples:
   yunishard config history
   yunishard config diff                    what the last change was
   yunishard config diff current queues.yaml
-  yunishard config diff --summary 3        what has changed since, queue by queue
+  yunishard config diff --summary 3        what has changed since, by queue
   yunishard config rollback 3              as version 3 was, as a new version
 
 exit codes:

@@ -37,8 +37,9 @@ Check queue configurations as the core would, and list every problem as
 MORE: Final = """\
 problems of kind `load`, `rules` and `partition-name` keep a partition from
 being built, although the text is allowed; a system that runs would refuse it
-and go on with what it has. Warnings of kind `doubt` are for what is allowed and runs, but hardly does
-what was meant, such as a property whose value is not taken.
+and go on with what it has. Warnings of kind `doubt` are for what is allowed
+and runs, but hardly does what was meant, such as a property whose value is
+not taken.
 
 examples:
   yunishard validate queues.yaml
