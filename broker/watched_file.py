@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from common.config.checksum import checksum_of
+from common.config.nodes import TEXT_BYTES_MAX
 from common.machine import Delivery, Send, send
 from common.messages import ChangedFile, Header, WriteFile
 from common.names import BROKER, FILE
-from common.wire import BODY_BYTES_MAX, decoded
+from common.wire import decoded
 
 LOOK_EVERY_S: Final = 0.5
 """Between two looks. A change counts once two looks in a row saw the same, for somebody may still be writing."""
-
-TEXT_BYTES_MAX: Final = BODY_BYTES_MAX // 4
-"""A longer file is refused: it could not be sent to the workers."""
 
 NEW_FILE_MODE: Final = 0o644
 """Of a file that is made anew, without what the umask takes away."""

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from common.config.nodes import TEXT_BYTES_MAX
@@ -20,6 +19,7 @@ from shim.basis import required
 from shim.rest import NOT_FOUND, UNREACHABLE, Answer, Failed, Rest, add_rest
 from shim.summary import show_summary
 from shim.tables import show
+from shim.text_file import STDIN, start_of
 
 ABOUT: Final = """\
 Show and change the queues of a resource manager while the system runs. A
@@ -44,7 +44,6 @@ exit codes:
   2  wrong usage, a file that cannot be read, or nothing answers"""
 
 CURRENT: Final = "current"
-STDIN: Final = "-"
 SHOWN_CHECKSUM: Final = 12
 """Characters of a checksum in tables."""
 
@@ -271,11 +270,7 @@ def _version_before(rest: Rest, rm: str, name: str) -> str:
 def _read(file: str) -> str:
     """The text of a file; one that no system would take is refused here, not in the middle of sending it."""
     try:
-        if file == STDIN:
-            data = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(TEXT_BYTES_MAX + 1)
+        data = start_of(file)
         text = data[:TEXT_BYTES_MAX].decode("utf-8", errors="ignore" if len(data) > TEXT_BYTES_MAX else "strict")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from common.config.check import load_problems, validated
@@ -22,12 +21,12 @@ from common.config.nodes import TEXT_BYTES_MAX
 from common.config.normal import root_place
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.rules import rule_problems
+from shim.text_file import STDIN, start_of
 
 VALID: Final = 0
 PROBLEMS: Final = 1
 UNREADABLE: Final = 2
 
-STDIN: Final = "-"
 MODES: Final = ("off", "warn", "enforce")
 
 ABOUT: Final = """\
@@ -100,7 +99,7 @@ def judged(file: str, mode: str) -> Verdict:
     """Read a file and judge it."""
     name = "<stdin>" if file == STDIN else file
     try:
-        data = _start_of(file)
+        data = start_of(file)
     except OSError as error:
         return Verdict(name, unreadable=(error.strerror or str(error)).lower())
     if len(data) > TEXT_BYTES_MAX:
@@ -109,14 +108,6 @@ def judged(file: str, mode: str) -> Verdict:
         return judgement(name, data.decode("utf-8"), mode)
     except UnicodeDecodeError as error:
         return Verdict(name, unreadable=f"not UTF-8 text (byte {error.start})")
-
-
-def _start_of(file: str) -> bytes:
-    """All of a file that is not too large, and of another one enough to see that it is: some have no end."""
-    if file == STDIN:
-        return sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
-    with Path(file).open("rb") as opened:
-        return opened.read(TEXT_BYTES_MAX + 1)
 
 
 def judgement(name: str, text: str, mode: str) -> Verdict:

@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
+from common.config.check_rules import FIXED
 from common.config.expressions import looks_like_expression
-from common.config.model import FilterConfig, PlacementRuleConfig
+from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.config.normal import Place
 from common.config.problems import DOUBT, Report
 from common.names import GROUP, ROOT, USER
-
-FIXED: Final = "fixed"
-DENY: Final = "deny"
-"""Only in this spelling does it deny."""
 
 _STARRED: Final = re.compile(r"([a-zA-Z0-9:#/_@-]*)[a-zA-Z0-9_]\*")
 """A name with a star at its end, as a shell would have it; what the expression asks for is all but the last letter."""

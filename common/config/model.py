@@ -78,6 +78,10 @@ class QueueConfig(_Part, frozen=True, kw_only=True, gc=False):
         return self.parent or bool(self.queues)
 
 
+DENY: Final = "deny"
+"""The type of a filter that keeps out those who are listed; any other spelling of it, such as `DENY`, lets them in."""
+
+
 class FilterConfig(_Part, frozen=True, kw_only=True, gc=False):
     """Whose applications a placement rule looks at."""
 

@@ -1,7 +1,7 @@
 """Whether the placement rules of a partition can be built; a partition whose rules cannot places no application.
 
 Validation does not ask this, because YuniKorn accepts such configurations, too. Each reason is the sentence that
-building the rules would end with, and the first problem is the one that it would end at.
+building the rules would end with (it asks here), and the first problem is the one that it would end at.
 
 Not here: what the rules do (the engine's placement), and what validation says of them (`check_rules.py`).
 """
@@ -33,7 +33,7 @@ def rule_problems(partition: PartitionConfig, *, path: str = "", lines: Lines = 
 
 def _check_rule(rule: PlacementRuleConfig, path: str, report: Report) -> None:
     """The name, the parent rule, the filter, the value."""
-    if wrong := _wrong_name(rule):
+    if wrong := wrong_name(rule):
         report.add(KIND, under(path, "name"), wrong, hint=f"it is one of {', '.join(RULES)}")
     if rule.parent is not None:
         _check_rule(rule.parent, under(path, "parent"), report)
@@ -42,7 +42,7 @@ def _check_rule(rule: PlacementRuleConfig, path: str, report: Report) -> None:
         report.add(KIND, under(path, "value"), wrong)
 
 
-def _wrong_name(rule: PlacementRuleConfig) -> str:
+def wrong_name(rule: PlacementRuleConfig) -> str:
     """Return what is wrong with the name, nothing if there is such a rule."""
     if rule.name.lower() == RECOVERY:
         return "recovery rule cannot be part of the config, failing placement rule config"
@@ -55,13 +55,19 @@ def _wrong_value(rule: PlacementRuleConfig) -> str:
     """Return what is wrong with the value, nothing if the rule can use it."""
     match rule.name.lower():
         case "fixed":
-            return _wrong_queue(rule.value.lower(), has_parent=rule.parent is not None)
-        case "tag" if not rule.value:
-            return "a tag queue rule must have a tag name set"
+            return wrong_queue(rule.value.lower(), has_parent=rule.parent is not None)
+        case "tag":
+            return wrong_tag(rule.value)
     return ""
 
 
-def _wrong_queue(queue: str, *, has_parent: bool) -> str:
+def wrong_tag(tag: str) -> str:
+    """Return what is wrong with the value of a rule `tag`, nothing if it can be used."""
+    return "" if tag else "a tag queue rule must have a tag name set"
+
+
+def wrong_queue(queue: str, *, has_parent: bool) -> str:
+    """Return what is wrong with the value of a rule `fixed`, in lower case; nothing if it can be used."""
     if not queue:
         return "a fixed queue rule must have a queue name set"
     if not all(QUEUE.fullmatch(part) for part in queue.split(".")):
@@ -80,5 +86,9 @@ def _check_filter(name: str, rule_filter: FilterConfig, path: str, report: Repor
         try:
             Expression(names[0])
         except ExpressionError as error:
-            message = f"the filter of rule {name} cannot be used: {error}"
-            report.add(KIND, under(path, f"{key}[0]"), message)
+            report.add(KIND, under(path, f"{key}[0]"), unusable_filter(name, error))
+
+
+def unusable_filter(rule: str, error: ExpressionError) -> str:
+    """Return the sentence for a rule whose filter has an expression that is none."""
+    return f"the filter of rule {rule} cannot be used: {error}"

@@ -9,6 +9,7 @@ from typing import Final
 from common.config.automaton import NameTooLongError
 from common.config.expressions import ExpressionError
 from common.config.model import PlacementRuleConfig
+from common.config.rules import unusable_filter, wrong_name
 from common.names import RECOVERY_QUEUE
 from partition_worker.engine.placement.application_type import ApplicationType
 from partition_worker.engine.placement.fixed import Fixed
@@ -84,16 +85,13 @@ class Placement:
 
 def _built(config: PlacementRuleConfig) -> Rule:
     """Return the rule with its parents. Raises RuleError."""
-    name = config.name.lower()
-    if name == "recovery":
-        raise RuleError("recovery rule cannot be part of the config, failing placement rule config")
-    if name not in RULES:
-        raise RuleError(f"unknown rule name specified {config.name}, failing placement rule config")
+    if wrong := wrong_name(config):
+        raise RuleError(wrong)
     parent = None if config.parent is None else _built(config.parent)
     try:
-        return RULES[name](config, parent)
+        return RULES[config.name.lower()](config, parent)
     except ExpressionError as error:
-        raise RuleError(f"the filter of rule {config.name} cannot be used: {error}") from error
+        raise RuleError(unusable_filter(config.name, error)) from error
 
 
 def _takes(path: str, user: User, places: Places) -> bool:

@@ -6,16 +6,13 @@ is said in `common/config/expressions.py`, how one is matched in `automaton.py` 
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from common.config.automaton import Expression
 from common.config.expressions import looks_like_expression
-from common.config.model import FilterConfig
+from common.config.model import DENY, FilterConfig
 from common.names import GROUP, USER
 from partition_worker.engine.users import User
-
-DENY: Final = "deny"
-"""Only in this spelling: in any other, such as `DENY`, a filter allows."""
 
 
 class FilterDescription(NamedTuple):

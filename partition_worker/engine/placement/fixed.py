@@ -1,7 +1,8 @@
 """The rule `fixed`: one queue for all, written in the rule."""
 
 from common.config.model import PlacementRuleConfig
-from common.names import ILLEGAL_QUEUE, QUEUE, ROOT
+from common.config.rules import wrong_queue
+from common.names import ROOT
 from partition_worker.engine.placement.rule import Places, Rule, RuleError, truth
 from partition_worker.engine.users import Submission
 
@@ -18,12 +19,8 @@ class Fixed(Rule):
         super().__init__(config, parent)
         self.queue = config.value.lower()
         self.whole = self.queue.startswith(ROOT)
-        if not self.queue:
-            raise RuleError("a fixed queue rule must have a queue name set")
-        if not all(QUEUE.fullmatch(part) for part in self.queue.split(".")):
-            raise RuleError(ILLEGAL_QUEUE)
-        if self.whole and parent is not None:
-            raise RuleError(f"a fixed queue rule with the whole path {self.queue} cannot have a parent rule")
+        if wrong := wrong_queue(self.queue, has_parent=parent is not None):
+            raise RuleError(wrong)
 
     def path(self, submission: Submission, places: Places) -> str | None:
         if not self.filter.admits(submission.user):

@@ -1,6 +1,7 @@
 """The rule `tag`: the queue that a tag of the application names, such as the namespace it was submitted in."""
 
 from common.config.model import PlacementRuleConfig
+from common.config.rules import wrong_tag
 from partition_worker.engine.placement.rule import Places, Rule, RuleError
 from partition_worker.engine.users import Submission, tag_value
 
@@ -12,8 +13,8 @@ class Tag(Rule):
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
-        if not config.value:
-            raise RuleError("a tag queue rule must have a tag name set")
+        if wrong := wrong_tag(config.value):
+            raise RuleError(wrong)
         self.tag = config.value.lower()
 
     def path(self, submission: Submission, places: Places) -> str | None:
