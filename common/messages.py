@@ -195,6 +195,23 @@ class UpdatedApplication(Part, frozen=True):
     message: str = ""
 
 
+class PredicatesArgs(Part, frozen=True):
+    """May this ask run on this node? Without `allocate`: may the node be kept for it, or may it take the place of its
+    placeholder there?
+    """
+
+    allocation_key: str
+    node_id: str
+    allocate: bool = False
+
+
+class Verdict(PredicatesArgs, frozen=True):
+    """The answer to that."""
+
+    refusal: str = ""
+    """Why not, in words that people will read; empty for yes."""
+
+
 class NodeInfo(Part, frozen=True):
     """A node and what is to happen to it; `action` is one of the `NODE_` numbers below."""
 
@@ -211,7 +228,7 @@ class AcceptedNode(Part, frozen=True):
 
 
 class EventRecord(Part, frozen=True):
-    """Something that happened, numbered as in the scheduler interface."""
+    """Something that happened, with the numbers of `common/event_codes.py`."""
 
     type: int
     object_id: str
@@ -221,6 +238,17 @@ class EventRecord(Part, frozen=True):
     event_change_detail: int = 0
     reference_id: str = ""
     resource: Resources = field(default_factory=dict)
+
+
+class UpdateContainerSchedulingState(Part, frozen=True):
+    """What became of an attempt to place an ask. Only `SCHEDULING_FAILED` is ever told, for asks that a larger cluster
+    would help.
+    """
+
+    application_id: str
+    allocation_key: str
+    state: int = 0
+    reason: str = ""
 
 
 class RejectedNode(Part, frozen=True):
@@ -244,13 +272,8 @@ PREEMPTED_BY_SCHEDULER: Final = 3
 PLACEHOLDER_REPLACED: Final = 4
 SCHEDULING_FAILED_ON_RM: Final = 5
 
-EVENT_APP: Final = 2
-EVENT_QUEUE: Final = 4
-"""What an `EventRecord` is about."""
-
-EVENT_SET: Final = 1
-EVENT_DETAILS_NONE: Final = 0
-"""How it changed: it is what the message says from now on, and none of the numbered details."""
+SCHEDULING_FAILED: Final = 4
+"""The state of an ask that found no node, in an `UpdateContainerSchedulingState`."""
 
 
 # Commands -----------------------------------------------------------------------------------------------------------
@@ -279,10 +302,21 @@ class AllocationRequest(Command, frozen=True):
     rm_id: str = ""
 
 
+class PredicatesAnswered(Command, frozen=True):
+    """The answer to the `PredicatesAsked` of this number. Not numbered: what is lost is asked again."""
+
+    question: int
+    verdicts: list[Verdict] = field(default_factory=list)
+    """What is left out is refused."""
+
+
 UPDATES: Final[dict[str, type[Command]]] = {
     kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
 }
-"""The commands that carry something to do, by kind; the other one only acknowledges."""
+"""The commands that carry something to do, by kind. Of the others one only acknowledges, one answers."""
+
+UNNUMBERED: Final = frozenset({"Ack", PredicatesAnswered.__name__})
+"""The kinds of commands that are never numbered, and of which nothing comes back where nobody can take them."""
 
 
 # News ---------------------------------------------------------------------------------------------------------------
@@ -322,6 +356,26 @@ class EventResponse(News, frozen=True):
     cause: int = 0
 
 
+class PredicatesAsked(News, frozen=True):
+    """Which asks may run where? Answered by `PredicatesAnswered`; only for RMs with this capability, not numbered."""
+
+    question: int
+    deadline_milli_seconds: int
+    """An answer that takes longer may be of no use."""
+    asked: list[PredicatesArgs]
+
+
+PREDICATES: Final = "predicates"
+"""The capability of an RM that has a say in which ask may run on which node."""
+
+
+class SchedulingStateResponse(News, frozen=True):
+    """Asks that only a larger cluster would help, each told once."""
+
+    updated: list[UpdateContainerSchedulingState] = field(default_factory=list)
+    cause: int = 0
+
+
 # Calls and replies --------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +390,8 @@ class RegisterResourceManager(Call, frozen=True):
     build_info: dict[str, str] = field(default_factory=dict)
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
+    capabilities: list[str] = field(default_factory=list)
+    """What it can do that not every RM can: `predicates`. Unknown ones are ignored."""
 
 
 class UpdateConfiguration(Call, frozen=True):
@@ -516,6 +572,8 @@ class Settings(Control, frozen=True):
     """Broker to worker: the RM's settings (`extraConfig`), all of them, in place of the earlier ones."""
 
     values: dict[str, str]
+    capabilities: list[str] = field(default_factory=list)
+    """Of the RM, as it said when it registered."""
 
 
 # Control: who lives -------------------------------------------------------------------------------------------------
@@ -576,6 +634,18 @@ class MoveApplication(Control, frozen=True):
     queue: str
     """Full path of an existing leaf."""
     actor: Actor
+
+
+STEPS_MAX: Final = 1000
+"""Decisions that may be asked for at once: all that time the worker does nothing else, and all are in its answer."""
+
+
+class Schedule(Control, frozen=True):
+    """Front end to worker: make so many decisions, fewer if nothing is left to decide. Answered by an `Answer` with the
+    same `ref` and a JSON document: `made`, how many; `decisions`, what each was; `idle`, whether nothing is left.
+    """
+
+    steps: Annotated[int, Meta(ge=1, le=STEPS_MAX)]
 
 
 class GroupsWanted(Control, frozen=True):

@@ -23,6 +23,9 @@ called so."""
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
 
+PREDICATE_PLUGINS: Final = "yunishard.predicates"
+"""The entry point under which packages offer predicates."""
+
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")

@@ -94,6 +94,10 @@ class Session:
         """The command as numbered messages, one for each partition that it mentions."""
         return [self._numbered(partition, part) for partition, part in split(self.rm_id, command).items()]
 
+    def say(self, partition: str, command: Command) -> Outgoing:
+        """A command that is not numbered, and not sent again."""
+        return Outgoing(self._header(type(command).__name__, partition), body_of(command))
+
     def full(self, command: Command) -> bool:
         """Whether a partition that this command mentions has too much unacknowledged; then wait for
         acknowledgements.

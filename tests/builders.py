@@ -19,6 +19,7 @@ from common.config.model import (
     NodeSortConfig,
     PartitionConfig,
     PlacementRuleConfig,
+    PreemptionConfig,
     QueueConfig,
     ResolverConfig,
     ResourcesConfig,
@@ -103,6 +104,7 @@ def config(
     weights: Mapping[str, float] | None = None,
     rules: tuple[PlacementRuleConfig, ...] = (),
     preemption: bool | None = None,
+    quota_preemption: bool | None = None,
     resolver: str = "",
 ) -> PartitionConfig:
     """A partition with these queues, one after the other with `;` between them; those above them exist as well.
@@ -125,6 +127,7 @@ def config(
         queues=(_queue("root", tree),),
         placement_rules=rules,
         node_sort_policy=NodeSortConfig(type=nodes, resource_weights=weights or {}),
+        preemption=PreemptionConfig(enabled=preemption, quota_preemption_enabled=quota_preemption),
         user_group_resolver=ResolverConfig(type=resolver),
     )
 
@@ -198,7 +201,9 @@ def _node(text: Words, action: int) -> NodeInfo:
 
 
 def apps(*texts: str) -> ApplicationRequest:
-    """New applications: `app-1 root.a user=bob groups=dev,qa tag.namespace=x gang=memory:20`."""
+    """New applications: `app-1 root.a user=bob groups=dev,qa tag.namespace=x gang=memory:20 style=Hard timeout=4000`
+    (milliseconds).
+    """
     return ApplicationRequest(new=[_app(words(text)) for text in texts])
 
 
@@ -211,6 +216,8 @@ def _app(text: Words) -> AddApplicationRequest:
         ugi=UserGroupInformation(user=text.take("user", "bob"), groups=groups.split(",") if groups else []),
         tags=text.tags(),
         placeholder_ask=_amounts(text.take("gang")),
+        gang_scheduling_style=text.take("style"),
+        execution_timeout_milli_seconds=int(text.take("timeout", "0")),
     )
 
 
@@ -224,7 +231,9 @@ def gone(*application_ids: str) -> ApplicationRequest:
 
 
 def asks(*texts: str) -> AllocationRequest:
-    """Asks, or with `on=NODE` what already runs: `app-1 a1 memory=4 priority=1 created=100 required=n1`."""
+    """Asks, or with `on=NODE` what already runs: `app-1 a1 memory=4 priority=1 created=100 required=n1`; `victim` if it
+    agrees to be preempted, `preemptor` if it may preempt.
+    """
     return AllocationRequest(allocations=[ask(text) for text in texts])
 
 
@@ -238,7 +247,7 @@ def ask(text: str) -> Allocation:
     return Allocation(
         placeholder=parsed.flag("placeholder"),
         originator=parsed.flag("originator"),
-        preemption_policy=PreemptionPolicy(allow_preempt_self=True) if parsed.flag("victim") else None,
+        preemption_policy=_policy(victim=parsed.flag("victim"), preemptor=parsed.flag("preemptor")),
         application_id=parsed.names[0],
         allocation_key=(*parsed.names, "")[1],
         node_id=parsed.take("on"),
@@ -247,6 +256,11 @@ def ask(text: str) -> Allocation:
         allocation_tags=tags,
         resource_per_alloc=parsed.resources(),
     )
+
+
+def _policy(*, victim: bool, preemptor: bool) -> PreemptionPolicy | None:
+    policy = PreemptionPolicy(allow_preempt_self=victim, allow_preempt_other=preemptor)
+    return policy if victim or preemptor else None
 
 
 def foreign(*texts: str) -> AllocationRequest:

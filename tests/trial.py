@@ -5,7 +5,7 @@ trial.does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=5"
 assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", "app-1 Running", "a1 on n1"]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from common.config.model import PlacementRuleConfig
 from common.machine import NEVER
@@ -19,10 +19,14 @@ from common.messages import (
     EventRecord,
     GroupsFound,
     GroupsWanted,
+    PredicatesAnswered,
+    PredicatesAsked,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
+    Verdict,
 )
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.applications.application import Application
@@ -30,6 +34,7 @@ from partition_worker.engine.effects import Effect, Note, Part
 from partition_worker.engine.invariants import check
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.queues.queue import Queue
 from tests.builders import PARTITION, TERMINATION_TYPES, config
 
@@ -60,8 +65,12 @@ def line(part: Part) -> str:
             return f"{part.allocation_key} rejected: {part.reason}"
         case GroupsWanted():
             return f"the groups of {part.user} are wanted"
+        case PredicatesAsked():
+            return "may " + ", ".join(f"{one.allocation_key} run on {one.node_id}" for one in part.asked) + "?"
         case EventRecord():
             return f"event about {part.object_id}: {part.message}"
+        case UpdateContainerSchedulingState():
+            return f"{part.allocation_key} waits for a larger cluster"
         case Note():
             return f"note: {part.text}"
 
@@ -77,11 +86,21 @@ class Trial:
         weights: Mapping[str, float] | None = None,
         rules: tuple[PlacementRuleConfig, ...] = (),
         resolver: str = "",
+        preemption: bool | None = None,
+        quota_preemption: bool | None = None,
+        plugins: Sequence[Predicate] = (),
     ) -> None:
         self.now = START_S
-        self.partition = Partition(
-            config(queues, nodes=nodes, weights=weights, rules=rules, resolver=resolver), name=PARTITION, now=self.now
+        wanted = config(
+            queues,
+            nodes=nodes,
+            weights=weights,
+            rules=rules,
+            resolver=resolver,
+            preemption=preemption,
+            quota_preemption=quota_preemption,
         )
+        self.partition = Partition(wanted, name=PARTITION, now=self.now, plugins=plugins)
         self.effects: list[Effect] = []
         self._read = 0
 
@@ -106,6 +125,7 @@ class Trial:
         nodes: str = "",
         weights: Mapping[str, float] | None = None,
         rules: tuple[PlacementRuleConfig, ...] | None = None,
+        quota_preemption: bool | None = None,
     ) -> "Trial":
         """Take another configuration, and make every decision that can be made then; what is not said stays."""
         now = self.partition.config
@@ -114,6 +134,7 @@ class Trial:
             nodes=nodes or now.node_sort_policy.type,
             weights=now.node_sort_policy.resource_weights if weights is None else weights,
             rules=now.placement_rules if rules is None else rules,
+            quota_preemption=now.preemption.quota_preemption_enabled if quota_preemption is None else quota_preemption,
         )
         assert self.partition.objections(wanted) == []
         self._step(self.partition.reconfigure(wanted, self.now))
@@ -125,6 +146,29 @@ class Trial:
         self._step(self.partition.go_on(GroupsFound(user=user, groups=list(groups), problem=problem), self.now))
         self.settles()
         return self
+
+    def answers(self, *refusals: str, question: PredicatesAsked | None = None) -> "Trial":
+        """Let the RM answer what it was asked last: everything may run but `a1 on n1: why not`."""
+        asked = question or self.asked[-1]
+        reasons = dict(one.split(": ") for one in refusals)
+        verdicts = [
+            Verdict(
+                allocation_key=one.allocation_key,
+                node_id=one.node_id,
+                allocate=one.allocate,
+                refusal=reasons.get(f"{one.allocation_key} on {one.node_id}", ""),
+            )
+            for one in asked.asked
+        ]
+        answered = PredicatesAnswered(question=asked.question, verdicts=verdicts)
+        self._step(self.partition.take_verdicts(answered, self.now))
+        self.settles()
+        return self
+
+    @property
+    def asked(self) -> list[PredicatesAsked]:
+        """All that the RM was asked."""
+        return [part for _, part in self.effects if isinstance(part, PredicatesAsked)]
 
     def kills(self, application_id: str, by: Actor = ADMIN) -> "Trial":
         """Let somebody kill an application. Raises NotDone, after a look at the books."""
@@ -171,10 +215,20 @@ class Trial:
     # What came of it ------------------------------------------------------------------------------------------------
 
     def told(self) -> list[str]:
-        """What was told since this was last asked."""
+        """What was told since this was last asked, without what is told to make the cluster larger, and without the
+        summaries of applications.
+        """
+        lines = [line(part) for part in self._new() if not isinstance(part, UpdateContainerSchedulingState)]
+        return [text for text in lines if not text.startswith("note: summary of application")]
+
+    def scale_ups(self) -> list[str]:
+        """Of what was told since this was last asked the asks that only a larger cluster would help."""
+        return [part.allocation_key for part in self._new() if isinstance(part, UpdateContainerSchedulingState)]
+
+    def _new(self) -> list[Part]:
         new = self.effects[self._read :]
         self._read = len(self.effects)
-        return [line(effect.part) for effect in new]
+        return [effect.part for effect in new]
 
     def placed(self) -> list[str]:
         """As `told`, but only what runs on a node now."""

@@ -54,10 +54,16 @@ def delay_s(text: str) -> float | None:
     return duration if duration is not None and duration > 0 else None
 
 
-def _backoff(text: str) -> int | None:
+def back_off_after(text: str) -> int | None:
     """Read an unsigned number of 64 bits; 0 is off."""
     value = int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
     return None if value is None or value not in _UINT64 else value
+
+
+def allocation_batch(text: str) -> int | None:
+    """Read a number of asks above zero."""
+    value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+    return None if value is None or value not in _INT32 or value < 1 else value
 
 
 def _word(*words: str) -> Property:
@@ -74,13 +80,19 @@ PROPERTIES: Final[Mapping[str, Property]] = {
         "fifo, fair or stateaware, in lower case", "fifo", lambda value: value in ("fifo", "fair", "stateaware")
     ),
     "application.sort.priority": _word("enabled", "disabled"),
-    "application.unschedasks.backoff": Property("a whole number, 0 for off", "0", _backoff),
+    "application.unschedasks.backoff": Property("a whole number, 0 for off", "0", back_off_after),
     "application.unschedasks.backoff.delay": _duration("30s"),
     "priority.policy": _word("default", "fence"),
     "priority.offset": Property("a whole number from -2147483648 to 2147483647", "0", priority_offset),
     "preemption.policy": _word("default", "fence", "disabled"),
     "preemption.delay": _duration("30s"),
     "quota.preemption.delay": _duration("0"),
+    "node.sort.policy": Property(
+        "fair, binpacking or pack",
+        "the order of the partition",
+        lambda value: value.lower() in ("fair", "binpacking", "pack"),
+    ),
+    "allocation.batch": Property("a whole number above zero", "1", allocation_batch),
 }
 """Every property that means something, by its exact name."""
 

@@ -11,18 +11,19 @@ be the one way around quotas. Only the queues that the application newly comes i
 Not here: who the actor is (whoever asks has established it), and the RM's own removals (`application_updates.py`).
 """
 
-from common.messages import EVENT_APP, EVENT_DETAILS_NONE, EVENT_SET, Actor, EventRecord
+from common import event_codes
+from common.messages import Actor, EventRecord
 from common.names import RECOVERY_QUEUE
 from common.resources import admits, plus, text
-from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine import ledger, lifecycle, removal
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues import gang
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.users import User
 
-MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, AppState.RUNNING, AppState.RESUMING, AppState.COMPLETING})
+MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING, AppState.COMPLETING})
 """States in which an application may go to another queue: those in which it goes on."""
 
 
@@ -41,7 +42,7 @@ class NotDone(Exception):
 def kill(books: Books, application_id: str, actor: Actor) -> None:
     """The application fails and everything it has is released; its asks go with it, as when an RM removes it.
 
-    One that completes already has nothing to release and has completed.
+    One that completes already has completed; if it has placeholders left they are released.
 
     Raises:
         NotDone: 404 for an unknown application, 403 without the right.
@@ -50,22 +51,16 @@ def kill(books: Books, application_id: str, actor: Actor) -> None:
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
     books.tell_people(told)
-    if application.state is AppState.COMPLETING:
-        lifecycle.fire(books, application, AppEvent.COMPLETE, told)
-        return
+    completes = application.state is AppState.COMPLETING
     if application.state is AppState.RESUMING:  # from there it cannot fail
         lifecycle.fire(books, application, AppEvent.RUN)
-    if application.state is not AppState.FAILING:
+    if not completes and application.state is not AppState.FAILING:
         lifecycle.fire(books, application, AppEvent.FAIL, told)
-    for ask in tuple(application.requests.values()):
-        ledger.remove_ask(books, application, ask)
-    running = tuple(application.allocations.values())
+    running = removal.empty(books, application)
+    application.queue.released += len(running)
+    lifecycle.fire(books, application, AppEvent.COMPLETE if completes else AppEvent.FAIL, told)
     for allocation in running:
-        ledger.remove_allocation(books, application, allocation)
-        application.queue.released += 1
-    lifecycle.fire(books, application, AppEvent.FAIL, told)
-    for allocation in running:
-        books.emit(allocation.released(books.name, told))
+        books.emit(allocation.release(books.name, told))
 
 
 # Move ---------------------------------------------------------------------------------------------------------------
@@ -92,17 +87,18 @@ def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
         raise NotDone(409, conflict)
     before = application.queue
     ledger.move(books, application, leaf)
+    lifecycle.settle(books, application)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
     books.tell_people(told)
     books.emit(
         EventRecord(
-            type=EVENT_APP,
+            type=event_codes.APP,
             object_id=application_id,
             reference_id=leaf.path,
             message=told,
             timestamp_nano=books.stamp_ns(),
-            event_change_type=EVENT_SET,
-            event_change_detail=EVENT_DETAILS_NONE,
+            event_change_type=event_codes.SET,
+            event_change_detail=event_codes.DETAILS_NONE,
         )
     )
 
@@ -130,19 +126,19 @@ def _conflict(application: Application, leaf: Queue) -> str:
         if level.path in shared:
             break
         most = level.max_applications
-        if application.state is AppState.RUNNING and most and level.running >= most:
+        if application.state in ACTIVE and most and level.running >= most:
             return f"{name} runs, and queue {level.path} runs {level.running} of at most {most} applications"
-        held = plus(level.allocated, application.allocated)
+        held = plus(level.allocated, application.charged)
         if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in _used(application)}):
             return (
-                f"{name} has {text(application.allocated)}, which exceeds what is left in queue {level.path}: "
+                f"{name} has {text(application.charged)}, which exceeds what is left in queue {level.path}: "
                 f"{text(level.allocated)} of at most {text(level.maximum)} is in use"
             )
     return ""
 
 
 def _used(application: Application) -> list[str]:
-    return [kind for kind, amount in application.allocated.items() if amount > 0]
+    return [kind for kind, amount in application.charged.items() if amount > 0]
 
 
 # Rights -------------------------------------------------------------------------------------------------------------

@@ -5,22 +5,26 @@ Not here: who gets a node (`cycle.py`), and the books (`ledger.py`).
 
 from collections.abc import Iterable
 
-from common import messages
+from common import event_codes, messages
 from common.messages import (
+    PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED_ON_RM,
+    STOPPED_BY_RM,
     TIMEOUT,
     AllocationRelease,
     AllocationRequest,
     RejectedAllocation,
 )
 from common.resources import equal, is_positive, is_zero
-from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine import happenings, ledger, lifecycle, removal, swaps, verdict_updates
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.predicates.constraint import Constraint
+from partition_worker.engine.queues import quota_timing
 from partition_worker.engine.waiting import HELD_MAX, Said
 
 _CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
@@ -85,6 +89,8 @@ def _take(books: Books, message: messages.Allocation) -> None:
         if not books.waiting.hold(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
+    if application.state is AppState.FAILING:
+        raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
     node = _node(books, message)
     if is_zero(message.resource_per_alloc):
         raise _Refusal("allocation contains no resources", counts=True)
@@ -97,8 +103,10 @@ def _take(books: Books, message: messages.Allocation) -> None:
     if not equal(known.resources, message.resource_per_alloc):
         resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
         resize(books, application, known, message.resource_per_alloc)
+        _charged_unchecked(books, application)
     if node is not None and not known.node_id:
         ledger.place_ask(books, application, known, node)
+        _charged_unchecked(books, application)
         application.queue.bound += 1
         books.emit(known.announced())
 
@@ -111,7 +119,7 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
         raise _Refusal(
             f"allocation key {message.allocation_key} is in use by application {owner.application.application_id}"
         )
-    allocation = from_message(message, application, stamp_ns=books.stamp_ns())
+    allocation = from_message(message, application, stamp_ns=books.stamp_ns(), constraint=_constraint(books, message))
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
             lifecycle.fire(books, application, AppEvent.RUN)
@@ -119,9 +127,27 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
         return
     if application.state is AppState.NEW:
         lifecycle.fire(books, application, AppEvent.RUN)
-    ledger.add_allocation(books, application, allocation, node)
+    allocation.recovered = True
+    ledger.recover(books, application, allocation, node)
+    _charged_unchecked(books, application)
     application.queue.bound += 1
     books.emit(allocation.announced())
+
+
+def _charged_unchecked(books: Books, application: Application) -> None:
+    """What the RM says runs was charged to the queues, whether or not there was room."""
+    if books.config.preemption.is_quota_enabled and quota_timing.grown(application.queue, books.now):
+        books.expect_quota_look()
+
+
+def _constraint(books: Books, message: messages.Allocation) -> Constraint | None:
+    """What the tags demand of a node. What runs already is not refused for what it would demand."""
+    try:
+        return books.fleet.predicates.read(message.allocation_tags, message.allocation_key)
+    except ValueError as error:
+        if message.node_id:
+            return None
+        raise _Refusal(str(error)) from error
 
 
 def _node(books: Books, message: messages.Allocation) -> Node | None:
@@ -145,11 +171,12 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
         raise _Refusal("allocation contains negative resources")
     before = books.foreign.get(key)
     if before is not None and before is not node:
-        before.remove_foreign(key)
-        _foreign_changed(books, before)
+        _take_foreign_away(books, before, key)
     allocation = from_message(message, None, stamp_ns=books.stamp_ns())
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
+    if before is not node:
+        happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
     books.foreign[key] = node
     _foreign_changed(books, node)
 
@@ -174,43 +201,52 @@ def _release(books: Books, release: AllocationRelease) -> None:
         if known is None:
             books.note(f"release of {release.allocation_key}: unknown to application {release.application_id}")
             return
-        if release.termination_type == SCHEDULING_FAILED_ON_RM:
-            _roll_back(books, application, known)
-            return
-        released = _remove(books, application, [known], release.termination_type)
-        lifecycle.complete_if_done(books, application)
+        _release_one(books, application, known, release.termination_type)
     else:
-        everything = [*application.requests.values(), *application.allocations.values()]
-        released = _remove(books, application, everything, release.termination_type)
-        lifecycle.complete_emptied(books, application)
-    if release.termination_type not in _CONFIRMATIONS:
-        for entry in released:
-            books.emit(entry)
+        _release_all(books, application, release.termination_type)
+
+
+def _release_one(books: Books, application: Application, known: Allocation, termination_type: int) -> None:
+    """Something goes; or waits again, or makes place for a real allocation."""
+    if termination_type == SCHEDULING_FAILED_ON_RM:
+        _roll_back(books, application, known)
+    elif termination_type == PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
+        books.emit(swaps.confirm(books, application, known).announced())
+        _charged_unchecked(books, application)
+    elif known.key in application.allocations:
+        if termination_type == PLACEHOLDER_REPLACED:
+            books.note(f"release of {known.key}: nothing takes its place, it is removed")
+            termination_type = STOPPED_BY_RM
+        removal.remove(books, application, known, termination_type)
+        _answer(books, [known], termination_type)
+    elif termination_type != TIMEOUT:  # that confirms the time-out of what had a node
+        removal.take_back(books, application, known)
+
+
+def _release_all(books: Books, application: Application, termination_type: int) -> None:
+    keeping_asks = termination_type == TIMEOUT
+    ran = removal.empty(books, application, termination_type, keeping_asks=keeping_asks)
+    application.queue.released += len(ran)
+    lifecycle.emptied(books, application)
+    _answer(books, ran, termination_type)
+
+
+def _answer(books: Books, gone: list[Allocation], termination_type: int) -> None:
+    """An RM hears that what ran is gone, unless it confirms that with the release."""
+    if termination_type not in _CONFIRMATIONS:
+        for allocation in gone:
+            books.emit(allocation.release(books.name, "allocation remove as per RM request"))
 
 
 def _roll_back(books: Books, application: Application, allocation: Allocation) -> None:
-    """The RM could not start what was placed: it waits for a node again."""
-    if allocation.node_id and application.state in (AppState.ACCEPTED, AppState.RUNNING):
-        ledger.remove_allocation(books, application, allocation)
-        allocation.node_id = ""
-        ledger.add_ask(books, application, allocation)
-
-
-def _remove(
-    books: Books, application: Application, chosen: list[Allocation], termination_type: int
-) -> list[AllocationRelease]:
-    """Take away what runs, and asks unless this confirms a time-out of placeholders; what ran is what an RM hears
-    of.
+    """The RM could not start what was placed: it waits for a node again. A placeholder that the RM was asked to let go
+    has to go all the same, and what has not got its place yet was not to be started.
     """
-    released: list[AllocationRelease] = []
-    for allocation in chosen:
-        if allocation.node_id:
-            ledger.remove_allocation(books, application, allocation)
-            application.queue.released += 1
-            released.append(allocation.released(books.name, "allocation remove as per RM request"))
-        elif termination_type != TIMEOUT:
-            ledger.remove_ask(books, application, allocation)
-    return released
+    if allocation.released or allocation.key not in application.allocations:
+        books.note(f"allocation {allocation.key} was not to be started")
+    elif application.state in (AppState.ACCEPTED, *ACTIVE):
+        verdict_updates.not_started(books, allocation)
+        ledger.roll_back(books, application, allocation)
 
 
 def _release_foreign(books: Books, key: str) -> None:
@@ -218,6 +254,11 @@ def _release_foreign(books: Books, key: str) -> None:
     if node is None:
         books.note(f"release of foreign allocation {key}: unknown")
         return
+    _take_foreign_away(books, node, key)
+
+
+def _take_foreign_away(books: Books, node: Node, key: str) -> None:
+    happenings.node_allocation(books, node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
     _foreign_changed(books, node)
 
@@ -225,4 +266,5 @@ def _release_foreign(books: Books, key: str) -> None:
 def _foreign_changed(books: Books, node: Node) -> None:
     """Foreign use of a node changed. It does not move the node in the order: only what we place does."""
     books.fleet.freed(node)
+    books.reserved.nudge(node)
     books.readiness.relieve()

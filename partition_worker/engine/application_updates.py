@@ -6,6 +6,7 @@ Until then what is asked for it waits with it, and its removal drops all of that
 Not here: the rules of placement (`placement/`), and what a state means (`lifecycle.py`).
 """
 
+from common import event_codes
 from common.messages import (
     AcceptedApplication,
     AddApplicationRequest,
@@ -16,9 +17,9 @@ from common.messages import (
     RemoveApplicationRequest,
 )
 from common.names import RECOVERY_QUEUE
-from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine import gangs, happenings, lifecycle, removal
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.placement.rule import PlacementRejected
 from partition_worker.engine.queues import gang, namespace
@@ -81,6 +82,7 @@ def _entered(books: Books, submissions: list[AddApplicationRequest], problem: st
 
 def _add(books: Books, new: AddApplicationRequest) -> None:
     books.counters.submitted += 1
+    happenings.application(books, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
         _enter(books, new)
     except GroupsUnknown:
@@ -109,9 +111,12 @@ def _enter(books: Books, new: AddApplicationRequest, problem: str = "") -> None:
         submitted_ns=books.stamp_ns(),
         tags=new.tags,
         placeholder_ask=new.placeholder_ask,
+        gang_style="Hard" if new.gang_scheduling_style == "Hard" else "Soft",
+        placeholder_timeout_s=gangs.placeholder_timeout_s(new, books.now),
     )
     books.applications[new.application_id] = application
     leaf.applications[new.application_id] = application
+    happenings.queue_application(books, leaf, event_codes.ADD, new.application_id)
     lifecycle.count(books, leaf, AppState.NEW)
     books.emit(AcceptedApplication(application_id=new.application_id))
 
@@ -173,7 +178,9 @@ def _set_quota(books: Books, leaf: Queue, new: AddApplicationRequest) -> None:
     quota = namespace.quota_of(new.tags)
     for problem in quota.problems:
         books.note(f"application {new.application_id}: {problem}")
+    maximum, guaranteed = leaf.maximum, leaf.guaranteed
     if namespace.apply(leaf, quota):
+        happenings.quota_changed(books, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
         books.readiness.reordered(leaf)
         books.readiness.touch(leaf)
@@ -181,18 +188,22 @@ def _set_quota(books: Books, leaf: Queue, new: AddApplicationRequest) -> None:
 
 
 def _created(books: Books, new: AddApplicationRequest, path: str, user: User) -> Queue:
+    known = books.tree.next_rank
     try:
         queue = books.tree.create(path, user)
     except QueueError as error:
         raise _Refusal(
             f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
         ) from error
+    for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
+        happenings.queue_came(books, level)
     books.expect_cleaning()
     return queue
 
 
 def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
     books.counters.refused += 1
+    happenings.application(books, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
     queue = books.tree.find(queue_name)
     if queue is None:
@@ -214,16 +225,12 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.waiting.drop(gone.application_id)
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
-    for ask in tuple(application.requests.values()):
-        ledger.remove_ask(books, application, ask)
-    running = tuple(application.allocations.values())
-    for allocation in running:
-        ledger.remove_allocation(books, application, allocation)
-    lifecycle.complete_emptied(books, application)
-    if application.state is AppState.COMPLETED:
+    running = removal.empty(books, application)
+    lifecycle.emptied(books, application)
+    if application.state in ENDED:
         books.forget_ended(application)
     else:
-        books.timers.stop(application)
+        books.timers.stop(application, "state")
         lifecycle.leave_queue(books, application)
     for allocation in running:
-        books.emit(allocation.released(books.name, f"Application {application.application_id} Removed"))
+        books.emit(allocation.release(books.name, f"Application {application.application_id} Removed"))

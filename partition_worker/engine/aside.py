@@ -8,6 +8,7 @@ wait for their limits, and each who does is looked at once.
 Not here: when to look (`readiness.py`), and limits themselves (`limits/`).
 """
 
+from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -21,10 +22,20 @@ from partition_worker.engine.queues.admission import is_limited
 from partition_worker.engine.queues.queue import Queue
 
 
+class Wait(NamedTuple):
+    """What some asks of an application wait for."""
+
+    need: Need
+    reserves: bool = False
+    """Whether they have waited for long enough to have a node kept for them, so that a node will do that may be."""
+
+
 class Want(NamedTuple):
     """What an application waits for."""
 
     need: Need
+    reserves: bool
+    """As for `Wait`."""
     starts: bool
     """That its queues let one more application run."""
     counts: bool
@@ -148,15 +159,15 @@ class Aside:
         self._found_on: dict[int, list[Shelf]] = {}
         """Rank of an application to the shelves on which it lies."""
 
-    def park(self, application: Application, account: Account, key: Key) -> None:
-        """Set an application aside, under each of its needs."""
+    def park(self, application: Application, account: Account, key: Key, waits: Iterable[Wait]) -> None:
+        """Set an application aside, under everything it waits for."""
         assert application.rank not in self._found_on, application.application_id
         accepted = application.state is AppState.ACCEPTED
-        starts = accepted and is_limited(self.leaf)
+        starts = accepted and is_limited(self.leaf) and application.application_id not in self.leaf.allocating
         counts = accepted and not account.counted and any(level.limits_applications for level in account.bounds)
         on = self._found_on[application.rank] = []
-        for group in application.asks.groups:
-            shelf = self._shelf(Want(group.need, starts, counts), account)
+        for need, reserves in dict.fromkeys(waits):
+            shelf = self._shelf(Want(need, reserves, starts, counts), account)
             shelf.applications.put(application, key)
             shelf.settle()
             on.append(shelf)

@@ -6,33 +6,45 @@ for the RM's word, `cycle.py` for decisions. Not here: rules.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
+from common import event_codes
 from common.config.model import PartitionConfig
 from common.machine import NEVER
 from common.messages import Allocation as Announced
-from common.messages import AllocationRelease, RejectedAllocation
+from common.messages import AllocationRelease, RejectedAllocation, Resources
+from common.resources import NOTHING
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState
-from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.limits.usage import Usage
 from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.scoring import NodeSort
 from partition_worker.engine.placement.chain import Placement
 from partition_worker.engine.placement.rule import RuleError
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.predicates.predicates import Predicates
+from partition_worker.engine.preemptions import Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.readiness import Readiness
 from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.reserved import Reserved
+from partition_worker.engine.swappable import Swappable
 from partition_worker.engine.timers import Timers
+from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.engine.users import Users, resolver_of
 from partition_worker.engine.waiting import Waiting
 
 CLEAN_EVERY_S: Final = 10.0
 """How often dynamic and draining queues that are empty are removed."""
+
+QUOTA_LOOK_EVERY_S: Final = 1.0
+"""How often queues that are to be brought down to their maximum are looked at, while there are any."""
 
 ENDED_MAX: Final = 50_000
 """Ended applications (and as many rejected ones) that are remembered; beyond it the oldest are forgotten before their
@@ -89,11 +101,25 @@ class Counters:
 class Books:
     """All state of one partition. Read by queries, changed by the modules of the engine only."""
 
-    def __init__(self, config: PartitionConfig, *, name: str, now: float) -> None:
+    def __init__(
+        self,
+        config: PartitionConfig,
+        *,
+        name: str,
+        now: float,
+        plugins: Sequence[Predicate] = (),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
         self.name = name
+        self.tuning = tuning
         self.config = config
+        self.tracking = True
+        """Whether events are added to the history."""
+        self._happenings: list[Happened] = []
         self.tree = Tree(config)
-        self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights)
+        for queue in self.tree:
+            self.happened(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
+        self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         try:
             self.placement = Placement(config.placement_rules)
             self.placement_problem = ""
@@ -102,8 +128,11 @@ class Books:
             self.placement_problem = str(error)
         self.users = Users(resolver_of(config.user_group_resolver.type))  # for the life of the partition
         self.waiting = Waiting()
-        self.usage = Usage(config)
+        self.usage = Usage(config, self.happened)
         self.readiness = Readiness(self.tree, self.fleet)
+        self.preemptions = Preemptions()
+        self.reserved = Reserved()
+        self.swappable = Swappable()
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
@@ -125,6 +154,8 @@ class Books:
         """Whether the partition left the configuration: it is empty and stays so."""
         self.clean_at = NEVER
         """When queues that are empty are looked for next."""
+        self.quota_look_at = NEVER
+        """When it is looked next whether a queue has to be brought down to its maximum."""
         self._stamp_ns = 0
         self._application_ranks = 0
         self._effects: list[Effect] = []
@@ -144,6 +175,21 @@ class Books:
         elif isinstance(part, RejectedAllocation):
             counters.rejected += 1
         self._effects.append(Effect(self.step, part))
+
+    def happened(
+        self,
+        kind: int,
+        object_id: str,
+        change: int,
+        detail: int,
+        *,
+        reference: str = "",
+        message: str = "",
+        resource: Resources = NOTHING,
+    ) -> None:
+        """Add an event to the history, unless nobody keeps one. The amounts must not be changed afterwards."""
+        if self.tracking:
+            self._happenings.append((kind, object_id, reference, change, detail, message, resource))
 
     def note(self, text: str) -> None:
         """Leave a line for the log about an input that had no effect."""
@@ -168,6 +214,11 @@ class Books:
         """There is, or may soon be, a queue to remove."""
         if self.clean_at == NEVER:
             self.clean_at = self.now + CLEAN_EVERY_S
+
+    def expect_quota_look(self) -> None:
+        """A queue has a time at which it is brought down to its maximum."""
+        if self.quota_look_at == NEVER and self.config.preemption.is_quota_enabled:
+            self.quota_look_at = self.now + QUOTA_LOOK_EVERY_S
 
     def remember_ended(self, application: Application) -> None:
         """Keep an ended application for those who ask; its id is free again."""
@@ -206,6 +257,11 @@ class Books:
         assert not self._effects, "effects of an earlier step were not taken"
         self.step += 1
         self.now = max(now, self.now)
+
+    def happenings(self) -> list[Happened]:
+        """What was added to the history since this was asked last, once."""
+        happenings, self._happenings = self._happenings, []
+        return happenings
 
     def taken(self) -> list[Effect]:
         """The effects of this step, once."""

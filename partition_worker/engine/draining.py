@@ -8,8 +8,10 @@ Not here: which queues have to go (`queues/changes.py`).
 
 from typing import Final
 
+from common import event_codes
 from common.machine import NEVER
-from common.messages import EVENT_APP, EVENT_DETAILS_NONE, EVENT_QUEUE, EVENT_SET, EventRecord
+from common.messages import EventRecord
+from partition_worker.engine import happenings
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue
 
@@ -26,10 +28,10 @@ def begin(books: Books, queue: Queue) -> None:
     queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
     told = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
     books.tell_people(told)
-    books.emit(_event(EVENT_QUEUE, queue.path, told, queue.draining_since_ns))
+    books.emit(_event(event_codes.QUEUE, queue.path, told, queue.draining_since_ns))
     for application_id in queue.applications:
         text = f"application {application_id} goes on, but its queue takes nothing new: {told}"
-        books.emit(_event(EVENT_APP, application_id, text, queue.draining_since_ns, queue.path))
+        books.emit(_event(event_codes.APP, application_id, text, queue.draining_since_ns, queue.path))
 
 
 def end(queue: Queue) -> None:
@@ -42,6 +44,7 @@ def clean(books: Books) -> None:
     """Remove queues that are to go and have nothing in them; come back while there are others that may."""
     books.clean_at = NEVER
     for queue in books.tree.remove_empty():
+        happenings.queue_gone(books, queue)
         books.readiness.forget_queue(queue)
         books.counters.fold(queue.path, queue.path.rpartition(".")[0])
     _remind(books)
@@ -71,7 +74,7 @@ def _event(kind: int, object_id: str, message: str, at_ns: int, reference_id: st
         object_id=object_id,
         message=message,
         timestamp_nano=at_ns,
-        event_change_type=EVENT_SET,
-        event_change_detail=EVENT_DETAILS_NONE,
+        event_change_type=event_codes.SET,
+        event_change_detail=event_codes.DETAILS_NONE,
         reference_id=reference_id,
     )

@@ -15,9 +15,12 @@ from common.messages import (
     AllocationRelease,
     EventRecord,
     GroupsWanted,
+    PredicatesAsked,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    Resources,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 
@@ -30,6 +33,23 @@ class Note(NamedTuple):
     """Whether whoever runs the system should see it: a change that somebody made, and what follows from it."""
 
 
+class Happening(NamedTuple):
+    """An event for the history, with the numbers of `common/event_codes.py`. When, says the order among others."""
+
+    kind: int
+    object_id: str
+    reference_id: str
+    change: int
+    detail: int
+    message: str
+    resource: Resources
+    """Shared with the books; never changed in place."""
+
+
+Happened = tuple[int, str, str, int, int, str, Resources]
+"""The fields of a `Happening`, as they are kept: several for each decision, of which hardly any is ever looked at."""
+
+
 Part = (
     AcceptedNode
     | RejectedNode
@@ -40,7 +60,9 @@ Part = (
     | AllocationRelease
     | RejectedAllocation
     | EventRecord
+    | UpdateContainerSchedulingState
     | GroupsWanted
+    | PredicatesAsked
     | Note
 )
 

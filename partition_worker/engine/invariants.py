@@ -1,7 +1,8 @@
 """Everything that must always be true of a partition, derived again from the allocations themselves.
 
-Tests, properties and simulations call `check` after each step; in production it answers a health check. It costs a
-look at every object and changes nothing.
+Tests, properties and simulations call `check` after each step. It costs a look at every object and changes nothing.
+In production the auditor (`auditor.py`) looks at one object after the other: what is said of one is true at any moment
+between two steps, whatever the others were when they were looked at.
 
 Not here: mending anything.
 """
@@ -9,14 +10,15 @@ Not here: mending anything.
 from collections import Counter
 from collections.abc import Iterator
 
+from common.machine import NEVER
 from common.messages import Resources
-from common.resources import add_to, equal, minus, pruned, total_of
+from common.resources import add_to, equal, is_zero, minus, pruned, total_of
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ENDED, LINGER_S, AppState
+from partition_worker.engine.applications.states import ACTIVE, ENDED, LINGER_S, AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.limits.account import Account
 from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.placeholders import may_swap
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 
 
@@ -34,13 +36,24 @@ def check(books: Books) -> None:
 def violations(books: Books) -> Iterator[str]:
     """What is not as it must be, a sentence each."""
     for application in books.applications.values():
-        yield from _application(books, application)
+        yield from of_application(books, application)
     for node in books.fleet:
-        yield from _node(books, node)
+        yield from of_node(books, node)
     for queue in books.tree:
-        yield from _queue(books, queue)
-    yield from _indexes(books)
-    yield from _users(books)
+        yield from of_queue(books, queue)
+    for tracker in books.usage.users:
+        yield from of_tracker(books, "user", tracker)
+    for tracker in books.usage.groups:
+        yield from of_tracker(books, "group", tracker)
+    yield from of_partition(books)
+
+
+def of_application(books: Books, application: Application) -> Iterator[str]:
+    """What is wrong with one application, its asks and allocations."""
+    yield from _application(books, application)
+    yield from _gang(books, application)
+    yield from _reservations(books, application)
+    yield from _account(books, application)
 
 
 def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
@@ -57,35 +70,92 @@ def _application(books: Books, application: Application) -> Iterator[str]:
     yield from _differs(
         f"{name} pending", total_of(a.resources for a in application.requests.values()), application.pending
     )
-    yield from _differs(
-        f"{name} allocated", total_of(a.resources for a in application.allocations.values()), application.allocated
-    )
+    for what, placeholder, total in (
+        ("allocated", False, application.allocated),
+        ("allocated to placeholders", True, application.allocated_placeholder),
+    ):
+        having = (one for one in application.allocations.values() if one.placeholder == placeholder)
+        yield from _differs(f"{name} {what}", total_of(one.resources for one in having), total)
     if {ask.key for ask in application.asks} != set(application.requests):
         yield f"{name}: its asks in order are not its asks by key"
-    if bool(application.timer) != (application.state in LINGER_S):
-        yield f"{name} in state {application.state}: timer is {application.timer}"
+    if application.state is AppState.STARTING and not application.queue.state_aware:
+        yield f"{name} is Starting in a queue that is not aware of states"
+    waits = application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder)
+    if ("state" in application.alarms) != (application.state in LINGER_S) and not waits:
+        yield f"{name} in state {application.state}: alarms are {application.alarms}"
     for allocation in application.allocations.values():
         node = books.fleet.get(allocation.node_id)
         if node is None or node.allocations.get(allocation.key) is not allocation:
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"
 
 
-def _node(books: Books, node: Node) -> Iterator[str]:
+def _gang(books: Books, application: Application) -> Iterator[str]:
+    """Placeholders, those who wait for them, and swaps under way."""
+    name = f"application {application.application_id}"
+    for ask in application.requests.values():
+        if ask.held != application.held_back(ask) or ask.node_id or ask.partner:
+            yield f"{name}: ask {ask.key} is not held as it should be, or has a node"
+    for one in application.allocations.values():
+        if one.released and one.preempted:
+            yield f"{name}: the RM was asked for {one.key} twice"
+        if one.partner and (one.partner.partner is not one or application.swapping.get(one.partner.key) is None):
+            yield f"{name}: nothing takes the place of placeholder {one.key}"
+    for key, ask in application.swapping.items():
+        placeholder = ask.partner
+        if placeholder is None or not placeholder.released or placeholder.key not in application.allocations:
+            yield f"{name}: {key} has no placeholder to replace"
+            continue
+        node = books.fleet.get(ask.node_id)
+        if node is None or (key in node.allocations) != (ask.node_id != placeholder.node_id):
+            yield f"{name}: {key} is not where it should be until it has replaced {placeholder.key}"
+    for group in application.task_groups.values():
+        every = [*application.requests.values(), *application.allocations.values()]
+        alive = [one for one in every if one.placeholder and one.task_group == group.name]
+        free = {one.key for one in alive if one.node_id and not one.released and not one.preempted}
+        waiting = sum(ask.held and ask.task_group == group.name for ask in application.requests.values())
+        if group.outstanding != len(alive) or set(group.free) != free or group.waiting != waiting:
+            yield f"{name}: task group {group} where {len(alive)} placeholders are, {free} free, and {waiting} wait"
+    if may_swap(application) and application not in books.swappable:
+        yield f"{name} is not known to have something to swap"
+
+
+def _reservations(books: Books, application: Application) -> Iterator[str]:
+    """Nodes that are kept for its asks."""
+    for key, one in application.reservations.items():
+        if application.requests.get(key) is not one.ask or one.ask.reservation is not one:
+            yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
+        if books.fleet.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
+            yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
+
+
+def of_node(books: Books, node: Node) -> Iterator[str]:
+    """What is wrong with one node."""
     name = f"node {node.node_id}"
     yield from _differs(f"{name} allocated", total_of(a.resources for a in node.allocations.values()), node.allocated)
     yield from _differs(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
     yield from _differs(f"{name} available", minus(minus(node.capacity, node.allocated), node.occupied), node.available)
     for key, allocation in node.allocations.items():
         owner = allocation.application
-        if owner is None or owner.allocations.get(key) is not allocation:
+        if owner is None or (owner.allocations.get(key) or owner.swapping.get(key)) is not allocation:
             yield f"{name}: allocation {key} belongs to no application"
+    if len(node.reservations) > 1 and not all(one.for_required_node for one in node.reservations.values()):
+        yield f"{name} is kept for several asks of which one could run elsewhere"
+    if any(one.application.reservations.get(key) is not one for key, one in node.reservations.items()):
+        yield f"{name} is kept for asks that do not know it"
+    if (books.fleet.lineup.place(node) is not None) != (node.schedulable and not node.reservations):
+        yield f"{name} is tried although nobody may get it, or the other way round"
+    if any(books.foreign.get(key) is not node for key in node.foreign):
+        yield "the index of foreign allocations is not that of the nodes"
 
 
-def _queue(books: Books, queue: Queue) -> Iterator[str]:
+def of_queue(books: Books, queue: Queue) -> Iterator[str]:
+    """What is wrong with one queue, against its children and its own applications."""
     below: list[Queue | Application] = [*queue.children.values(), *queue.applications.values()]
-    yield from _differs(f"queue {queue.path} allocated", total_of(one.allocated for one in below), queue.allocated)
+    charged = [child.allocated for child in queue.children.values()]
+    charged += [application.charged for application in queue.applications.values()]
+    yield from _differs(f"queue {queue.path} allocated", total_of(charged), queue.allocated)
     yield from _differs(f"queue {queue.path} pending", total_of(one.pending for one in below), queue.pending)
-    running = sum(application.state is AppState.RUNNING for application in queue.applications.values())
+    running = sum(application.state in ACTIVE for application in queue.applications.values())
     running += sum(child.running for child in queue.children.values())
     if running != queue.running:
         yield f"queue {queue.path}: {queue.running} running where {running} are"
@@ -97,8 +167,17 @@ def _queue(books: Books, queue: Queue) -> Iterator[str]:
         counted = tally.highest
         if highest != (NOTHING_PENDING if counted is None else counted):
             yield f"queue {queue.path}: highest priority of {what} {counted}, theirs is {highest}"
+    going = [child.preempting for child in queue.children.values()]
+    for application in queue.applications.values():
+        going += [one.resources for one in application.allocations.values() if one.preempted]
+    yield from _differs(f"queue {queue.path} preempting", total_of(going), queue.preempting)
+    if queue.quota_preemption_at and (
+        not queue.managed or (books.config.preemption.is_quota_enabled and books.quota_look_at == NEVER)
+    ):
+        yield f"queue {queue.path} has a time to be brought down to its maximum, and nobody looks"
     if queue.draining != bool(queue.draining_since_ns):
         yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
+    yield from _kept(queue)
     if queue.leaf and queue.template is not None:
         yield f"queue {queue.path} is a leaf and has a template"
     if not queue.managed and not queue.leaf and queue.parent is not None and queue.template != queue.parent.template:
@@ -109,49 +188,76 @@ def _queue(books: Books, queue: Queue) -> Iterator[str]:
         yield f"queue {queue.path} is not where its path says"
 
 
-def _indexes(books: Books) -> Iterator[str]:
-    keys = [
-        key for application in books.applications.values() for key in (*application.requests, *application.allocations)
-    ]
-    if sorted(keys) != sorted(books.allocations):
+def _kept(queue: Queue) -> Iterator[str]:
+    """What is kept for asks below, and who counts as running although still Accepted."""
+    kept = [child.kept for child in queue.children.values()]
+    allocating = [name for child in queue.children.values() for name in child.allocating]
+    for name, application in queue.applications.items():
+        kept += [one.keeps for one in application.reservations.values()]
+        allocating += [name] if name in queue.allocating else []
+    if queue.parent is not None:
+        yield from _differs(f"queue {queue.path} kept", total_of(kept), queue.kept)
+    if sorted(allocating) != sorted(queue.allocating):
+        yield f"queue {queue.path}: {sorted(queue.allocating)} count as running, below it {sorted(allocating)} do"
+
+
+def of_partition(books: Books) -> Iterator[str]:
+    """What is wrong with the totals and indexes of the partition. Whether a thing is in its index is said of that very
+    thing; here is whether there is anything else.
+    """
+    applications = books.applications.values()
+    if sum(len(one.requests) + len(one.allocations) + len(one.swapping) for one in applications) != len(
+        books.allocations
+    ):
         yield "the index of keys is not that of the applications"
-    if sum(len(node.allocations) for node in books.fleet) != books.running_allocations:
-        yield f"{books.running_allocations} allocations counted, the nodes have others"
+    if sum(len(one.allocations) for one in applications) != books.running_allocations:
+        yield f"{books.running_allocations} allocations counted, the applications have others"
     yield from _differs("total", total_of(node.capacity for node in books.fleet), books.fleet.total)
     yield from _differs("root maximum", books.fleet.total, books.tree.root.maximum or {})
-    if {key for node in books.fleet for key in node.foreign} != set(books.foreign):
+    if sum(len(one.reservations) for one in applications) != len(books.reserved):
+        yield "nodes are kept for asks that no application has"
+    if sum(len(node.foreign) for node in books.fleet) != len(books.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _users(books: Books) -> Iterator[str]:
-    """What is charged to whom, derived from the applications; who counts is known by the accounts only."""
-    accounts = [(one, books.usage.known(one)) for one in books.applications.values()]
-    charged: dict[tuple[str, str], list[Account]] = {}
-    for application, account in accounts:
-        if account is None:
-            if application.allocations:
-                yield f"application {application.application_id} is charged to nobody"
-            continue
-        if application.allocations and not account.counted:
-            yield f"application {application.application_id} has something and does not count as running"
-        charged.setdefault(("user", application.user.name), []).append(account)
-        if account.group_name is not None:
-            charged.setdefault(("group", account.group_name), []).append(account)
-    for kind, trackers in (("user", books.usage.users), ("group", books.usage.groups)):
-        for tracker in trackers:
-            yield from _tracker(f"{kind} {tracker.name}", tracker, charged.pop((kind, tracker.name), []))
-    for kind, name in charged:
-        yield f"{kind} {name} is charged and not tracked"
+def _account(books: Books, application: Application) -> Iterator[str]:
+    """Whether its use is charged to its user, and to its group if it has one; who counts is known by the account."""
+    name = f"application {application.application_id}"
+    for owned in (application.requests, application.allocations, application.swapping):
+        if any(books.allocations.get(key) is not one for key, one in owned.items()):
+            yield f"the index of keys is not that of the applications: {name}"
+    account = books.usage.known(application)
+    if account is None:
+        if application.allocations:
+            yield f"{name} is charged to nobody"
+        return
+    if application.allocations and not account.counted:
+        yield f"{name} has something and does not count as running"
+    charged = [("user", application.user.name, books.usage.users)]
+    if account.group_name is not None:
+        charged.append(("group", account.group_name, books.usage.groups))
+    for kind, whom, trackers in charged:
+        tracker = trackers.find(whom)
+        if tracker is None:
+            yield f"{kind} {whom} is charged and not tracked"
+        elif tracker.accounts.get(application.rank) is not account:
+            yield f"{kind} {whom}: its accounts are not those of the applications"
 
 
-def _tracker(what: str, tracker: Tracker, accounts: list[Account]) -> Iterator[str]:
-    if {id(one) for one in tracker.accounts.values()} != {id(one) for one in accounts}:
-        yield f"{what}: its accounts are not those of the applications"
+def of_tracker(books: Books, kind: str, tracker: Tracker) -> Iterator[str]:
+    """What is wrong with the use of one user or group, derived from the applications that are charged to it."""
+    what = f"{kind} {tracker.name}"
+    accounts = tracker.accounts.values()
+    for one in accounts:
+        if books.applications.get(one.application.application_id) is not one.application or (
+            books.usage.known(one.application) is not one
+        ):
+            yield f"{what}: its accounts are not those of the applications"
     used: dict[str, Resources] = {}
     counted: dict[str, list[str]] = {}
     for one in accounts:
         for queue in one.application.queue.ancestry():
-            add_to(used.setdefault(queue.path, {}), one.application.allocated)
+            add_to(used.setdefault(queue.path, {}), one.application.charged)
             if one.counted:
                 counted.setdefault(queue.path, []).append(one.application.application_id)
     charged = Counter(one.application.queue.path for one in accounts)

@@ -7,31 +7,40 @@ here and nowhere else, so they cannot drift apart (`invariants.py` checks it).
 Not here: whether something may be placed or released; whoever calls has decided that.
 """
 
-from common.messages import Resources
-from common.resources import minus
-from partition_worker.engine import lifecycle
+from common import event_codes
+from common.messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM, Resources
+from common.resources import equal, fits, is_zero, minus, total_of
+from partition_worker.engine import happenings, lifecycle, placeholders, reservations
+from partition_worker.engine.applications import history
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from partition_worker.engine.queues import admission, headroom, priorities
 from partition_worker.engine.queues.queue import Queue
 
 
 def add_ask(books: Books, application: Application, ask: Allocation) -> None:
     """An application asks for something."""
-    before = application.asks.priority
-    application.add_ask(ask)
-    books.allocations[ask.key] = ask
-    headroom.expect(application.queue, ask.resources)
-    _asks_changed(books, application, before)
+    if ask.placeholder:
+        placeholders.expect(books, application, ask)
+    _wait(books, application, ask)
+    name = application.application_id
+    books.happened(
+        event_codes.APP, name, event_codes.ADD, event_codes.APP_REQUEST, reference=ask.key, resource=ask.resources
+    )
 
 
-def remove_ask(books: Books, application: Application, ask: Allocation) -> None:
-    """An application no longer asks for something that it did not get."""
+def remove_ask(
+    books: Books, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
+) -> None:
+    """An application no longer asks for something that it did not get; `detail` says why, for the history."""
     _take_ask(books, application, ask)
     del books.allocations[ask.key]
+    if ask.placeholder:
+        placeholders.gone(books, application, ask)
+    happenings.ask_removed(books, ask, detail)
 
 
 def place_ask(books: Books, application: Application, ask: Allocation, node: Node) -> None:
@@ -40,37 +49,124 @@ def place_ask(books: Books, application: Application, ask: Allocation, node: Nod
     add_allocation(books, application, ask, node)
 
 
+def recover(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
+    """Something that nobody asked for here runs on a node, as the RM says."""
+    if allocation.placeholder:
+        placeholders.expect(books, application, allocation)
+    add_allocation(books, application, allocation, node)
+
+
 def add_allocation(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
     """Something runs on a node; nobody checks here whether there is room."""
     allocation.node_id = node.node_id
     allocation.bound_ns = books.stamp_ns()
     books.allocations[allocation.key] = allocation
-    books.running_allocations += 1
     node.add(allocation)
     books.fleet.changed(node)
-    headroom.charge(application.queue, allocation.resources)
-    application.add_allocation(allocation)
-    books.usage.increase(application, allocation.resources)
-    books.readiness.touch_application(application)
-    lifecycle.fire(books, application, AppEvent.RUN)
+    happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
+    if allocation.placeholder:
+        placeholders.watch(books, application)
+    else:
+        lifecycle.fire(books, application, AppEvent.RUN)
+    _charge(books, application, allocation)
+    if allocation.placeholder:
+        if equal(application.allocated_placeholder, application.placeholder_ask):
+            lifecycle.fire(books, application, AppEvent.RUN)
+        placeholders.offer(books, application, allocation)
+    happenings.allocation_added(books, allocation)
 
 
-def remove_allocation(books: Books, application: Application, allocation: Allocation) -> None:
-    """Something no longer runs. Whether the application is done thereby is for the caller to ask."""
+def remove_allocation(
+    books: Books, application: Application, allocation: Allocation, termination_type: int | None = STOPPED_BY_RM
+) -> None:
+    """Something no longer runs, because of a release of this type, or because its node goes if there is none. Whether
+    the application is done thereby is for the caller to ask.
+    """
+    assert allocation.partner is None, allocation.key
     del books.allocations[allocation.key]
-    books.running_allocations -= 1
-    node = books.fleet.get(allocation.node_id)
-    if node is not None and node.allocations.get(allocation.key) is allocation:
-        node.remove(allocation)
-        books.fleet.gained(node)
-    headroom.refund(application.queue, allocation.resources)
-    application.remove_allocation(allocation)
-    books.usage.decrease(application, allocation.resources)
-    books.readiness.freed(books.usage.account(application))
-    if not application.allocations and not application.requests:
-        lifecycle.forget(books, application)
-    books.readiness.touch_application(application)
-    books.readiness.relieve()
+    _discharge(books, application, allocation)
+    if allocation.placeholder:
+        placeholders.gone(books, application, allocation)
+    happenings.allocation_removed(books, allocation, termination_type)
+    _freed(books, application)
+
+
+def roll_back(books: Books, application: Application, allocation: Allocation) -> None:
+    """Something that runs, or was to, waits for a node again. A placeholder is still the same one of its group."""
+    assert allocation.partner is None, allocation.key
+    _discharge(books, application, allocation)
+    happenings.allocation_removed(books, allocation, SCHEDULING_FAILED_ON_RM)
+    allocation.preempted = allocation.placeholder_used = False
+    _wait(books, application, allocation)
+    _freed(books, application)
+
+
+# Swaps --------------------------------------------------------------------------------------------------------------
+
+
+def begin_swap(books: Books, application: Application, ask: Allocation, placeholder: Allocation, node: Node) -> None:
+    """An ask gets a node and waits for the RM to confirm that its placeholder is gone. Until then only the placeholder
+    is charged; but on another node than that of the placeholder the ask takes room already.
+    """
+    _take_ask(books, application, ask)
+    application.begin_swap(ask, placeholder)
+    ask.node_id = node.node_id
+    ask.bound_ns = books.stamp_ns()
+    if node.node_id != placeholder.node_id:
+        node.add(ask)
+        books.fleet.changed(node)
+        happenings.node_allocation(books, node.node_id, event_codes.ADD, ask)
+
+
+def end_swap(books: Books, application: Application, ask: Allocation) -> None:
+    """The placeholder is gone and the ask has its place. What it leaves of it is free; what it has more was used
+    before anybody asked.
+    """
+    placeholder, node = ask.partner, books.fleet.get(ask.node_id)
+    assert placeholder is not None, ask.key
+    assert node is not None, (ask.key, ask.node_id)
+    begun = not is_zero(application.allocated)
+    del books.allocations[placeholder.key]
+    _discharge(books, application, placeholder)
+    placeholders.gone(books, application, placeholder, replaced=True)
+    happenings.placeholder_replaced(books, placeholder, in_place=placeholder.node_id == ask.node_id)
+    lifecycle.placeholder_gone(books, application)
+    application.end_swap(ask)
+    ask.bound_ns = books.stamp_ns()
+    ask.placeholder_used = True
+    ask.placeholder_created_ns = placeholder.created_ns
+    if ask.key not in node.allocations:
+        node.add(ask)
+        books.fleet.changed(node)
+    if begun or application.state is AppState.COMPLETING:
+        lifecycle.fire(books, application, AppEvent.RUN)
+    _charge(books, application, ask)
+    happenings.allocation_added(books, ask)
+    if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
+        _freed(books, application)
+
+
+def undo_swap(books: Books, application: Application, ask: Allocation) -> None:
+    """The ask waits as before. Its placeholder, which the RM was asked to let go, has no successor."""
+    node = books.fleet.get(ask.node_id)
+    if node is not None and ask.key in node.allocations:
+        _take_from_node(books, node, ask)
+        happenings.node_allocation(books, node.node_id, event_codes.REMOVE, ask)
+        books.readiness.relieve()
+    application.end_swap(ask)
+    _wait(books, application, ask)
+
+
+# Changes ------------------------------------------------------------------------------------------------------------
+
+
+def mark_preempted(books: Books, application: Application, allocation: Allocation) -> None:
+    """The RM is asked to let an allocation go for somebody else. It is used and charged until the RM confirms."""
+    assert not allocation.preempted, allocation.key
+    assert not allocation.released, allocation.key
+    allocation.preempted = True
+    application.withhold(allocation)
+    headroom.preempt(application.queue, allocation.resources)
 
 
 def resize_ask(books: Books, application: Application, ask: Allocation, resources: Resources) -> None:
@@ -78,6 +174,10 @@ def resize_ask(books: Books, application: Application, ask: Allocation, resource
     headroom.no_longer_expect(application.queue, ask.resources)
     application.resize_ask(ask, dict(resources))
     headroom.expect(application.queue, ask.resources)
+    if ask.reservation is not None:
+        reservations.resized(books, ask.reservation)
+    if ask.held:
+        placeholders.offer(books, application, ask)
     books.readiness.touch_application(application)
 
 
@@ -86,14 +186,21 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
     delta = minus(resources, allocation.resources)
     node = books.fleet.get(allocation.node_id)
     assert node is not None, (allocation.key, allocation.node_id)
-    node.resize_allocation(delta)
-    headroom.charge(application.queue, delta)
-    application.grow_allocated(delta)
-    books.usage.increase(application, delta)
+    if allocation.key in node.allocations:
+        node.resize_allocation(delta)
+    if allocation.key in application.allocations:
+        headroom.charge(application.queue, delta)
+        if allocation.preempted:
+            headroom.preempt(application.queue, delta)
+        application.grow_allocated(delta, placeholder=allocation.placeholder)
+        books.usage.increase(application, delta)
     allocation.resize(dict(resources))
+    if allocation.placeholder:
+        placeholders.offer(books, application, allocation)
     books.readiness.touch_application(application)
     if any(amount < 0 for amount in delta.values()):
         books.fleet.freed(node)
+        books.reserved.nudge(node)
         books.readiness.freed(books.usage.account(application))
         books.readiness.relieve()
 
@@ -105,35 +212,104 @@ def move(books: Books, application: Application, leaf: Queue) -> None:
     The limits of the new queues decide which group that is.
     """
     before, name = application.queue, application.application_id
-    priority, running = application.asks.priority, application.state is AppState.RUNNING
+    priority, running = application.asks.priority, application.state in ACTIVE
     counted = books.usage.account(application).counted
+    for reservation in tuple(application.reservations.values()):
+        reservations.cancel(books, reservation)
+    books.swappable.drop(application)
+    allocating = admission.no_longer_allocating(before, name)
     books.readiness.forget_application(application)
-    headroom.refund(before, application.allocated)
+    preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
+    headroom.preempted(before, preempting)
+    headroom.refund(before, application.charged)
     headroom.no_longer_expect(before, application.pending)
     priorities.exchange(before, priority, None)
-    books.usage.decrease(application, application.allocated)
+    books.usage.decrease(application, dict(application.charged))
     lifecycle.forget(books, application)
     if running:
         admission.stopped(before)
     del before.applications[name]
+    happenings.queue_application(books, before, event_codes.REMOVE, name)
     application.queue = leaf
     leaf.applications[name] = application
+    happenings.queue_application(books, leaf, event_codes.ADD, name)
     if running:
         admission.started(leaf)
     if counted:
-        books.usage.increase(application, application.allocated)
+        books.usage.increase(application, dict(application.charged))
     priorities.exchange(leaf, None, priority)
     headroom.expect(leaf, application.pending)
-    headroom.charge(leaf, application.allocated)
+    headroom.charge(leaf, application.charged)
+    headroom.preempt(leaf, preempting)
+    if allocating:
+        admission.allocating(leaf, name)
     books.readiness.touch(before)
     books.readiness.touch_application(application)
+    if placeholders.may_swap(application):
+        books.swappable.offer(application)
     books.readiness.relieve()
     if not before.managed or before.draining:
         books.expect_cleaning()
 
 
-def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
+def _wait(books: Books, application: Application, ask: Allocation) -> None:
+    """An ask waits for a node, or for a placeholder."""
+    ask.node_id = ""
+    ask.held = application.held_back(ask)
     before = application.asks.priority
+    application.add_ask(ask)
+    books.allocations[ask.key] = ask
+    headroom.expect(application.queue, ask.resources)
+    _asks_changed(books, application, before)
+    if ask.held:
+        placeholders.offer(books, application, ask)
+
+
+def _charge(books: Books, application: Application, allocation: Allocation) -> None:
+    """Everybody but the node counts an allocation that runs."""
+    books.running_allocations += 1
+    headroom.charge(application.queue, allocation.resources)
+    application.add_allocation(allocation)
+    books.usage.increase(application, allocation.resources)
+    books.readiness.touch_application(application)
+
+
+def _discharge(books: Books, application: Application, allocation: Allocation) -> None:
+    """Nobody counts an allocation any more."""
+    books.running_allocations -= 1
+    node = books.fleet.get(allocation.node_id)
+    instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
+    if node is not None:
+        _take_from_node(books, node, allocation)
+    headroom.refund(application.queue, allocation.resources)
+    if allocation.preempted:
+        headroom.preempted(application.queue, allocation.resources)
+    application.remove_allocation(allocation)
+    history.record(application.history, allocation, instance_type, int(books.now * 1e9))
+    books.usage.decrease(application, allocation.resources)
+    books.readiness.touch_application(application)
+
+
+def _take_from_node(books: Books, node: Node, allocation: Allocation) -> None:
+    node.remove(allocation)
+    books.fleet.changed(node)
+    books.reserved.nudge(node)
+
+
+def _freed(books: Books, application: Application) -> None:
+    """Somebody else may have what the application no longer has. It stays counted while it resumes (spec 2, rule 7)."""
+    books.readiness.freed(books.usage.account(application))
+    if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
+        lifecycle.forget(books, application)
+    books.readiness.relieve()
+
+
+def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
+    if ask.reservation is not None:
+        reservations.cancel(books, ask.reservation)
+    before = application.asks.priority
+    if ask.need.constraint is not None:
+        books.fleet.predicates.verdicts.drop(ask.key)
     application.remove_ask(ask)
     headroom.no_longer_expect(application.queue, ask.resources)
     _asks_changed(books, application, before)

@@ -1,8 +1,11 @@
 """What an ask needs, as a value: asks with equal needs are the same to queues and nodes, and are tried once for all."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.messages import Resources
+
+if TYPE_CHECKING:
+    from partition_worker.engine.predicates.constraint import Constraint
 
 Shape = tuple[tuple[str, int], ...]
 """Amounts by type, sorted by type."""
@@ -13,6 +16,8 @@ class Need(NamedTuple):
 
     shape: Shape
     required_node: str = ""
+    constraint: "Constraint | None" = None
+    """What else is demanded of a node; None if nothing is."""
 
 
 def shape_of(resources: Resources) -> Shape:

@@ -3,6 +3,7 @@
 Not here: the order of nodes (`nodes/fleet.py`).
 """
 
+from common import event_codes
 from common.messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
@@ -11,14 +12,14 @@ from common.messages import (
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
     AcceptedNode,
-    AllocationRelease,
     NodeInfo,
     NodeRequest,
     RejectedNode,
 )
 from common.names import NODE_PARTITION
 from common.resources import equal
-from partition_worker.engine import ledger, lifecycle
+from partition_worker.engine import happenings, removal, reservations, swaps
+from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 
@@ -40,16 +41,21 @@ def handle(books: Books, request: NodeRequest) -> None:
 
 
 def _create(books: Books, info: NodeInfo) -> None:
+    happenings.schedulable(books, info.node_id, now=info.action == NODE_CREATE)
     problem = _problem(books, info)
     if problem:
+        happenings.node_added(books, info.node_id, info.schedulable_resource or {})
         books.emit(RejectedNode(node_id=info.node_id, reason=problem))
         return
+    total = books.fleet.total
     node = books.fleet.add(
         info.node_id,
         info.schedulable_resource or {},
         {**info.attributes, NODE_PARTITION: books.name},
         schedulable=info.action == NODE_CREATE,
     )
+    happenings.cluster_resized(books, total)
+    happenings.node_added(books, node.node_id, node.capacity)
     books.readiness.relieve()
     books.emit(AcceptedNode(node_id=node.node_id))
 
@@ -85,6 +91,7 @@ def _change(books: Books, node: Node, info: NodeInfo) -> None:
 def _set_schedulable(books: Books, node: Node, *, schedulable: bool) -> None:
     if node.schedulable != schedulable:
         books.fleet.set_schedulable(node, schedulable=schedulable)
+        happenings.schedulable(books, node.node_id, now=schedulable)
         books.readiness.relieve()
 
 
@@ -97,24 +104,49 @@ def _resize(books: Books, node: Node, info: NodeInfo) -> None:
         return
     if equal(capacity, node.capacity):
         return
+    total = books.fleet.total
     books.fleet.resize(node, capacity)
+    books.happened(event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity)
+    happenings.cluster_resized(books, total)
+    books.reserved.nudge(node)
     books.readiness.relieve()
 
 
 def _decommission(books: Books, node: Node) -> None:
     """The node goes, after everything on it has ended; the RM hears of what ended in one list."""
+    if node.schedulable:
+        happenings.schedulable(books, node.node_id, now=False)
     books.fleet.withdraw(node)
-    released: list[AllocationRelease] = []
+    reservations.vacate(books, node)
+    released, replaced = _empty(books, node)
+    for one in released:
+        books.emit(one.release(books.name, f"Node {node.node_id} Removed"))
+    for one in replaced:
+        books.emit(one.announced())
+    for key in node.foreign:
+        del books.foreign[key]
+    total = books.fleet.total
+    books.fleet.remove(node)
+    happenings.cluster_resized(books, total)
+    happenings.node_gone(books, node.node_id)
+    books.counters.decommissioned += 1
+
+
+def _empty(books: Books, node: Node) -> tuple[list[Allocation], list[Allocation]]:
+    """Whatever is on a node that goes ends: what is released by that, and what replaced a placeholder there. Of a swap
+    under way the real ask runs if it is on another node, and waits again if it is on this one.
+    """
+    released: list[Allocation] = []
+    replaced: list[Allocation] = []
     for allocation in tuple(node.allocations.values()):
         application = allocation.application
         assert application is not None, allocation.key
-        ledger.remove_allocation(books, application, allocation)
-        application.queue.released += 1
-        lifecycle.complete_if_done(books, application)
-        released.append(allocation.released(books.name, f"Node {node.node_id} Removed"))
-    for release in released:
-        books.emit(release)
-    for key in node.foreign:
-        del books.foreign[key]
-    books.fleet.remove(node)
-    books.counters.decommissioned += 1
+        if allocation.key in application.swapping:
+            swaps.unwind(books, application, allocation)
+            continue
+        released.append(allocation)
+        if allocation.partner is not None and allocation.partner.node_id != node.node_id:
+            replaced.append(swaps.confirm(books, application, allocation))
+        else:
+            removal.remove(books, application, allocation, termination_type=None)
+    return released, replaced

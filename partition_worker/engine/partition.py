@@ -11,29 +11,57 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 `reconfiguration.py`, and what a decision is in `cycle.py`.
 """
 
+from collections.abc import Sequence
+
 from common.config.model import PartitionConfig
-from common.messages import Actor, AllocationRequest, ApplicationRequest, Command, GroupsFound, NodeRequest
+from common.messages import (
+    Actor,
+    AllocationRequest,
+    ApplicationRequest,
+    Command,
+    GroupsFound,
+    NodeRequest,
+    PredicatesAnswered,
+)
 from partition_worker.engine import (
     administration,
     allocation_updates,
     application_updates,
     cycle,
     draining,
+    gangs,
     lifecycle,
     node_updates,
     reconfiguration,
+    reservations,
     retirement,
+    verdict_updates,
 )
 from partition_worker.engine.applications.states import AppEvent
+from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.books import Books
 from partition_worker.engine.effects import Effect
+from partition_worker.engine.outstanding import Outstanding
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.preemption import quota_enforcement
+from partition_worker.engine.tuning import DEFAULT, Tuning
 
 
 class Partition(Books):
     """Everything of one partition, and the only way to change it."""
 
-    def __init__(self, config: PartitionConfig, *, name: str, now: float) -> None:
-        super().__init__(config, name=name, now=now)
+    def __init__(
+        self,
+        config: PartitionConfig,
+        *,
+        name: str,
+        now: float,
+        plugins: Sequence[Predicate] = (),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        super().__init__(config, name=name, now=now, plugins=plugins, tuning=tuning)
+        self.outstanding = Outstanding()
+        self.auditor = Auditor(self)
         self._idle = True
 
     @property
@@ -44,7 +72,16 @@ class Partition(Books):
     @property
     def next_timer(self) -> float:
         """When `elapse` has something to do."""
-        return min(self.timers.deadline, self.clean_at, self.next_forgetting)
+        return min(
+            self.timers.deadline,
+            self.reserved.deadline,
+            self.clean_at,
+            self.quota_look_at,
+            self.outstanding.deadline,
+            self.auditor.deadline,
+            self.next_forgetting,
+            self.fleet.predicates.verdicts.deadline,
+        )
 
     @property
     def idle(self) -> bool:
@@ -67,31 +104,71 @@ class Partition(Books):
                 allocation_updates.handle(self, command)
             case _:
                 raise TypeError(command)
+        self.auditor.expect(self)
         self._idle = False
         return self.taken()
 
     def elapse(self, now: float) -> list[Effect]:
         """Let every timer go off that is due."""
         self.begin(now)
-        while (application := self.timers.due(now)) is not None:
-            lifecycle.timed_out(self, application)
+        while (due := self.timers.due(now)) is not None:
+            application, alarm = due
+            match alarm:
+                case "state":
+                    gangs.lingered(self, application)
+                case "placeholders":
+                    gangs.timed_out(self, application)
+                case "look":
+                    self.readiness.touch_application(application)
+            self._idle = False
+        if self.reserved.deadline <= now:
+            reservations.expire(self)
             self._idle = False
         for application in self.expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
+        if self.quota_look_at <= now:
+            quota_enforcement.look(self)
+        if self.outstanding.deadline <= now:
+            self.outstanding.report(self)
+        if self.auditor.deadline <= now:
+            self.auditor.go_on(self)
         if self.clean_at <= now:
             draining.clean(self)
+        if self.fleet.predicates.verdicts.deadline <= now:
+            verdict_updates.elapse(self)
+            self._idle = False
         return self.taken()
 
     def schedule(self, now: float, budget: int) -> list[Effect]:
         """Make up to `budget` decisions; fewer means that nothing more can be placed now."""
         self.begin(now)
         self._idle = cycle.run(self, budget) < budget
+        self.outstanding.expect(self)
+        self.auditor.expect(self)
         return self.taken()
+
+    def schedule_next(self, now: float) -> tuple[cycle.Decision | None, list[Effect]]:
+        """Make the next decision, if there is one; and what it is."""
+        self.begin(now)
+        decision = cycle.decide(self)
+        if decision is not None:
+            cycle.commit(self, decision)
+        self._idle = decision is None
+        self.outstanding.expect(self)
+        self.auditor.expect(self)
+        return decision, self.taken()
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
         """A user that was asked for has been looked up."""
         self.begin(now)
         allocation_updates.follow(self, application_updates.go_on(self, found))
+        self._idle = False
+        return self.taken()
+
+    def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
+        """The RM has said on which nodes asks may run."""
+        self.begin(now)
+        verdict_updates.take(self, answered)
         self._idle = False
         return self.taken()
 

@@ -13,17 +13,21 @@ that wait, however many applications and asks do. What waits for room of its use
 Not here: deciding (`cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`.
 """
 
+from collections.abc import Iterable
+
 from common.resources import is_positive
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.aside import Aside, Closed, Shelf
+from partition_worker.engine.aside import Aside, Closed, Shelf, Wait
 from partition_worker.engine.limits.account import Account
+from partition_worker.engine.needs import Need
 from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.order import Key, Order
-from partition_worker.engine.queues.admission import may_start
+from partition_worker.engine.queues.admission import has_opening
 from partition_worker.engine.queues.fairness import descending_shares, queue_key, refresh_fair_maximum
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.turns import Turns
 
 
 class Readiness:
@@ -32,6 +36,7 @@ class Readiness:
     def __init__(self, tree: Tree, fleet: Fleet) -> None:
         self._tree = tree
         self._fleet = fleet
+        self._turns = Turns()
         self._touched: dict[int, Queue] = {}
         self._touched_applications: dict[int, Application] = {}
         self._aside: dict[int, Aside] = {}
@@ -39,7 +44,8 @@ class Readiness:
         self._closed = Closed()
         self._parked: dict[int, Queue] = {}
         """Leaves that are not ready because everything in them is aside."""
-        self._reliefs = 0
+        self.reliefs = 0
+        """How often something was freed."""
         self._relieved = False
 
     # What changed ---------------------------------------------------------------------------------------------------
@@ -75,6 +81,7 @@ class Readiness:
         """
         leaf.ready_applications = Order()
         self._dissolve(leaf)
+        self._turns.dissolve(leaf)
         for application in leaf.applications.values():
             self.touch_application(application)
 
@@ -85,7 +92,7 @@ class Readiness:
 
     def relieve(self) -> None:
         """Something was freed: what is aside may be worth another attempt."""
-        self._reliefs += 1
+        self.reliefs += 1
         self._relieved = True
 
     def freed(self, account: Account) -> None:
@@ -100,6 +107,8 @@ class Readiness:
         """The application has left its queue."""
         application.queue.ready_applications.drop(application)
         self._touched_applications.pop(application.rank, None)
+        for other in self._turns.left(application):
+            self.touch_application(other)
         aside = self._aside.get(application.queue.rank)
         if aside is not None:
             aside.take(application)
@@ -110,6 +119,7 @@ class Readiness:
         queue.parent.ready_children.drop(queue)
         self._touched.pop(queue.rank, None)
         self._dissolve(queue)
+        self._turns.dissolve(queue)
 
     # Who is next ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +146,7 @@ class Readiness:
     def next_application(self, leaf: Queue) -> Application | None:
         """Whose turn it is in a leaf, of those that may be given something; None if nobody may."""
         aside = self._aside.get(leaf.rank)
-        if aside is not None and aside.searched_at != self._reliefs:
+        if aside is not None and aside.searched_at != self.reliefs:
             self._bring_back(aside)
         return leaf.ready_applications.first()
 
@@ -147,23 +157,29 @@ class Readiness:
         if queue.leaf and queue.rank in self._aside:
             self._parked[queue.rank] = queue
 
-    def park_application(self, application: Application, account: Account) -> None:
-        """The application may not start as things are, or nothing that it needs can be placed."""
+    def park_application(self, application: Application, account: Account, waits: Iterable[Wait]) -> None:
+        """The application may not start as things are, or nothing that it needs can be placed: it waits for this."""
         leaf = application.queue
         leaf.ready_applications.drop(application)
         aside = self._aside.get(leaf.rank)
         if aside is None:
             aside = self._aside[leaf.rank] = Aside(leaf, self._closed)
-        aside.park(application, account, application_key(application))
+        aside.park(application, account, application_key(application), waits)
 
     # Private --------------------------------------------------------------------------------------------------------
 
     def _place(self, application: Application) -> None:
+        if application.queue.state_aware:
+            for other in self._turns.changed(application, application_key(application)):
+                self._put(other)
+        self._put(application)
+
+    def _put(self, application: Application) -> None:
         leaf = application.queue
         aside = self._aside.get(leaf.rank)
         if aside is not None:
             aside.take(application)
-        if is_positive(application.pending):
+        if is_positive(application.pending) and (not leaf.state_aware or self._turns.has(application)):
             leaf.ready_applications.put(application, application_key(application))
         else:
             leaf.ready_applications.drop(application)
@@ -174,7 +190,7 @@ class Readiness:
         wanted = [aside.first(shelf) for shelf in aside.parked.values() if self._may_be_placed(leaf, shelf)]
         found = [(application_key(one), one.rank, one) for one in wanted if one is not None]
         if not found:
-            aside.searched_at = self._reliefs
+            aside.searched_at = self.reliefs
             return
         key, _, application = min(found)
         aside.take(application)
@@ -185,13 +201,20 @@ class Readiness:
 
     def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
         """Whether something on the shelf may have room with its user and group, and would have it everywhere else."""
-        need = shelf.want.need
+        want = shelf.want
         return (
             shelf.stocked
-            and has_room(leaf, need.shape)
-            and (not shelf.want.starts or may_start(leaf))
-            and self._fleet.node_for(need) is not None
+            and has_room(leaf, want.need.shape)
+            and (not want.starts or has_opening(leaf))
+            and self._has_node(want.need, reserves=want.reserves)
         )
+
+    def _has_node(self, need: Need, *, reserves: bool) -> bool:
+        """Whether a node has room for the need, or may be kept for it; an only possible one always may."""
+        if need.required_node:
+            node = self._fleet.get(need.required_node)
+            return node is not None and not node.kept_for_preemption
+        return self._fleet.node_for(need) is not None or (reserves and self._fleet.may_reserve(need))
 
     def _dissolve(self, queue: Queue) -> None:
         """Nothing of this queue is aside any more."""

@@ -3,19 +3,20 @@
     objections(books, config)    as data: why it cannot, nothing is changed
     apply(books, config)         what had no objections cannot fail
 
-What runs goes on: a lower maximum takes nothing away, it only keeps more from being placed, and a higher one is used
-at once. The resolver of groups is that of the first configuration, and what was submitted keeps its queue.
+What runs goes on: a lower maximum takes nothing away, unless quotas are enforced by preemption and then later; it only
+keeps more from being placed, and a higher one is used at once. The resolver of groups is that of the first
+configuration, and what was submitted keeps its queue.
 
 Not here: what differs between two configurations (`queues/changes.py`).
 """
 
 from common.config.check import load_problems
 from common.config.model import PartitionConfig
-from partition_worker.engine import draining
+from partition_worker.engine import draining, happenings, lifecycle
 from partition_worker.engine.books import Books
 from partition_worker.engine.placement.chain import Placement
 from partition_worker.engine.placement.rule import RuleError
-from partition_worker.engine.queues import priorities
+from partition_worker.engine.queues import priorities, quota_timing
 from partition_worker.engine.queues.blueprint import Settings, configure
 from partition_worker.engine.queues.changes import Add, Change, Drain, PassOn, Set, changes
 from partition_worker.engine.queues.policies import ApplicationSort
@@ -45,6 +46,9 @@ def apply(books: Books, config: PartitionConfig) -> None:
     if books.usage.reconfigure(config):
         books.readiness.limits_changed()
     books.readiness.reshaped()
+    books.swappable.reorder()
+    if any(queue.quota_preemption_at for queue in books.tree):
+        books.expect_quota_look()
     if books.tree.has_temporary():
         books.expect_cleaning()
 
@@ -52,7 +56,7 @@ def apply(books: Books, config: PartitionConfig) -> None:
 def _make(books: Books, change: Change) -> None:
     match change:
         case Add(path, settings):
-            books.tree.add(path, settings)
+            happenings.queue_came(books, books.tree.add(path, settings))
         case Set(queue, settings):
             _set(books, queue, settings)
         case PassOn(queue, template):
@@ -62,12 +66,25 @@ def _make(books: Books, change: Change) -> None:
 
 
 def _set(books: Books, queue: Queue, settings: Settings) -> None:
-    order, priority = _application_order(queue), queue.priority
+    order, priority, terms = _application_order(queue), queue.priority, quota_timing.terms_of(queue)
+    leaf, maximum, guaranteed = queue.leaf, queue.maximum, queue.guaranteed
     configure(queue, settings)
+    queue.quota_preemption_at = quota_timing.starts_at(
+        terms,
+        quota_timing.terms_of(queue),
+        allocated=queue.allocated,
+        at=queue.quota_preemption_at,
+        now=books.now,
+    )
     draining.end(queue)
+    happenings.quota_changed(books, queue, maximum, guaranteed)
+    if leaf != queue.leaf:
+        happenings.queue_type(books, queue)
     priorities.exported(queue, priority)
     if _application_order(queue) != order:
         books.readiness.reordered(queue)
+        for application in tuple(queue.applications.values()):
+            lifecycle.settle(books, application)
 
 
 def _application_order(queue: Queue) -> tuple[bool, ApplicationSort, bool, dict[str, int] | None]:

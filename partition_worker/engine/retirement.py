@@ -8,7 +8,7 @@ Not here: when a partition has to go (the broker knows).
 from typing import Final
 
 from common.messages import AllocationRelease
-from partition_worker.engine import allocation_updates, application_updates, ledger, lifecycle
+from partition_worker.engine import allocation_updates, application_updates, happenings, lifecycle, removal
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.books import Books
@@ -29,7 +29,10 @@ def retire(books: Books) -> None:
         books.emit(release)
     for node in tuple(books.fleet):
         books.fleet.withdraw(node)
+        total = books.fleet.total
         books.fleet.remove(node)
+        happenings.cluster_resized(books, total)
+        happenings.node_gone(books, node.node_id)
         books.counters.decommissioned += 1
     books.foreign.clear()
     books.readiness.resized()
@@ -43,15 +46,11 @@ def _end(books: Books, application: Application) -> list[AllocationRelease]:
         lifecycle.fire(books, application, AppEvent.RUN)
     if not completes and application.state is not AppState.FAILING:
         lifecycle.fire(books, application, AppEvent.FAIL, CAUSE)
-    for ask in tuple(application.requests.values()):
-        ledger.remove_ask(books, application, ask)
-    running = tuple(application.allocations.values())
-    for allocation in running:
-        ledger.remove_allocation(books, application, allocation)
-        application.queue.released += 1
+    running = removal.empty(books, application)
+    application.queue.released += len(running)
     if completes:
         lifecycle.fire(books, application, AppEvent.COMPLETE, CAUSE)
     else:
-        books.timers.stop(application)
+        books.timers.stop(application, "state")
         lifecycle.leave_queue(books, application)
-    return [allocation.released(books.name, f"Partition {books.name} Removed") for allocation in running]
+    return [allocation.release(books.name, f"Partition {books.name} Removed") for allocation in running]

@@ -37,8 +37,8 @@ def ask(*keys: str) -> AllocationRequest:
 class Bench:
     """A worker and what its broker says to it."""
 
-    def __init__(self, *, running: bool = True) -> None:
-        self.worker = Worker(partition=PARTITION, epoch=EPOCH)
+    def __init__(self, *, running: bool = True, manual: bool = False) -> None:
+        self.worker = Worker(partition=PARTITION, epoch=EPOCH, manual=manual)
         self.seq = 0
         if running:
             self.configure()

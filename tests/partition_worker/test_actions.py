@@ -63,7 +63,7 @@ def test_a_kill_is_answered_with_the_state_after_the_rm_has_heard_of_it(bench: B
     )  # fmt: skip
     assert (sends[-1].header.kind, sends[-1].header.ref, sends[-1].header.epoch) == ("Answer", "ws 1", EPOCH)
     assert sends[-1].header.partition == PARTITION
-    assert bench.worker.announcements[-1] == "Application a killed by op"
+    assert "Application a killed by op" in bench.worker.announcements
     bench.check()
 
 

@@ -8,6 +8,7 @@ import pytest
 from common.config.model import PlacementRuleConfig
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, Answer, Query
 from partition_worker import figures
+from partition_worker.engine import ledger
 from partition_worker.histogram import BOUNDS_S, Histogram
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.machines import said
@@ -74,6 +75,8 @@ def test_the_families_are_those_of_the_reference() -> None:
         "yunikorn_scheduler_node": "gauge",
         **{f"yunikorn_scheduler_{name}_milliseconds": "histogram" for name in DURATIONS},
         "yunishard_queue_draining_seconds": "gauge",
+        "yunishard_audit_rounds_total": "counter",
+        "yunishard_audit_drift_total": "counter",
     }
 
 
@@ -252,6 +255,18 @@ def test_resources_of_every_queue_are_shown() -> None:
     assert shown["root", "max", "memory"] == 11
 
 
+def test_what_is_asked_back_is_shown_from_the_first_time_on() -> None:
+    one = trial()
+    application = one.app("app-1")
+    allocation = next(iter(application.allocations.values()))
+    ledger.mark_preempted(one.partition, application, allocation)
+    shown = samples(one, "yunikorn_queue_resource")
+    amount = allocation.resources["memory"]
+    assert shown["root.a", "preempting", "memory"] == shown["root", "preempting", "memory"] == amount
+    one.does(released(f"app-1 {allocation.key} type=PREEMPTED_BY_SCHEDULER"))
+    assert samples(one, "yunikorn_queue_resource")["root.a", "preempting", "memory"] == 0
+
+
 def test_how_many_applications_may_run_is_shown_where_it_can_be_set() -> None:
     one = Trial("root.a; root.p parent; root.t parent template.max=memory:5", rules=PROVIDED)
     one.does(apps("app-1 root.p.x", "app-2 root.t.x"))
@@ -363,3 +378,19 @@ def test_an_application_that_was_moved_counts_where_it_is() -> None:
     one.moves("app-1", "root.b")
     shown = samples(one, "yunikorn_queue_app")
     assert (shown["root.b", "running"], shown["root.a", "running"]) == (1, 0)
+
+
+def test_rounds_of_the_auditor_and_what_drifted_are_counted() -> None:
+    one = Trial().does(nodes("n1 memory=10"))
+    one.partition.auditor.go_on(one.partition)
+    one.partition.fleet.total["memory"] = 11
+    one.partition.auditor.go_on(one.partition)
+    assert samples(one, "yunishard_audit_rounds_total") == {(PARTITION,): 2}
+    assert samples(one, "yunishard_audit_drift_total") == {(PARTITION,): 2}, "the total, and the root maximum"
+
+
+def test_an_application_that_begins_is_shown_as_starting() -> None:
+    one = Trial("root.a application.sort.policy=stateaware").does(nodes("n1 memory=10"), apps("app-1 root.a"))
+    one.does(asks("app-1 a1 memory=4"))
+    assert samples(one, "yunikorn_scheduler_application_total")["starting",] == 1
+    assert samples(one, "yunikorn_queue_app")["root.a", "starting"] == 1

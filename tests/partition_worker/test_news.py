@@ -14,6 +14,8 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 from partition_worker import news
@@ -27,6 +29,7 @@ STATE, LATER_STATE = (
 )
 ONE, OTHER = Allocation(allocation_key="k1"), Allocation(allocation_key="k2")
 GONE = AllocationRelease(allocation_key="k3")
+WAITING = UpdateContainerSchedulingState(application_id="a", allocation_key="k5", state=4)
 REFUSED = RejectedAllocation(allocation_key="k4", reason="no")
 
 
@@ -41,6 +44,9 @@ def test_neighbours_of_one_sort_are_one_message() -> None:
     assert list(news.messages(of(APP, NO_APP))) == [ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1)]
     assert list(news.messages(of(ONE, OTHER))) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
     assert list(news.messages(of(GONE))) == [AllocationResponse(released=[GONE], cause=1)]
+    assert list(news.messages(of(WAITING, WAITING))) == [
+        SchedulingStateResponse(updated=[WAITING, WAITING], cause=1)
+    ]
     assert list(news.messages(of(REFUSED))) == [AllocationResponse(rejected_allocations=[REFUSED], cause=1)]
 
 

@@ -105,6 +105,16 @@ def test_groups_that_have_a_limit() -> None:
     assert told(one, "group", group="dev") == shown
 
 
+def test_health_is_what_the_latest_round_of_the_auditor_found(trial: Trial) -> None:
+    shown = told(trial, "health")
+    assert isinstance(shown, dict)
+    assert (shown["nodes"], shown["drift"]) == (0, []), "there was no round yet since the partition began, empty"
+    trial.partition.auditor.go_on(trial.partition)
+    shown = told(trial, "health")
+    assert isinstance(shown, dict)
+    assert shown["nodes"] == len(trial.partition.fleet)
+
+
 def test_metrics_are_a_list_of_families(trial: Trial) -> None:
     shown = told(trial, "metrics")
     assert isinstance(shown, list)

@@ -2,8 +2,13 @@
 
 import json
 
+from msgspec.structs import replace
+
 from common.messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker import sights
+from partition_worker.engine import ledger
+from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.applications.task_group import TaskGroup
 from partition_worker.sights import Shown
 from partition_worker.views import (
     NEVER_MS,
@@ -11,6 +16,9 @@ from partition_worker.views import (
     AllocationView,
     AskView,
     GroupView,
+    HistoryView,
+    LogEntryView,
+    PlaceholderView,
     UsageView,
     UserView,
     encoded,
@@ -100,6 +108,14 @@ def test_children_are_shown_by_path_and_the_partition_at_the_top_only() -> None:
     assert [child.queuename for child in view.children[0].children] == ["root.a.c"]
 
 
+def test_a_queue_shows_what_is_asked_back_of_it_and_who_counts_although_it_does_not_run_yet() -> None:
+    one = trial()
+    ledger.mark_preempted(one.partition, one.app("app-1"), one.partition.allocations["a1"])
+    one.queue("root").allocating.update({"app-9": None, "app-2": None})
+    view = sights.queue(one.queue("root"), subtree=False, partition="")
+    assert (view.preempting_resource, view.allocating_accepted_apps) == ({"memory": 4}, ["app-2", "app-9"])
+
+
 def test_a_queue_in_which_nothing_waits_shows_no_priority() -> None:
     assert sights.queue(Trial().queue("root.a"), subtree=False, partition="").current_priority == PRIORITY_NONE
 
@@ -119,7 +135,7 @@ def test_an_application_shows_what_it_has_and_what_it_waits_for() -> None:
 
 def test_an_ask_and_an_allocation_are_shown() -> None:
     view = sights.application(trial().app("app-1"), SHOWN)
-    assert view.requests == [
+    assert [replace(ask, allocation_log=[]) for ask in view.requests] == [
         AskView(
             allocation_key="a2",
             allocation_tags={"creationTime": "5", "yunikorn.apache.org/requiredNode": "n1"},
@@ -128,6 +144,7 @@ def test_an_ask_and_an_allocation_are_shown() -> None:
             priority="3",
             required_node_id="n1",
             application_id="app-1",
+            scheduling_attempted=True,
         )
     ]
     (allocation,) = view.allocations
@@ -172,6 +189,63 @@ def test_a_rejected_application_shows_why() -> None:
     assert view.rejected_message.endswith("no placement rule matched")
     assert (view.user, view.groups) == ("eve", ["qa"])
     assert view.submission_time == view.finished_time == view.state_log[0].time
+
+
+def test_an_ask_shows_what_came_of_the_attempts_to_place_it() -> None:
+    one = trial()
+    ask = one.partition.allocations["a2"]
+    assert ask.group is not None
+    ask.preemption_triggered = ask.scale_up_told = ask.group.attempted = True
+    ask.group.failures.clear()
+    for reason, at in (("Not enough queue quota", 5.0), ("taint", 6.0), ("Not enough queue quota", 7.5)):
+        ask.group.note(reason, at)
+    (view,) = sights.application(one.app("app-1"), SHOWN).requests
+    assert (view.triggered_preemption, view.triggered_scale_up, view.scheduling_attempted) == (True, True, True)
+    assert view.allocation_log == [
+        LogEntryView(message="Not enough queue quota", last_occurrence=7_500_000_000, count=2),
+        LogEntryView(message="taint", last_occurrence=6_000_000_000, count=1),
+    ]
+
+
+def test_an_allocation_shows_whose_place_it_took_and_that_it_has_to_go() -> None:
+    one = trial()
+    allocation = one.partition.allocations["a1"]
+    allocation.placeholder_used, allocation.placeholder_created_ns = True, allocation.created_ns - 5
+    allocation.preempted = True
+    (view,) = sights.application(one.app("app-1"), SHOWN).allocations
+    assert (view.placeholder_used, view.preempted, view.allocation_delay) == (True, True, 5)
+    assert (view.request_time, view.allocation_time) == (allocation.created_ns - 5, allocation.created_ns)
+
+
+def test_a_gang_shows_what_became_of_its_placeholders() -> None:
+    one = trial()
+    one.app("app-1").task_groups |= {
+        "b": TaskGroup("b", minimum={"memory": 1}, count=3, replaced=1, timed_out=1),
+        "a": TaskGroup("a"),
+    }
+    assert sights.application(one.app("app-1"), SHOWN).placeholder_data == [
+        PlaceholderView(task_group_name="a"),
+        PlaceholderView(task_group_name="b", count=3, min_resource={"memory": 1}, replaced=1, timedout=1),
+    ]
+
+
+def test_an_application_and_a_node_show_for_which_asks_the_node_is_kept() -> None:
+    one = trial()
+    ask, node = one.partition.allocations["a2"], one.node("n1")
+    reservation = Reservation(one.app("app-1"), ask, node, created=one.now, rank=1)
+    one.app("app-1").reservations["a2"] = node.reservations["a2"] = reservation
+    view = sights.application(one.app("app-1"), SHOWN)
+    assert (view.has_reserved, view.reservations) == (True, ["a2"])
+    shown = sights.node(node)
+    assert (shown.is_reserved, shown.reservations) == (True, ["a2"])
+
+
+def test_an_application_shows_what_it_used_and_until_when_it_is_left_alone() -> None:
+    one = trial().does(asks("app-1 a3 memory=1")).waits(3.1).takes(released("app-1 a3"))
+    one.app("app-1").back_off_until = START_S + 0.5
+    view = sights.application(one.app("app-1"), SHOWN)
+    assert view.resource_history == HistoryView(resource_usage={"UNKNOWN": {"memory": 3}})
+    assert view.backoff_deadline == "2023-11-14T22:13:20.5Z"
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------

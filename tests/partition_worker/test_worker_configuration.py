@@ -145,6 +145,14 @@ def test_settings_replace_the_earlier_ones_and_a_new_session_begins_without() ->
     assert bench.worker.settings == {}
 
 
+def test_the_auditor_goes_round_as_often_as_the_settings_say() -> None:
+    bench = Bench()
+    assert bench.worker.partition is not None
+    for value, every_s in (("5s", 5.0), ("0", 0.0), ("", 30.0)):
+        bench.hear(Settings(values={"health.checkInterval": value}))
+        assert bench.worker.partition.auditor.every_s == every_s
+
+
 # No longer configured -----------------------------------------------------------------------------------------------
 
 

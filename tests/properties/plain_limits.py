@@ -4,41 +4,30 @@ It shares nothing with the engine but the configuration. Limits never change in 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from common.config.model import LimitConfig, amounts
 from common.messages import Resources
-
-if TYPE_CHECKING:
-    from tests.properties.plain_scheduler import PlainApp
-
-
-def summed(all_of: Iterator[Resources]) -> Resources:
-    total: Resources = {}
-    for one in all_of:
-        for kind, value in one.items():
-            total[kind] = total.get(kind, 0) + value
-    return total
+from tests.properties.plain_model import PlainApp, summed
 
 
 class PlainLimits:
     """Limits of users and groups, added up again for every question."""
 
-    def allow(self, app: "PlainApp", wanted: Resources) -> bool:
+    def allow(self, app: PlainApp, wanted: Resources) -> bool:
         for limit, others in self._bounds(app):
             most = amounts(limit.max_resources)
-            used = summed(other.allocated for other in others)
+            used = summed(other.charged for other in others)
             if any(wanted.get(kind, 0) > max(0, most[kind] - used.get(kind, 0)) for kind in most):
                 return False
         return True
 
-    def may_start(self, app: "PlainApp") -> bool:
+    def may_start(self, app: PlainApp) -> bool:
         return app.counts or all(
             limit.max_applications == 0 or sum(other.counts for other in others) < limit.max_applications
             for limit, others in self._bounds(app)
         )
 
-    def _bounds(self, app: "PlainApp") -> "Iterator[tuple[LimitConfig, list[PlainApp]]]":
+    def _bounds(self, app: PlainApp) -> Iterator[tuple[LimitConfig, list[PlainApp]]]:
         """Each limit that binds the application, with the applications that count against it."""
         group = self._group(app)
         for queue in app.queue.path_up():
@@ -50,7 +39,7 @@ class PlainLimits:
             for limit in (one for one in limits if group in one.groups):
                 yield limit, [one for one in queue.all_apps() if self._group(one) == group]
 
-    def _group(self, app: "PlainApp") -> str | None:
+    def _group(self, app: PlainApp) -> str | None:
         for queue in app.queue.path_up():
             for limit in queue.config.limits:
                 for name in limit.groups:

@@ -1,200 +1,164 @@
 """A second implementation of the order of decisions, as plain as it can be: lists, and a full sort for every decision.
 
-It follows the words of the specification (queue descent, application order, ask order, node order, what refreshes the
-score of a node) and shares nothing with the engine but messages. It is slow on purpose. Time stands still in it.
+It follows the words of the specification (4: the cycle with its three phases, node selection, reservations, required
+nodes, placeholders, back-off; 5.3: preemption for a required node) and shares nothing with the engine but messages. It
+is slow on purpose. Where the specification leaves an order open it says what may come next, not what does.
+
+Not here: preemption for a guarantee (`plain_preemption.py`).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, NamedTuple
 
-from common.config.model import QueueConfig, amounts
-from common.messages import (
-    NODE_CREATE,
-    NODE_DRAIN,
-    NODE_DRAIN_TO_SCHEDULABLE,
-    NODE_UPDATE,
-    TIMEOUT,
-    Allocation,
-    AllocationRelease,
-    AllocationRequest,
-    ApplicationRequest,
-    Command,
-    NodeInfo,
-    NodeRequest,
-    Resources,
-    UserGroupInformation,
-)
-from tests.properties.plain_limits import PlainLimits, summed
+from common.messages import Resources
+from tests.properties.plain_model import PlainApp, PlainAsk, PlainNode, PlainQueue, fits, summed
+from tests.properties.plain_updates import PlainUpdates
 
-NOTHING_PENDING = -(2**31)
+RESERVE_AFTER_S = 2.0
 
 
-@dataclass(eq=False)
-class PlainAsk:
-    key: str
-    resources: Resources
-    priority: int
-    created: int
-    required: str
+class Decision(NamedTuple):
+    """What happens to an ask: it is placed on a node, reserves it, takes the place of another one (on the node of that
+    one, or of its own), or others are released or preempted for it.
+    """
+
+    what: str
+    ask: str
     node: str = ""
+    others: tuple[str, ...] = ()
 
 
-@dataclass(eq=False)
-class PlainApp:
-    name: str
-    queue: "PlainQueue"
-    submitted: int
-    user: str = ""
-    groups: list[str] = field(default_factory=list)
-    counts: bool = False
-    """As running, for user and group."""
-    state: str = "New"
-    asks: list[PlainAsk] = field(default_factory=list)
-    """In the order in which they are tried."""
-    allocations: list[PlainAsk] = field(default_factory=list)
+class PlainScheduler(PlainUpdates):
+    """The whole partition. Commands as they come; decisions one at a time."""
 
-    @property
-    def pending(self) -> Resources:
-        return summed(ask.resources for ask in self.asks)
+    def choices(self) -> list[Decision]:
+        """What may be decided next; nothing if nothing can be. More than one only where the order is open."""
+        if not any(value > 0 for value in self._fair_maximum(self.root).values()):
+            return []
+        found = self._from_reserved() or self._from_placeholders()
+        if found:
+            return found
+        regular = self._from_queue(self.root)
+        return [] if regular is None else [regular]
 
-    @property
-    def allocated(self) -> Resources:
-        return summed(one.resources for one in self.allocations)
-
-    @property
-    def priority(self) -> int:
-        return max((ask.priority for ask in self.asks), default=NOTHING_PENDING)
-
-    def insert(self, ask: PlainAsk) -> None:
-        """Priority descending, then time ascending; of equals behind them if they are last of all, else before them."""
-
-        def place(one: PlainAsk) -> tuple[int, int]:
-            return (-one.priority, one.created)
-
-        if not self.asks or place(self.asks[-1]) <= place(ask):
-            self.asks.append(ask)
+    def commit(self, decision: Decision) -> None:
+        ask = self._find(decision.ask)
+        app = ask.app
+        assert app is not None
+        if decision.what in ("swap", "release"):
+            others = [self._find(key) for key in decision.others]
+            for one in others:
+                one.released = True
+            if decision.what == "swap":
+                self._swap(app, ask, others[0], self.nodes[decision.node])
             return
-        index = next(index for index, one in enumerate(self.asks) if place(one) >= place(ask))
-        self.asks.insert(index, ask)
+        node = self.nodes[decision.node]
+        if ask.required:
+            for other in [other for other in node.reserving if not other.required]:
+                self.unreserve(other)
+        if decision.what == "place":
+            self.take_ask(ask)
+            self.add_allocation(app, ask, node)
+        elif decision.what == "reserve":
+            node.reserving.append(ask)
+            ask.reserved, ask.reserved_at = node.name, self.now
+        else:
+            ask.triggered = True
+            for key in decision.others:
+                self._find(key).preempted = True
+        if app.state == "Accepted" and app not in app.queue.allocating:
+            app.queue.allocating.append(app)
 
+    def _swap(self, app: PlainApp, ask: PlainAsk, placeholder: PlainAsk, node: PlainNode) -> None:
+        self.take_ask(ask)
+        app.swapping.append(ask)
+        ask.partner, placeholder.partner = placeholder, ask
+        ask.node = node.name
+        if node.name != placeholder.node:
+            node.own.append(ask)
+            node.rescore(self.policy)
 
-@dataclass(eq=False)
-class PlainQueue:
-    path: str
-    parent: "PlainQueue | None"
-    config: QueueConfig
-    children: list["PlainQueue"] = field(default_factory=list)
-    apps: list[PlainApp] = field(default_factory=list)
-    """In order of arrival."""
+    def _find(self, key: str) -> PlainAsk:
+        everything = (one for app in self.apps.values() for one in (*app.asks, *app.allocations, *app.swapping))
+        return next(one for one in everything if one.key == key)
 
-    def path_up(self) -> "Iterator[PlainQueue]":
-        yield self
-        if self.parent is not None:
-            yield from self.parent.path_up()
+    # Asks with a reservation ----------------------------------------------------------------------------------------
 
-    def all_apps(self) -> list[PlainApp]:
-        return self.apps + [app for child in self.children for app in child.all_apps()]
+    def _from_reserved(self) -> list[Decision]:
+        reserved = [ask for node in self.nodes.values() for ask in node.reserving]
+        found = [self._for_reserved(ask) for ask in reserved]
+        return [one for one in found if one is not None]
 
-    @property
-    def allocated(self) -> Resources:
-        return summed(app.allocated for app in self.all_apps())
-
-    @property
-    def pending(self) -> Resources:
-        return summed(app.pending for app in self.all_apps())
-
-    @property
-    def maximum(self) -> Resources | None:
-        return amounts(self.config.resources.max) or None
-
-    @property
-    def guaranteed(self) -> Resources:
-        return amounts(self.config.resources.guaranteed)
-
-    def setting(self, name: str) -> str:
-        return self.config.properties.get(name, "")
-
-    @property
-    def sorts_by_priority(self) -> bool:
-        switch = [queue.setting("application.sort.priority") for queue in self.path_up()]
-        return next((value for value in switch if value), "") != "disabled"
-
-    @property
-    def priority(self) -> int:
-        below = self.apps if not self.children else self.children
-        current = max((one.priority for one in below), default=NOTHING_PENDING)
-        offset = int(self.setting("priority.offset") or 0)
-        if current == NOTHING_PENDING:
-            return current
-        return offset if self.setting("priority.policy") == "fence" else current + offset
-
-    def may_start(self) -> bool:
-        for queue in self.path_up():
-            running = sum(app.state == "Running" for app in queue.all_apps())
-            if queue.config.max_applications and running >= queue.config.max_applications:
-                return False
-        return True
-
-
-@dataclass(eq=False)
-class PlainNode:
-    name: str
-    capacity: Resources
-    schedulable: bool = True
-    own: list[PlainAsk] = field(default_factory=list)
-    foreign: dict[str, Resources] = field(default_factory=dict)
-    score: float = 0.0
-
-    @property
-    def available(self) -> Resources:
-        used = summed(iter([*(one.resources for one in self.own), *self.foreign.values()]))
-        return {kind: self.capacity.get(kind, 0) - used.get(kind, 0) for kind in {**self.capacity, **used}}
-
-    def fits(self, wanted: Resources) -> bool:
-        return all(value <= max(0, self.available.get(kind, 0)) for kind, value in wanted.items())
-
-    def rescore(self, policy: str) -> None:
-        kinds = [kind for kind in ("vcore", "memory") if self.capacity.get(kind)]
-        used = sum(1.0 - self.available[kind] / self.capacity[kind] for kind in kinds) / len(kinds) if kinds else 0.0
-        self.score = 1.0 - used if policy == "binpacking" else used
-
-
-class PlainScheduler:
-    """The whole partition. Commands as they come; a decision is `(key, node)`."""
-
-    def __init__(self, root: QueueConfig, *, policy: str) -> None:
-        self.policy = policy
-        self.root = PlainQueue("root", None, root)
-        self.queues = {"root": self.root}
-        self._build(self.root)
-        self.limits = PlainLimits()
-        self.apps: dict[str, PlainApp] = {}
-        self.nodes: dict[str, PlainNode] = {}
-        self.keys: set[str] = set()
-        self._clock = 10**18
-        self._groups: dict[str, list[str]] = {}
-
-    def _build(self, queue: PlainQueue) -> None:
-        for config in queue.config.queues:
-            child = PlainQueue(f"{queue.path}.{config.name}", queue, config)
-            self.queues[child.path] = child
-            queue.children.append(child)
-            self._build(child)
-
-    # Decisions ------------------------------------------------------------------------------------------------------
-
-    def decide(self) -> tuple[str, str] | None:
-        found = self._from_queue(self.root)
-        if found is None:
+    def _for_reserved(self, ask: PlainAsk) -> Decision | None:
+        app, node = ask.app, self.nodes[ask.reserved]
+        assert app is not None
+        if not self._may_run(app) or not self._has_quota(app, ask):
             return None
-        app, ask, node = found
-        app.asks.remove(ask)
-        self._run_on(app, ask, node)
-        return ask.key, node.name
+        if node.takes(ask):
+            return Decision("place", ask.key, node.name)
+        if ask.required:
+            if fits(node.available, ask.resources) or ask.triggered:
+                return None
+            victims = self._victims(node, ask)
+            return Decision("preempt", ask.key, node.name, tuple(one.key for one in victims)) if victims else None
+        other = self._node_for(ask)
+        return None if other is None else Decision("place", ask.key, other.name)
 
-    def _from_queue(self, queue: PlainQueue) -> tuple[PlainApp, PlainAsk, PlainNode] | None:
+    @staticmethod
+    def _victims(node: PlainNode, ask: PlainAsk) -> list[PlainAsk]:
+        def may_go(one: PlainAsk) -> bool:
+            related = any(kind in ask.resources for kind in one.resources)
+            return not (one.required or one.preempted or one.released) and one.priority <= ask.priority and related
+
+        def reluctance(one: PlainAsk) -> tuple[int, int, int, int]:
+            sort = 3 if one.originator else 1 if one.agreed else 2
+            return (sort, one.priority, -one.created, sum(one.resources.values()))
+
+        def covers(amount: Resources) -> bool:
+            return all(amount.get(kind, 0) >= ask.resources.get(kind, 0) for kind in {**amount, **ask.resources})
+
+        taken: list[PlainAsk] = []
+        for one in sorted(filter(may_go, node.own), key=reluctance):
+            if not covers(summed(other.resources for other in taken)):
+                taken.append(one)
+        enough = covers(summed([node.available, *(one.resources for one in taken)]))
+        return taken if enough else []
+
+    # Real asks and placeholders -------------------------------------------------------------------------------------
+
+    def _from_placeholders(self) -> list[Decision]:
+        found = [self._swap_of(app) for app in self.apps.values()]
+        return [one for one in found if one is not None]
+
+    def _swap_of(self, app: PlainApp) -> Decision | None:
+        refused: list[tuple[PlainAsk, PlainAsk]] = []
+        for ask in app.asks:
+            if ask.placeholder or not ask.group:
+                continue
+            small: list[PlainAsk] = []
+            for placeholder in app.allocations:
+                if not placeholder.free or placeholder.group != ask.group:
+                    continue
+                if not fits(placeholder.resources, ask.resources):
+                    small.append(placeholder)
+                elif placeholder.node in ask.forbidden:
+                    refused.append((ask, placeholder))
+                elif small:
+                    break
+                else:
+                    return Decision("swap", ask.key, placeholder.node, (placeholder.key,))
+            if small:
+                return Decision("release", ask.key, "", tuple(one.key for one in small))
+        for ask, placeholder in refused[:1]:
+            node = self._node_for(ask)
+            if node is not None:
+                return Decision("swap", ask.key, node.name, (placeholder.key,))
+        return None
+
+    # All other asks -------------------------------------------------------------------------------------------------
+
+    def _from_queue(self, queue: PlainQueue) -> Decision | None:
         if not queue.children:
             return self._from_leaf(queue)
         for child in sorted((one for one in queue.children if one.pending), key=self._queue_key):
@@ -224,141 +188,92 @@ class PlainScheduler:
         above = self._fair_maximum(queue.parent)
         return {**above, **(queue.maximum or {})} if above else {}
 
-    def _from_leaf(self, leaf: PlainQueue) -> tuple[PlainApp, PlainAsk, PlainNode] | None:
+    def _from_leaf(self, leaf: PlainQueue) -> Decision | None:
         for app in sorted((app for app in leaf.apps if app.asks), key=_app_key(leaf)):
-            if app.state == "Accepted" and not (leaf.may_start() and self.limits.may_start(app)):
-                continue
-            for ask in app.asks:
-                allowed = self.limits.allow(app, ask.resources) and self._has_room(leaf, ask.resources)
-                node = self._node_for(ask) if allowed else None
-                if node is not None:
-                    return app, ask, node
+            if self._may_run(app) and self.now >= app.back_off_until:
+                found = self._from_app(leaf, app)
+                if found is not None:
+                    return found
         return None
 
-    def _has_room(self, leaf: PlainQueue, wanted: Resources) -> bool:
-        total = self._fair_maximum(self.root)
+    def _may_run(self, app: PlainApp) -> bool:
+        return app.state != "Accepted" or (app.queue.may_start(app) and self.limits.may_start(app))
+
+    def _from_app(self, leaf: PlainQueue, app: PlainApp) -> Decision | None:
+        enough, failed = _back_off_after(leaf), 0
+        placed = [one for one in (*app.allocations, *app.swapping) if not one.recovered] if enough else []
+        for ask in sorted([*app.asks, *placed], key=lambda one: (-one.priority, one.created)) if placed else app.asks:
+            if enough and failed >= enough:
+                app.back_off_until = self.now + _BACK_OFF_S
+                return None
+            if ask.node or app.can_replace(ask) or not self._has_quota(app, ask):
+                continue
+            if ask.required:
+                found = self._on_required_node(ask)
+            else:
+                found = self._on_any_node(ask)
+                failed += found is None
+            if found is not None:
+                return found
+        return None
+
+    def _on_required_node(self, ask: PlainAsk) -> Decision | None:
+        node = self.nodes.get(ask.required)
+        if node is None or ask.reserved:
+            return None
+        if node.takes(ask) and not any(other.required for other in node.reserving):
+            return Decision("place", ask.key, node.name)
+        return Decision("reserve", ask.key, node.name) if node.could_take(ask) else None
+
+    def _on_any_node(self, ask: PlainAsk) -> Decision | None:
+        node = self._node_for(ask)
+        if node is not None:
+            return Decision("place", ask.key, node.name)
+        if ask.reserved or self.now < ask.created / 1e9 + RESERVE_AFTER_S:
+            return None
+        candidates = [one for one in self._open_nodes() if one.could_take(ask)]
+        best = min(candidates, key=lambda one: _left_over(one, ask), default=None)
+        return None if best is None or best.name in ask.forbidden else Decision("reserve", ask.key, best.name)
+
+    def _node_for(self, ask: PlainAsk) -> PlainNode | None:
+        return next((node for node in self._open_nodes() if node.takes(ask)), None)
+
+    def _open_nodes(self) -> list[PlainNode]:
+        in_order = sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
+        return [node for node in in_order if node.schedulable and not node.reserving]
+
+    def _has_quota(self, app: PlainApp, ask: PlainAsk) -> bool:
+        return self.limits.allow(app, ask.resources) and self._has_room(app.queue, ask)
+
+    def _has_room(self, leaf: PlainQueue, ask: PlainAsk) -> bool:
+        total, wanted = self._fair_maximum(self.root), ask.resources
         for queue in leaf.path_up():
-            maximum = {**dict.fromkeys(wanted, 0), **total} if queue is self.root else queue.maximum or {}
+            maximum = total if queue is self.root else queue.maximum or {}
+            kept = {} if queue is self.root else queue.kept
             for kind, most in maximum.items():
-                if wanted.get(kind, 0) > max(0, most - queue.allocated.get(kind, 0)):
+                own = wanted.get(kind, 0) if ask.triggered and ask.reserved else 0
+                used = queue.allocated.get(kind, 0) + max(0, kept.get(kind, 0) - own)
+                if wanted.get(kind, 0) > max(0, most - used):
                     return False
         return True
 
-    def _node_for(self, ask: PlainAsk) -> PlainNode | None:
-        if ask.required:
-            node = self.nodes.get(ask.required)
-            return node if node is not None and node.fits(ask.resources) else None
-        in_order = sorted(self.nodes.values(), key=lambda node: (node.score, node.name))
-        return next((node for node in in_order if node.schedulable and node.fits(ask.resources)), None)
 
-    def _run_on(self, app: PlainApp, ask: PlainAsk, node: PlainNode) -> None:
-        ask.node = node.name
-        app.allocations.append(ask)
-        app.counts = True
-        node.own.append(ask)
-        node.rescore(self.policy)
-        app.state = "Running"
+_BACK_OFF_S = 30.0
 
-    # Commands -------------------------------------------------------------------------------------------------------
 
-    def apply(self, command: Command) -> None:
-        match command:
-            case NodeRequest():
-                for info in command.nodes:
-                    self._node(info)
-            case ApplicationRequest():
-                for new in command.new:
-                    groups = self._groups_of(new.ugi)
-                    if new.application_id not in self.apps and new.queue_name in self.queues:
-                        queue = self.queues[new.queue_name]
-                        app = PlainApp(new.application_id, queue, self._now(), new.ugi.user, groups)
-                        self.apps[app.name] = app
-                        app.queue.apps.append(app)
-            case AllocationRequest():
-                for message in command.allocations:
-                    self._allocation(message)
-                for release in command.releases.allocations_to_release:
-                    self._release(release)
+def _back_off_after(leaf: PlainQueue) -> int:
+    return next(
+        (int(text) for queue in leaf.path_up() if (text := queue.setting("application.unschedasks.backoff"))), 0
+    )
 
-    def _groups_of(self, ugi: UserGroupInformation) -> list[str]:
-        """Those of the submission, or of the last one of this user that named any, or one with the user's name."""
-        self._groups[ugi.user] = ugi.groups or self._groups.get(ugi.user, [ugi.user])
-        return self._groups[ugi.user]
 
-    def _now(self) -> int:
-        self._clock += 1
-        return self._clock
-
-    def _node(self, info: NodeInfo) -> None:
-        node = self.nodes.get(info.node_id)
-        capacity = {kind: value for kind, value in (info.schedulable_resource or {}).items() if value}
-        if info.action == NODE_CREATE:
-            if node is None:
-                node = self.nodes[info.node_id] = PlainNode(info.node_id, capacity)
-                node.rescore(self.policy)
-        elif node is not None and info.action == NODE_UPDATE and capacity != node.capacity:
-            node.capacity = capacity
-            node.rescore(self.policy)
-        elif node is not None and info.action in (NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE):
-            wanted = info.action == NODE_DRAIN_TO_SCHEDULABLE
-            if wanted != node.schedulable:
-                node.schedulable = wanted
-                node.rescore(self.policy)
-
-    def _allocation(self, message: Allocation) -> None:
-        if message.node_id and message.node_id not in self.nodes:
-            return
-        if "foreign" in message.allocation_tags:
-            for other in self.nodes.values():
-                other.foreign.pop(message.allocation_key, None)
-            self.nodes[message.node_id].foreign[message.allocation_key] = message.resource_per_alloc
-            return
-        app = self.apps.get(message.application_id)
-        if app is None:
-            return
-        node = self.nodes.get(message.node_id)
-        known = next((one for one in (*app.asks, *app.allocations) if one.key == message.allocation_key), None)
-        if known is not None:
-            known.resources = message.resource_per_alloc
-            if node is not None and not known.node:
-                app.asks.remove(known)
-                self._run_on(app, known, node)
-            return
-        ask = self._new_ask(message)
-        app.submitted = min(app.submitted, ask.created)
-        if node is not None:
-            self._run_on(app, ask, node)
-            return
-        app.state = {"New": "Accepted", "Completing": "Running"}.get(app.state, app.state)
-        app.insert(ask)
-
-    def _new_ask(self, message: Allocation) -> PlainAsk:
-        created = message.allocation_tags.get("creationTime")
-        return PlainAsk(
-            message.allocation_key,
-            message.resource_per_alloc,
-            message.priority,
-            int(created) * 10**9 if created else self._now(),
-            message.allocation_tags.get("yunikorn.apache.org/requiredNode", ""),
-        )
-
-    def _release(self, release: AllocationRelease) -> None:
-        if not release.application_id:
-            for node in self.nodes.values():
-                node.foreign.pop(release.allocation_key, None)
-            return
-        app = self.apps.get(release.application_id)
-        if app is None:
-            return
-        for one in [one for one in app.allocations if one.key == release.allocation_key]:
-            app.allocations.remove(one)
-            self.nodes[one.node].own.remove(one)
-            self.nodes[one.node].rescore(self.policy)
-            app.counts = app.counts and bool(app.asks or app.allocations)
-        if release.termination_type != TIMEOUT:
-            app.asks = [ask for ask in app.asks if ask.key != release.allocation_key]
-        if app.state in ("Accepted", "Running") and not app.asks and not app.allocations:
-            app.state = "Completing"
+def _left_over(node: PlainNode, ask: PlainAsk) -> float:
+    """How much of each type would be left of what is available: little is good."""
+    return sum(
+        1.0 if ask.resources.get(kind, 0) <= 0 else max(0.0, (room - ask.resources[kind]) / room)
+        for kind, room in node.available.items()
+        if room > 0
+    )
 
 
 def _app_key(leaf: PlainQueue) -> Callable[[PlainApp], Any]:

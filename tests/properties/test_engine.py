@@ -4,6 +4,7 @@
 simplest that fails, which takes minutes.
 """
 
+import contextlib
 import os
 
 from hypothesis import HealthCheck, Phase, settings
@@ -19,18 +20,15 @@ from common.messages import (
     NODE_UPDATE,
     Allocation,
     Command,
-    Resources,
 )
-from common.resources import total_of
-from partition_worker.engine.applications.allocation import REQUIRED_NODE
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from common.resources import is_zero
+from partition_worker.engine.administration import NotDone
 from partition_worker.engine.invariants import check
-from partition_worker.engine.limits.limit import Allowance, QueueLimits, group_of, limits_of
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, foreign, gone, nodes, released
+from tests.properties.searching import bounds, missed
 from tests.properties.workload import TREES
+from tests.trial import ADMIN
 
 LONG = os.environ.get("PROPERTIES") == "long"
 
@@ -43,6 +41,16 @@ OTHER_TREES = (
 """What a partition may come to: leaves that were parents and the other way, dynamic queues that are configured now."""
 
 WHO = st.sampled_from(["user=bob", "user=eve", "user=bob groups=ops,dev", "user=eve groups=dev", "user=ann groups=ops"])
+PREEMPTING_TREES = (
+    """root.a preemption.delay=1s guaranteed=memory:8; root.b preemption.delay=1s guaranteed=memory:8;
+       root.p.a preemption.delay=1s guaranteed=gpu:2 priority.offset=1; root.p.b preemption.delay=1s""",
+    """root.p max=memory:16 quota.preemption.delay=5s; root.p.a guaranteed=memory:6 preemption.delay=1s;
+       root.p.b preemption.delay=1s max=memory:8; root.a preemption.policy=fence; root.b guaranteed=memory:9,gpu:1""",
+    """root.p max=memory:7 quota.preemption.delay=5s; root.p.a guaranteed=memory:6 preemption.delay=1s;
+       root.p.b preemption.delay=1s max=memory:4; root.a preemption.policy=fence; root.b guaranteed=memory:9,gpu:1""",
+)
+"""Queues that take from each other; the last is the second with less."""
+
 LEAVES = ("root.a", "root.b", "root.p.a", "root.p.b", "root.a.x", "root.new.x", "root.new.y")
 """Created if they are not configured."""
 
@@ -56,8 +64,22 @@ NODE_ACTIONS = (
 FOREIGN = st.sampled_from(["f0", "f1"])
 AMOUNTS = st.sampled_from(["memory=2", "memory=3", "memory=4 gpu=1", "memory=8", "memory=8", "gpu=1", "memory=25"])
 CAPACITIES = st.sampled_from(["memory=10", "memory=5 gpu=2", "memory=10 gpu=1", "memory=30 gpu=3"])
-DETAILS = st.sampled_from(["", "", "", "priority=2", "priority=-1", "created=100", "required=n0", "required=n1"])
-TYPES = st.sampled_from(["STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT", "PREEMPTED_BY_SCHEDULER"])
+DETAILS = st.sampled_from(
+    [
+        *("", "", "", "priority=2", "priority=-1", "created=100", "required=n0", "required=n1"),
+        *("placeholder group=g", "placeholder group=g", "placeholder group=h priority=2"),
+        *("group=g", "group=g", "group=h", "group=g priority=1"),
+        *("victim", "victim preemptor", "victim preemptor priority=3", "originator", "preemptor created=100"),
+        *("tag.yunishard/forbiddenNodes=n0", "tag.yunishard/forbiddenNodes=n1,n2 created=100"),
+    ]
+)
+GANGS = st.sampled_from(["", "", "gang=memory:4 timeout=8000", "gang=memory:6 style=Hard timeout=8000"])
+TYPES = st.sampled_from(
+    [
+        *("STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT", "PREEMPTED_BY_SCHEDULER"),
+        *("PLACEHOLDER_REPLACED", "SCHEDULING_FAILED_ON_RM"),
+    ]
+)
 ONE_ASK = st.tuples(NUMBERS, AMOUNTS, DETAILS)
 
 
@@ -70,7 +92,7 @@ class EngineMachine(RuleBasedStateMachine):
     """One partition, one resource manager that does anything."""
 
     @initialize(
-        tree=st.sampled_from(TREES),
+        tree=st.sampled_from((*TREES, *PREEMPTING_TREES)),
         policy=st.sampled_from(["fair", "binpacking"]),
         capacities=st.lists(CAPACITIES, min_size=1, max_size=3),
         leaves=st.lists(st.tuples(st.sampled_from(LEAVES), WHO), min_size=3, max_size=5),
@@ -88,7 +110,8 @@ class EngineMachine(RuleBasedStateMachine):
     ) -> None:
         """`eager` decides after every command, so that it meets asks that have been tried in vain."""
         self.now = 1_700_000_000.0
-        self.partition = Partition(config(tree, nodes=policy, rules=(PROVIDED_CREATE,)), name=PARTITION, now=self.now)
+        wanted_queues = config(tree, nodes=policy, rules=(PROVIDED_CREATE,), quota_preemption=True)
+        self.partition = Partition(wanted_queues, name=PARTITION, now=self.now)
         self.eager = eager
         self.apply(nodes(*(f"n{number} {capacity}" for number, capacity in enumerate(capacities))))
         self.apply(apps(*(f"app-{number} {leaf} {who}" for number, (leaf, who) in enumerate(leaves))))
@@ -107,9 +130,9 @@ class EngineMachine(RuleBasedStateMachine):
     def node_comes_changes_or_goes(self, node: str, capacity: str, action: int) -> None:
         self.apply(nodes(f"{node} {capacity}", action=action))
 
-    @rule(app=APPS, leaf=st.sampled_from(LEAVES), who=WHO)
-    def application_comes(self, app: str, leaf: str, who: str) -> None:
-        self.apply(apps(f"{app} {leaf} {who}"))
+    @rule(app=APPS, leaf=st.sampled_from(LEAVES), who=WHO, gang=GANGS)
+    def application_comes(self, app: str, leaf: str, who: str, gang: str) -> None:
+        self.apply(apps(f"{app} {leaf} {who} {gang}"))
 
     @precondition(lambda self: self.partition.applications)
     @rule(data=st.data(), wanted=st.lists(ONE_ASK, min_size=1, max_size=6))
@@ -131,6 +154,13 @@ class EngineMachine(RuleBasedStateMachine):
     def something_is_released(self, data: st.DataObject, kind: str) -> None:
         self.apply(released(f"{self.known(data)} type={kind}"))
 
+    @precondition(lambda self: self.asked_to_go())
+    @rule(data=st.data())
+    def something_is_let_go(self, data: st.DataObject) -> None:
+        """As the RM was asked to."""
+        key, kind = data.draw(st.sampled_from(self.asked_to_go()))
+        self.apply(released(f"{key} type={kind}"))
+
     @rule(app=APPS, entirely=st.booleans())
     def application_ends(self, app: str, entirely: bool) -> None:
         self.apply(gone(app) if entirely else released(app))
@@ -138,6 +168,18 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(key=FOREIGN, node=NODES, amount=AMOUNTS, ends=st.booleans())
     def something_foreign_runs_or_ends(self, key: str, node: str, amount: str, ends: bool) -> None:
         self.apply(released(f"- {key}") if ends else foreign(f"{key} {node} {amount}"))
+
+    def asked_to_go(self) -> list[tuple[str, str]]:
+        """What the RM was asked to let go and has not, as `application key`, and the type by which it confirms that."""
+        return [
+            (
+                f"{application.application_id} {key}",
+                "PREEMPTED_BY_SCHEDULER" if one.preempted else "PLACEHOLDER_REPLACED" if one.partner else "TIMEOUT",
+            )
+            for application in self.partition.applications.values()
+            for key, one in application.allocations.items()
+            if one.preempted or one.released
+        ]
 
     def known(self, data: st.DataObject) -> str:
         """An ask or allocation, as `application key`."""
@@ -147,15 +189,30 @@ class EngineMachine(RuleBasedStateMachine):
 
     # What an operator does ------------------------------------------------------------------------------------------
 
-    @rule(tree=st.sampled_from((*TREES, *OTHER_TREES)), policy=st.sampled_from(["fair", "binpacking"]))
+    @rule(
+        tree=st.sampled_from((*TREES, *OTHER_TREES, *PREEMPTING_TREES)), policy=st.sampled_from(["fair", "binpacking"])
+    )
     def configuration_changes(self, tree: str, policy: str) -> None:
-        wanted = config(tree, nodes=policy, rules=(PROVIDED_CREATE,))
+        wanted = config(tree, nodes=policy, rules=(PROVIDED_CREATE,), quota_preemption=True)
         assert self.partition.objections(wanted) == []
         self.partition.reconfigure(wanted, self.now)
 
+    @precondition(lambda self: self.partition.applications)
+    @rule(data=st.data())
+    def application_is_killed(self, data: st.DataObject) -> None:
+        self.partition.kill(data.draw(st.sampled_from(list(self.partition.applications))), ADMIN, self.now)
+
+    @precondition(lambda self: self.partition.applications)
+    @rule(data=st.data(), leaf=st.sampled_from(LEAVES))
+    def application_is_moved(self, data: st.DataObject, leaf: str) -> None:
+        app = data.draw(st.sampled_from(list(self.partition.applications)))
+        with contextlib.suppress(NotDone):
+            self.partition.move(app, leaf, ADMIN, self.now)
+        self.partition.taken()
+
     # What the worker does -------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.5, 9.0, 31.0, 260_000.0]))
+    @rule(seconds=st.sampled_from([0.5, 2.5, 9.0, 31.0, 7300.0, 260_000.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.partition.elapse(self.now)
@@ -170,119 +227,51 @@ class EngineMachine(RuleBasedStateMachine):
     def everything_is_decided(self) -> None:
         while not self.partition.idle:
             self.decide(3)
-        lost = [ask for application in self.partition.applications.values() for ask in self.placeable(application)]
-        assert not lost, f"idle, although these could be placed: {lost}"
+        assert missed(self.partition) == [], "idle, although there is something to decide"
 
     def decide(self, budget: int) -> None:
+        kept = {one.ask.key: one.node.node_id for one in self.partition.reserved}
         effects = self.partition.schedule(self.now, budget)
         decided = [effect.part for effect in effects if isinstance(effect.part, Allocation)]
         assert len(decided) <= budget
         for one in decided:
-            self.check_within_limits(one)
+            self.check_within_limits(one, kept.get(one.allocation_key, ""))
 
     # What must hold -------------------------------------------------------------------------------------------------
 
-    def check_within_limits(self, one: Allocation) -> None:
-        """Only decisions have been made since: none may have filled a node or a queue more than it can be."""
-        node = self.partition.fleet.get(one.node_id)
+    def check_within_limits(self, one: Allocation, kept: str) -> None:
+        """Only decisions have been made since: none may have filled a node or a queue more than it can be. `kept` is
+        the node that was kept for it.
+        """
+        node, application = self.partition.fleet.get(one.node_id), self.partition.applications[one.application_id]
         assert node is not None
-        required = self.partition.allocations[one.allocation_key].tags.get(REQUIRED_NODE, "")
-        assert node.schedulable or required == node.node_id, "a draining node takes nothing else"
+        required = self.partition.allocations[one.allocation_key].need.required_node
+        assert node.schedulable or node.node_id in (required, kept), "a draining node takes nothing else"
         for kind in one.resource_per_alloc:
             assert node.available.get(kind, 0) >= 0, f"{node.node_id} has more {kind} on it than it has"
-            for queue in self.partition.applications[one.application_id].queue.ancestry():
+            for queue in application.queue.ancestry():
                 most = (queue.maximum or {}).get(kind)
                 assert most is None or queue.allocated[kind] <= most, f"{queue.path} is beyond its maximum of {kind}"
-        for limit, used, _ in self.bounds(self.partition.applications[one.application_id]):
+        for limit, used, _ in bounds(self.partition, application):
             for kind, amount in one.resource_per_alloc.items():
                 assert amount == 0 or used.get(kind, 0) <= limit.resources.get(kind, used.get(kind, 0)), limit
-
-    def placeable(self, application: Application) -> list[str]:
-        """The dumb search: every ask against every queue and every node."""
-        levels = list(application.queue.ancestry())
-        if not application.queue.leaf:
-            return []  # it was a leaf when the application came
-        if application.state is AppState.ACCEPTED and any(is_full(level) for level in levels):
-            return []
-        bounds = self.bounds(application)
-        if application.state is AppState.ACCEPTED and any(
-            application.application_id not in running and 0 < limit.applications <= len(running)
-            for limit, _, running in bounds
-        ):
-            return []
-        return [
-            ask.key
-            for ask in application.requests.values()
-            if all(has_room(level, ask.resources) for level in levels)
-            and all(
-                value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
-                for limit, used, _ in bounds
-                for kind, value in ask.resources.items()
-            )
-            and any(
-                (node.node_id == ask.tags[REQUIRED_NODE] if REQUIRED_NODE in ask.tags else node.schedulable)
-                and all(value <= node.available.get(kind, 0) for kind, value in ask.resources.items() if value)
-                for node in self.partition.fleet
-            )
-        ]
-
-    def bounds(self, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
-        """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
-        limits, found = limits_of(self.partition.config), []
-        account = self.partition.usage.known(application)
-        group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
-        for queue in application.queue.ancestry():
-            here, below = limits.get(queue.path, QueueLimits()), everything_below(queue)
-            user = here.users.get(application.user.name) or here.users.get("*")
-            if user is not None:
-                found.append((user, [one for one in below if one.user.name == application.user.name]))
-            if group is not None and group in here.groups:
-                found.append((here.groups[group], [one for one in below if self.group(one) == group]))
-        return [
-            (
-                limit,
-                total_of(one.allocated for one in counted),
-                [one.application_id for one in counted if self.runs(one)],
-            )
-            for limit, counted in found
-        ]
-
-    def group(self, application: Application) -> str | None:
-        account = self.partition.usage.known(application)
-        return account.group_name if account else None
-
-    def runs(self, application: Application) -> bool:
-        """Whether it counts as running for its user."""
-        account = self.partition.usage.known(application)
-        return account is not None and account.counted
 
     @invariant()
     def books_agree(self) -> None:
         check(self.partition)
 
-
-def is_full(queue: Queue) -> bool:
-    running = sum(application.state is AppState.RUNNING for application in everything_below(queue))
-    return 0 < queue.max_applications <= running
-
-
-def everything_below(queue: Queue) -> list[Application]:
-    return [
-        *queue.applications.values(),
-        *(one for child in queue.children.values() for one in everything_below(child)),
-    ]
-
-
-def has_room(queue: Queue, wanted: dict[str, int]) -> bool:
-    maximum = queue.maximum or {}
-    return all(
-        kind not in maximum or queue.allocated.get(kind, 0) + value <= maximum[kind] for kind, value in wanted.items()
-    )
+    @invariant()
+    def timers_run_only_where_the_state_allows(self) -> None:
+        for application in self.partition.applications.values():
+            if "placeholders" in application.alarms:
+                assert not is_zero(application.allocated_placeholder), application.application_id
+        for application in self.partition.ended.values():
+            assert not {"state", "placeholders"} & application.alarms.keys(), application.application_id
 
 
 TestEngine = EngineMachine.TestCase
 TestEngine.settings = settings(
-    max_examples=2000 if LONG else 250,
+    max_examples=2000 if LONG else 200,
     stateful_step_count=60 if LONG else 40,
     derandomize=not LONG,
     database=None,

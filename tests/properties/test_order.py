@@ -1,49 +1,143 @@
 """The engine makes the decisions, one by one, that a plain scheduler makes which sorts everything every time."""
 
+import os
 import random
 
 import pytest
 
+from common.machine import NEVER
+from common.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease, Command
+from partition_worker.engine import cycle
+from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve
 from tests.builders import apps, config
-from tests.properties.plain_scheduler import PlainScheduler
-from tests.properties.workload import LEAVES, TREES, Workload
+from tests.properties.plain_scheduler import Decision, PlainScheduler
+from tests.properties.workload import LEAVES, TREES, Livelier
 from tests.trial import Trial
 
+CLUSTERS = 6000 if os.environ.get("PROPERTIES") == "long" else 300
 CLUSTERS_PER_TEST = 15
-STEPS = 25
+STEPS = 40
+QUESTIONS = (TIMEOUT, PREEMPTED_BY_SCHEDULER, PLACEHOLDER_REPLACED)
 
 
-def agree(seed: int) -> int:
-    """Play one cluster with both; how many decisions they agreed on."""
-    rng = random.Random(seed)
-    tree, policy = rng.choice(TREES), rng.choice(("fair", "binpacking"))
-    trial = Trial(tree, nodes=policy)
-    plain = PlainScheduler(config(tree).root, policy=policy)
-    leaves = tuple(path for path in LEAVES if trial.partition.tree.find(path) is not None)
-    workload = Workload(rng, leaves=leaves, tame=True)
-    decisions = 0
-    for command in [*workload.start(), *(workload.next() for _ in range(STEPS))]:
-        trial.takes(command)
-        plain.apply(command)
-        for _ in range(rng.choice((0, 0, 1, 3, 100))):  # now and then asks pile up
-            trial.told()
-            expected = plain.decide()
-            wanted = [f"{expected[0]} on {expected[1]}"] if expected else []
-            assert trial.decides() == wanted, f"seed {seed}, decision {decisions}, after {command}"
-            decisions += 1
-            if expected is None:
+class Duel:
+    """One cluster, seen by both."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        tree, policy = self.rng.choice(TREES), self.rng.choice(("fair", "binpacking"))
+        self.seed = seed
+        self.trial = Trial(tree, nodes=policy)
+        self.plain = PlainScheduler(config(tree).root, policy=policy, now=self.trial.now)
+        self.decisions: list[Decision] = []
+        self._asked: list[AllocationRelease] = []
+        self._heard = 0
+        leaves = tuple(path for path in LEAVES if self.trial.partition.tree.find(path) is not None)
+        self.workload = Livelier(self.rng, leaves=leaves, told=self._asked)
+        self.last: Command | float | None = None
+
+    def play(self) -> None:
+        for step in [*self.workload.start(), *(self.workload.next_step() for _ in range(STEPS))]:
+            self.step(step)
+
+    def step(self, step: Command | float) -> None:
+        self.last = step
+        if isinstance(step, float):
+            self._wait(step)
+        else:
+            self.trial.takes(step)
+            self.plain.apply(step)
+            self._compare(self.rng.choice((0, 0, 1, 3, 100)))  # now and then asks pile up
+
+    def _wait(self, seconds: float) -> None:
+        """Everything is decided before time passes, and whenever a timer has gone off."""
+        self._compare(100)
+        trial, until = self.trial, self.trial.now + seconds
+        while trial.partition.next_timer <= until:
+            assert trial.partition.next_timer < NEVER
+            trial.now = max(trial.now, trial.partition.next_timer)
+            trial.effects += trial.partition.elapse(trial.now)
+            self.plain.elapse(trial.now)
+            self._compare(100)
+        trial.now = until
+        self.plain.elapse(until)
+        self._compare(100)
+
+    def _compare(self, times: int) -> None:
+        self._compare_states()
+        for _ in range(times):
+            mine, may_be = self.decided(), self.plain.choices()
+            assert mine in may_be if may_be else mine is None, (
+                f"{self}: the engine decides {mine}, it should be one of {may_be}"
+            )
+            if mine is None:
                 break
-    return decisions
+            self.decisions.append(mine)
+            self.plain.commit(mine)
+            self._compare_states()
+
+    def decided(self) -> Decision | None:
+        """The engine's next decision, carried out."""
+        partition, now = self.trial.partition, self.trial.now
+        partition.schedule(now, 0)
+        decision = as_plain(cycle.decide(partition))
+        self.trial.decides()
+        return decision
+
+    def _compare_states(self) -> None:
+        new = self.trial.effects[self._heard :]
+        self._heard = len(self.trial.effects)
+        releases = [one.part for one in new if isinstance(one.part, AllocationRelease)]
+        self._asked += [one for one in releases if one.termination_type in QUESTIONS]
+        mine = {app_id: str(app.state) for app_id, app in self.trial.partition.applications.items()}
+        theirs = {app_id: app.state for app_id, app in self.plain.apps.items()}
+        assert mine == theirs, f"{self}: states"
+        reserved = {one.ask.key: one.node.node_id for one in self.trial.partition.reserved}
+        assert reserved == {ask.key: node.name for node in self.plain.nodes.values() for ask in node.reserving}, (
+            f"{self}: reservations"
+        )
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, decision {len(self.decisions)}, after {self.last}"
 
 
-@pytest.mark.parametrize("first", range(0, 300, CLUSTERS_PER_TEST))
+def as_plain(decision: cycle.Decision | None) -> Decision | None:
+    match decision:
+        case Allocate(_, ask, node):
+            return Decision("place", ask.key, node.node_id)
+        case Reserve(_, ask, node):
+            return Decision("reserve", ask.key, node.node_id)
+        case Replace(_, ask, placeholder, node):
+            return Decision("swap", ask.key, node.node_id, (placeholder.key,))
+        case Release(_, ask, placeholders):
+            return Decision("release", ask.key, "", tuple(one.key for one in placeholders))
+        case Preempt(_, ask, node, victims):
+            return Decision("preempt", ask.key, node.node_id, tuple(one.key for one in victims))
+    return None
+
+
+@pytest.mark.parametrize("first", range(0, CLUSTERS, CLUSTERS_PER_TEST))
 def test_engine_and_plain_scheduler_decide_the_same(first: int) -> None:
-    decisions = sum(agree(seed) for seed in range(first, first + CLUSTERS_PER_TEST))
-    assert decisions > CLUSTERS_PER_TEST, "the generated clusters decide something"
+    decisions: list[Decision] = []
+    for seed in range(first, first + CLUSTERS_PER_TEST):
+        duel = Duel(seed)
+        duel.play()
+        decisions += duel.decisions
+    assert len(decisions) > CLUSTERS_PER_TEST, "the generated clusters decide something"
+
+
+def test_every_kind_of_decision_is_among_them() -> None:
+    kinds: dict[str, int] = {}
+    for seed in range(60):
+        duel = Duel(seed)
+        duel.play()
+        for decision in duel.decisions:
+            kinds[decision.what] = kinds.get(decision.what, 0) + 1
+    assert kinds.keys() == {"place", "reserve", "swap", "release", "preempt"}, kinds
 
 
 def test_the_plain_scheduler_can_tell_a_difference() -> None:
-    plain = PlainScheduler(config("root.a").root, policy="fair")
+    plain = PlainScheduler(config("root.a").root, policy="fair", now=0.0)
     plain.apply(apps("app-1 root.a"))
-    assert plain.decide() is None
+    assert plain.choices() == []
     assert not plain.apps["app-1"].asks

@@ -132,7 +132,7 @@ def rest_of(partition: Partition) -> tuple[object, ...]:
         partition.placement.described(),
         partition.placement_problem,
         partition.usage._limits,
-        (fleet.policy, fleet.weights, [node.node_id for node in fleet._order]),
+        (fleet.policy, fleet.weights, [node.node_id for node in fleet.lineup]),
     )
 
 

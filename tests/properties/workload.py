@@ -1,13 +1,16 @@
 """Seeded sequences of commands: rich, mostly sensible, with what an RM may get wrong among them."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from common.messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
     Command,
 )
 from tests.builders import apps, asks, foreign, gone, nodes, released
@@ -22,12 +25,17 @@ TREES = (
        root.a guaranteed=gpu:1 max=gpu:3""",
     """root limit.user.bob=memory:12 limit.user.*=apps:2 limit.group.dev=memory:14,gpu:1 limit.group.*=apps:2;
        root.a limit.user.*=memory:6; root.b limit.user.eve=apps:1,memory:20,gpu:0 limit.group.ops=memory:9""",
+    """root.a application.unschedasks.backoff=1; root.b application.unschedasks.backoff=2 maxapps=2;
+       root.c guaranteed=memory:7 max=memory:40""",
     """root.p limit.user.*=memory:9,apps:1; root.p.a limit.user.bob=memory:6 limit.user.ann=apps:1 maxapps=2;
        root.p.b limit.group.ops=apps:1 limit.group.dev=memory:8; root.a limit.user.*=gpu:1 limit.group.dev=memory:3""",
 )
 """Queues of different kinds; every one of them has leaves `a` and `b` somewhere."""
 
 LEAVES = ("root.a", "root.b", "root.c", "root.p.a", "root.p.b")
+
+SECONDS = (0.6, 1.1, 2.7, 2.7, 5.2, 31.0)
+"""Steps of time, of which no few add up to exactly what somebody waits for."""
 
 WHO = ("user=bob", "user=eve", "user=bob groups=dev,ops", "user=eve groups=dev", "user=ann groups=ops", "user=joe")
 """Users, and groups that may be others from one application to the next."""
@@ -135,3 +143,60 @@ class Workload:
 
     def _type(self) -> str:
         return self.rng.choice(("STOPPED_BY_RM", "STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT"))
+
+
+class Livelier(Workload):
+    """As `Workload`, and time passes, gangs come with their placeholders, and nodes are refused by name.
+
+    What the scheduler asks for is confirmed sooner or later: `told` is what it asked for.
+    """
+
+    def __init__(self, rng: random.Random, *, leaves: tuple[str, ...], told: list[AllocationRelease]) -> None:
+        super().__init__(rng, leaves=leaves)
+        self.told = told
+        self._stamped = rng.random() < 0.5
+        """Whether asks may have the same creation time."""
+
+    def next_step(self) -> Command | float:
+        """A command, or seconds that pass."""
+        choices: list[Callable[[], Command | float]] = [self.next] * 12
+        choices += [self._time] * 4 + [self._gang_ask] * 4 + [self._gang_app] * 2
+        if self.told:
+            choices += [self._confirm] * 6
+        return self.rng.choice(choices)()
+
+    def _time(self) -> float:
+        return self.rng.choice(SECONDS)
+
+    def _gang_app(self) -> Command:
+        more = self.rng.choice(("", "style=Hard")) + self.rng.choice(("", " timeout=2300", " timeout=5700"))
+        leaf = self.rng.choice(self.leaves)
+        return apps(f"{self._app_id()} {leaf} {self.rng.choice(WHO)} gang=memory:{self.rng.choice((3, 6, 9))} {more}")
+
+    def _gang_ask(self) -> Command:
+        """Placeholders or real asks of one of two groups."""
+        app, group = self._app_id(), self.rng.choice(("tg", "tg", "other"))
+        if self.rng.random() < 0.5:
+            each = f"memory=3 group={group} placeholder"
+        else:
+            each = f"memory={self.rng.choice((2, 3, 3, 4))} group={group}"
+        return asks(*(self._plain_ask(app, each) for _ in range(self.rng.randint(1, 3))))
+
+    def _one_ask(self, app: str) -> str:
+        text = super()._one_ask(app)
+        if not self._stamped:
+            text = " ".join(word for word in text.split() if not word.startswith("created="))
+        text += self.rng.choice(("", "", " victim", " originator"))
+        if self.rng.random() < 0.15:
+            text += f" tag.yunishard/forbiddenNodes={self._node_id()}"
+        return text
+
+    def _plain_ask(self, app: str, what: str) -> str:
+        self._keys += 1
+        self._asked.append((app, f"k{self._keys}"))
+        return f"{app} k{self._keys} {what}"
+
+    def _confirm(self) -> Command:
+        one = self.told.pop(self.rng.randrange(len(self.told)))
+        again = [one] if self.rng.random() < 0.9 else [one, one]
+        return AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=again))

@@ -4,6 +4,7 @@ A story is blocks separated by empty lines; a block is comment lines (`#`, why),
 answer, decisions included. STORIES=rewrite records the answers; commit only what you can explain.
 
     config QUEUES            create-queues            nodes fair|binpacking       (before anything else)
+    enforce-quotas: queues are brought down to a lowered maximum                  (before anything else)
     node n1 memory=10        app app-1 root.a         ask app-1 a1 memory=4       foreign f1 n1 memory=2
     drained-node ...         remove-app app-1         release app-1 a1            (`- f1` for a foreign one)
     kill app-1 by=bob groups=dev                      move app-1 root.b        (by a scheduler admin if not said)
@@ -50,12 +51,13 @@ def played(story: str) -> str:
         answers: list[str] = []
         for command in (line for line in asked.splitlines() if not line.startswith("#")):
             verb, _, text = command.partition(" ")
-            if verb in ("config", "nodes", "create-queues"):
+            if verb in ("config", "nodes", "create-queues", "enforce-quotas"):
                 settings |= {"queues": text} if verb == "config" else {verb: text or "yes"}
                 continue
             if trial is None:
                 rules = (PROVIDED_CREATE,) if "create-queues" in settings else ()
-                trial = Trial(settings["queues"], nodes=settings["nodes"], rules=rules)
+                enforced = "enforce-quotas" in settings
+                trial = Trial(settings["queues"], nodes=settings["nodes"], rules=rules, quota_preemption=enforced)
             answers += answered(trial, verb, text)
         blocks.append("\n".join([asked, "----", *answers]))
     return "\n\n".join(blocks) + "\n"

@@ -3,15 +3,19 @@
 Not here: who has it (`application.py`) and what it costs whom (`ledger.py`).
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from common import messages
-from common.messages import Resources
+from common.messages import INT64_MAX, Resources
 from partition_worker.engine.needs import Need, shape_of
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application
+    from partition_worker.engine.applications.asks import Group
+    from partition_worker.engine.applications.reservation import Reservation
+    from partition_worker.engine.predicates.constraint import Constraint
 
 CREATION_TIME: Final = "creationTime"
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
@@ -39,7 +43,41 @@ class Allocation:
     rank: int = 0
     """Set by the application's pending asks: order among asks of equal priority and creation time."""
     need: Need = field(init=False)
-    """What it needs of queues and nodes: the amounts, and the only node that will do, if any."""
+    """What it needs of queues and nodes: the amounts, the only node that will do, if any, and its constraint."""
+    constraint: "Constraint | None" = None
+    """What else it demands of a node."""
+    group: "Group | None" = None
+    """Among which asks it waits; None when it does not."""
+    held: bool = False
+    """Whether it waits for a placeholder of its task group instead of a node."""
+    reservation: "Reservation | None" = None
+    """The node that is kept for it while it waits."""
+    recovered: bool = False
+    """Whether an RM reported it with its node, and it never was an ask of ours."""
+    released: bool = False
+    """Whether the RM was asked to let it go, a placeholder or with its gang, and has not confirmed that yet; never
+    with `preempted`.
+    """
+    preempted: bool = False
+    """Whether the RM was asked to let it go for the sake of somebody else, and has not confirmed that yet."""
+    partner: "Allocation | None" = None
+    """The other one of a swap under way: of a placeholder the ask that takes its place, and the other way round."""
+    placeholder_used: bool = False
+    """Whether it took the place of a placeholder."""
+    placeholder_created_ns: int = 0
+    """When the placeholder was created whose place it took."""
+    preemption_triggered: bool = False
+    """Whether others were asked to make room for it; that is done once for an ask."""
+    scale_up_told: bool = False
+    """Whether the RM was told that only a larger cluster would help."""
+    lacks_quota: bool = False
+    """Whether the history says that its user or group has no room for it."""
+    lacks_queue_room: bool = False
+    """Whether the history says that its queues have no room for it."""
+    unschedulable_told_at: float = -math.inf
+    """When the history was last told why no node would take it, in Unix seconds."""
+    no_victim_told_at: float = -math.inf
+    """When the history was last told that nobody can make room for it, in Unix seconds."""
 
     def __post_init__(self) -> None:
         self.resize(self.resources)
@@ -47,7 +85,17 @@ class Allocation:
     def resize(self, resources: Resources) -> None:
         """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by need."""
         self.resources = resources
-        self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""))
+        self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
+
+    @property
+    def may_be_victim(self) -> bool:
+        """Whether it agreed to be preempted; others are only taken when nothing else helps."""
+        return self.preemption_policy is not None and self.preemption_policy.allow_preempt_self
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether others may be asked to make room for it."""
+        return self.preemption_policy is not None and self.preemption_policy.allow_preempt_other
 
     @property
     def application_id(self) -> str:
@@ -67,19 +115,27 @@ class Allocation:
             preemption_policy=self.preemption_policy,
         )
 
-    def released(self, partition: str, reason: str) -> messages.AllocationRelease:
-        """As the RM is told that it is gone; `partition` is the normalised name."""
+    def release(
+        self, partition: str, reason: str, termination_type: int = messages.STOPPED_BY_RM
+    ) -> messages.AllocationRelease:
+        """As the RM is told that it is gone, or has to go; `partition` is the normalised name."""
         return messages.AllocationRelease(
             partition_name=partition,
             application_id=self.application_id,
             allocation_key=self.key,
-            termination_type=messages.STOPPED_BY_RM,
+            termination_type=termination_type,
             message=reason,
         )
 
 
-def from_message(message: messages.Allocation, application: "Application | None", *, stamp_ns: int) -> Allocation:
-    """The allocation that a message describes; `stamp_ns` is its creation time unless a tag in the past says
+def from_message(
+    message: messages.Allocation,
+    application: "Application | None",
+    *,
+    stamp_ns: int,
+    constraint: "Constraint | None" = None,
+) -> Allocation:
+    """The allocation that a message describes; `stamp_ns` is its creation time unless a tag says
     otherwise.
     """
     tag = message.allocation_tags.get(CREATION_TIME, "")
@@ -88,11 +144,12 @@ def from_message(message: messages.Allocation, application: "Application | None"
         key=message.allocation_key,
         application=application,
         resources=dict(message.resource_per_alloc),
-        created_ns=min(created_ns, stamp_ns),
+        created_ns=min(created_ns, INT64_MAX),
         priority=message.priority,
         tags=message.allocation_tags,
         task_group=message.task_group_name,
         placeholder=message.placeholder,
         originator=message.originator,
         preemption_policy=message.preemption_policy,
+        constraint=constraint,
     )

@@ -1,12 +1,15 @@
 """The asks of one application that have no node yet, in the order in which they are tried.
 
-Asks with the same need are one group, because what happens to one of them now would happen to each: an attempt looks
-at the first of each group, so it costs the number of needs, not of asks.
+Asks with the same need, priority and standing are one group, because what happens to one of them now would happen to
+each: an attempt looks at the first of each group, the oldest, so it costs the number of groups, not of asks.
 
 Not here: whether an ask can be placed (`cycle.py`).
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
 from common.messages import Resources
 from partition_worker.engine.applications.allocation import Allocation
@@ -14,13 +17,61 @@ from partition_worker.engine.needs import Need
 from partition_worker.engine.order import Key, Order
 
 
-class Group:
-    """Asks with the same need, in order."""
+class Standing(StrEnum):
+    """How an ask waits."""
 
-    def __init__(self, need: Need, rank: int) -> None:
-        self.need = need
-        self.rank = rank
-        self.asks: Order[Allocation] = Order()
+    OPEN = "open"
+    """For any node."""
+    RESERVED = "reserved"
+    """A node is kept for it: it comes first there, and others are tried for it as soon as they have room."""
+    HELD = "held"
+    """For a placeholder of its task group, whose place it takes."""
+
+
+class Kind(NamedTuple):
+    """What the asks of a group have in common."""
+
+    need: Need
+    priority: int
+    standing: Standing
+    may_preempt: bool
+    """Whether others may be asked to make room for them, and have not been yet."""
+    task_group: str = ""
+    """The one whose placeholders they wait for, if they are held."""
+
+
+class Failure(NamedTuple):
+    """How often attempts failed for one reason, and when the last one did."""
+
+    times: int
+    last: float
+    """Unix seconds."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Asks of one kind, in order, and what came of the attempts to place them."""
+
+    kind: Kind
+    rank: int
+    asks: Order[Allocation] = field(default_factory=Order)
+    attempted: bool = False
+    """Whether all of them were tried at least once, as far as their user's quota goes."""
+    told: int = 0
+    """Of how many the RM knows that only a larger cluster would help."""
+    preemption_tried: float = 0.0
+    """When somebody was last looked for who could make room for one of them, in Unix seconds."""
+    failures: dict[str, Failure] = field(default_factory=dict)
+    """Why they were not placed; there are not many reasons."""
+
+    def note(self, reason: str, now: float) -> None:
+        """An attempt failed for this reason."""
+        before = self.failures.get(reason)
+        self.failures[reason] = Failure(1 if before is None else before.times + 1, now)
+
+    @property
+    def need(self) -> Need:
+        return self.kind.need
 
     @property
     def head(self) -> Allocation:
@@ -38,11 +89,13 @@ class PendingAsks:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[Need, Group] = {}
+        self._groups: dict[Kind, Group] = {}
         self._heads: Order[Group] = Order()
         self._equals: dict[tuple[int, int], tuple[int, int, int]] = {}  # (priority, time): lowest rank, highest, count
         self._ranks = 0
         self._count = 0
+        self.told = 0
+        """Of how many the RM knows that only a larger cluster would help."""
         self._last: Key | None = None
         """The largest key of all asks; None when it has to be looked for."""
 
@@ -70,14 +123,37 @@ class PendingAsks:
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
         self._count += 1
-        if self._count == 1 or (self._last is not None and _key(ask) > self._last):
-            self._last = _key(ask)
+        if self._count == 1 or (self._last is not None and place_of(ask) > self._last):
+            self._last = place_of(ask)
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Let an ask that is in ask for other amounts, at its old place."""
         self._take(ask)
         ask.resize(resources)
         self._put(ask)
+
+    def regroup(self, ask: Allocation) -> None:
+        """An ask that is in waits in another way than before, at its old place. What came of the attempts goes with it,
+        if it is the first that waits in this way.
+        """
+        before, known = ask.group, self._groups.get(_kind(ask))
+        assert before is not None, ask.key
+        attempted = before.attempted and (known is None or known.attempted)
+        self._take(ask)
+        self._put(ask)
+        after = ask.group
+        assert after is not None, ask.key
+        after.attempted = attempted
+        if after is not known:
+            after.preemption_tried, after.failures = before.preemption_tried, dict(before.failures)
+
+    def tell(self, ask: Allocation) -> None:
+        """The RM is told that only a larger cluster would help an ask that is in; once for each."""
+        assert ask.group is not None, ask.key
+        assert not ask.scale_up_told, ask.key
+        ask.scale_up_told = True
+        ask.group.told += 1
+        self.told += 1
 
     def remove(self, ask: Allocation) -> None:
         """Take an ask out that is in."""
@@ -90,23 +166,33 @@ class PendingAsks:
         self._count -= 1
 
     def _put(self, ask: Allocation) -> None:
-        group = self._groups.get(ask.need)
+        kind = _kind(ask)
+        group = self._groups.get(kind)
         if group is None:
-            group = self._groups[ask.need] = Group(ask.need, self._ranks)
+            group = self._groups[kind] = Group(kind, self._ranks)
             self._ranks += 1
-        group.asks.put(ask, _key(ask))
-        self._heads.put(group, _key(group.head))
+        ask.group = group
+        group.asks.put(ask, place_of(ask))
+        if ask.scale_up_told:
+            group.told += 1
+            self.told += 1
+        group.attempted = False
+        self._heads.put(group, place_of(group.head))
 
     def _take(self, ask: Allocation) -> None:
-        if self._last == _key(ask):
+        if self._last == place_of(ask):
             self._last = None
-        group = self._groups[ask.need]
+        group, ask.group = ask.group, None
+        assert group is not None, ask.key
         group.asks.drop(ask)
+        if ask.scale_up_told:
+            group.told -= 1
+            self.told -= 1
         if len(group.asks):
-            self._heads.put(group, _key(group.head))
+            self._heads.put(group, place_of(group.head))
         else:
             self._heads.drop(group)
-            del self._groups[ask.need]
+            del self._groups[group.kind]
 
     def _rank_among_equals(self, ask: Allocation) -> int:
         equals = self._equals.get((ask.priority, ask.created_ns))
@@ -122,8 +208,15 @@ class PendingAsks:
     def _ends_with_equals_of(self, ask: Allocation) -> bool:
         if self._last is None:
             self._last = max(key for group in self._groups.values() if (key := group.asks.last_key()) is not None)
-        return self._last[:2] == _key(ask)[:2]
+        return self._last[:2] == place_of(ask)[:2]
 
 
-def _key(ask: Allocation) -> Key:
+def _kind(ask: Allocation) -> Kind:
+    standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reservation else Standing.OPEN
+    task_group = ask.task_group if ask.held else ""
+    return Kind(ask.need, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)
+
+
+def place_of(ask: Allocation) -> Key:
+    """Where an ask stands among those of its application; smaller is tried first."""
     return (-ask.priority, ask.created_ns, ask.rank)

@@ -1,6 +1,7 @@
 """The states of an application, as a table.
 
     New --RUN--> Accepted --RUN--> Running --COMPLETE--> Completing --COMPLETE--> Completed --EXPIRE--> Expired
+     |               |--RUN--> Starting --RUN--> Running    (instead, in a leaf that is aware of states; else as Running)
      |               \\--COMPLETE--> Completing <--RUN-- (back to Running when there is something to do again)
      |--REJECT--> Rejected --EXPIRE--> Expired
      |--FAIL--> Failing --FAIL--> Failed --EXPIRE--> Expired          (FAIL also from Accepted and Running)
@@ -19,6 +20,7 @@ class AppState(StrEnum):
 
     NEW = "New"
     ACCEPTED = "Accepted"
+    STARTING = "Starting"
     RUNNING = "Running"
     RESUMING = "Resuming"
     COMPLETING = "Completing"
@@ -45,17 +47,20 @@ TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
         AppState.NEW: AppState.ACCEPTED,
         AppState.RESUMING: AppState.ACCEPTED,
         AppState.ACCEPTED: AppState.RUNNING,
+        AppState.STARTING: AppState.RUNNING,
         AppState.RUNNING: AppState.RUNNING,
         AppState.COMPLETING: AppState.RUNNING,
     },
     AppEvent.COMPLETE: {
         AppState.ACCEPTED: AppState.COMPLETING,
+        AppState.STARTING: AppState.COMPLETING,
         AppState.RUNNING: AppState.COMPLETING,
         AppState.COMPLETING: AppState.COMPLETED,
     },
     AppEvent.FAIL: {
         AppState.NEW: AppState.FAILING,
         AppState.ACCEPTED: AppState.FAILING,
+        AppState.STARTING: AppState.FAILING,
         AppState.RUNNING: AppState.FAILING,
         AppState.FAILING: AppState.FAILED,
     },
@@ -68,7 +73,10 @@ TRANSITIONS: Final[Mapping[AppEvent, Mapping[AppState, AppState]]] = {
     },
 }
 
-LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {AppState.COMPLETING: (30.0, AppEvent.COMPLETE)}
+LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {
+    AppState.STARTING: (300.0, AppEvent.RUN),
+    AppState.COMPLETING: (30.0, AppEvent.COMPLETE),
+}
 """How long an application stays in a state before this happens to it, in seconds."""
 
 RETENTION_S: Final = 3 * 24 * 3600.0
@@ -78,6 +86,14 @@ ENDED: Final = frozenset({AppState.COMPLETED, AppState.FAILED, AppState.REJECTED
 """States in which an application has left its queue."""
 
 
-def next_state(state: AppState, event: AppEvent) -> AppState | None:
-    """Where the event leads, or None when it does not apply in this state and changes nothing."""
+ACTIVE: Final = frozenset({AppState.STARTING, AppState.RUNNING})
+"""States in which an application counts as running, for the limits of queues too."""
+
+
+def next_state(state: AppState, event: AppEvent, *, slowly: bool = False) -> AppState | None:
+    """Where the event leads, or None when it does not apply in this state and changes nothing. `slowly` says that an
+    application which begins is Starting first.
+    """
+    if slowly and event is AppEvent.RUN and state is AppState.ACCEPTED:
+        return AppState.STARTING
     return TRANSITIONS[event].get(state)

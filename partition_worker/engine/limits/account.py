@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from common.resources import Limit, less, tightened
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.trackers import Level
 from partition_worker.engine.needs import Shape
@@ -39,6 +40,14 @@ class Account:
             if not level.has_room(shape):
                 return False
         return True
+
+    def headroom(self) -> Limit | None:
+        """What user and group may still have, per type; None is no limit."""
+        room: Limit | None = None
+        for level in self.bounds:
+            if level.allowance is not None:
+                room = tightened(room, less(level.allowance.resources, level.used))
+        return room
 
     def may_start(self) -> bool:
         """Whether user and group may run this application too; one that counts already may."""

@@ -13,13 +13,14 @@ Not here: what is done about a limit (`cycle.py`), and who waits for one (`readi
 """
 
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
+from common import event_codes
 from common.config.model import PartitionConfig
 from common.messages import Resources
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.account import Account
-from partition_worker.engine.limits.limit import Limits, group_of, limits_of
+from partition_worker.engine.limits.limit import ANYONE, Limits, QueueLimits, group_of, limits_of
 from partition_worker.engine.limits.trackers import Trackers
 from partition_worker.engine.needs import shape_of
 from partition_worker.engine.queues.queue import Queue
@@ -30,11 +31,20 @@ nothing for longest are forgotten until they have something again.
 """
 
 
+class Tell(Protocol):
+    """Where to say what happens, for the history (`Books.happened`)."""
+
+    def __call__(
+        self, kind: int, object_id: str, change: int, detail: int, *, reference: str = ..., resource: Resources = ...
+    ) -> None: ...
+
+
 class Usage:
     """The books of all users and groups of a partition."""
 
-    def __init__(self, config: PartitionConfig) -> None:
+    def __init__(self, config: PartitionConfig, tell: Tell) -> None:
         ranks = count()
+        self._tell = tell
         self.users = Trackers(ranks, each=True)
         self.groups = Trackers(ranks, each=False)
         self._limits: Limits = {}
@@ -61,6 +71,7 @@ class Usage:
         account.user.charge(amount)
         if account.group is not None:
             account.group.charge(amount)
+        self._changed(account, event_codes.ADD, amount)
         if not account.counted:
             self._count(account)
 
@@ -70,6 +81,7 @@ class Usage:
         account.user.refund(amount)
         if account.group is not None:
             account.group.refund(amount)
+        self._changed(account, event_codes.REMOVE, amount)
 
     def forget(self, application: Application) -> None:
         """The application, to which nothing is charged any more, counts no longer; its group is no longer settled."""
@@ -102,7 +114,7 @@ class Usage:
                 if queue.path in has:
                     break
                 level = trackers.would_have(name, queue.path)
-                if not level.has_room(shape_of(application.allocated)) or not level.may_start():
+                if not level.has_room(shape_of(application.charged)) or not level.may_start():
                     return f"{who} would exceed the limit at queue {queue.path}"
         return ""
 
@@ -115,11 +127,12 @@ class Usage:
         if limits == self._limits:
             return False
         before, self._limits = self._limits, limits
+        self._limits_changed(before)
         self._named = frozenset(name for here in limits.values() for name in here.users)
         homeless = [account for account in self._accounts.values() if self._lost_group(account, before)]
         for account in homeless:
             if account.group is not None:
-                account.group.refund(account.application.allocated)
+                account.group.refund(account.application.charged)
             self._leave_group(account)
         self.users.allow({path: here.users for path, here in limits.items()})
         self.groups.allow({path: here.groups for path, here in limits.items()})
@@ -133,6 +146,38 @@ class Usage:
         return True
 
     # Private --------------------------------------------------------------------------------------------------------
+
+    def _changed(self, account: Account, change: int, amount: Resources) -> None:
+        """Tell that the use of an application became more or less."""
+        path = account.application.queue.path
+        user, detail = account.application.user.name, event_codes.UG_USER_RESOURCE
+        self._tell(event_codes.USERGROUP, user, change, detail, reference=path, resource=amount)
+        if account.group_name is not None:
+            group, detail = account.group_name, event_codes.UG_GROUP_RESOURCE
+            self._tell(event_codes.USERGROUP, group, change, detail, reference=path, resource=amount)
+
+    def _limits_changed(self, before: Limits) -> None:
+        """Tell of each limit of one user or group; what is allowed to each user without one is told of nobody."""
+        for change, those, others in (
+            (event_codes.SET, self._limits, {}),
+            (event_codes.REMOVE, before, self._limits),
+        ):
+            for path, here in those.items():
+                still = others.get(path, QueueLimits())
+                for user in here.users:
+                    if user != ANYONE and user not in still.users:
+                        detail = event_codes.UG_USER_LIMIT
+                        self._tell(event_codes.USERGROUP, user, change, detail, reference=path)
+                for group in here.groups:
+                    if group not in still.groups:
+                        detail = event_codes.UG_GROUP_LIMIT
+                        self._tell(event_codes.USERGROUP, group, change, detail, reference=path)
+
+    def _linked(self, account: Account, change: int) -> None:
+        if account.group_name is not None:
+            application_id = account.application.application_id
+            group, detail = account.group_name, event_codes.UG_APP_LINK
+            self._tell(event_codes.USERGROUP, group, change, detail, reference=application_id)
 
     def _open(self, application: Application) -> Account:
         name = application.user.name
@@ -157,14 +202,16 @@ class Usage:
             return
         account.group_name = name
         account.group = self.groups.open(name, application.queue.path, account)
+        self._linked(account, event_codes.SET)
         if account.counted:
-            account.group.charge(application.allocated)
+            account.group.charge(application.charged)
             account.group.count(application.application_id)
 
     def _leave_group(self, account: Account) -> None:
         name, level = account.group_name, account.group
         if name is None or level is None:
             return
+        self._linked(account, event_codes.REMOVE)
         account.group_name = account.group = None
         level.discount(account.application.application_id)
         self.groups.close(name, level, account)

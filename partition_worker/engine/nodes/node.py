@@ -13,6 +13,8 @@ from partition_worker.engine.needs import Shape
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.allocation import Allocation
+    from partition_worker.engine.applications.reservation import Reservation
+    from partition_worker.engine.nodes.pack import Pack
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""
@@ -39,10 +41,23 @@ class Node:
     """Our own, by key."""
     foreign: "dict[str, Allocation]" = field(default_factory=dict)
     """Foreign ones, by key."""
+    reservations: "dict[str, Reservation]" = field(default_factory=dict)
+    """For whom it is kept, by the key of the ask; more than one only if no other node would do for any of them."""
+    packs: "dict[int, Pack]" = field(default_factory=dict)
+    """Of the applications that run here and want to be packed, by their rank."""
+    guarded: bool = False
+    """Whether it refuses some asks that demand nothing but room."""
+    version: int = 0
+    """How often what runs here, or what it has, has changed."""
 
     def __post_init__(self) -> None:
         self.capacity = pruned(self.capacity)
         self._recount()
+
+    @property
+    def kept_for_preemption(self) -> bool:
+        """Whether others were asked to leave for an ask that could run elsewhere too, and that gets what they leave."""
+        return any(one.keeps and not one.for_required_node for one in self.reservations.values())
 
     @property
     def instance_type(self) -> str:
@@ -60,20 +75,37 @@ class Node:
                 return False
         return True
 
+    def is_large_enough(self, shape: Shape) -> bool:
+        """Whether these amounts would fit if nothing ran here."""
+        capacity = self.capacity
+        for kind, value in shape:  # noqa: SIM110 - as above
+            if value > 0 and capacity.get(kind, 0) < value:
+                return False
+        return True
+
     def add(self, allocation: "Allocation") -> None:
         """Put an allocation here, whether or not there is room."""
+        self.version += 1
         self.allocations[allocation.key] = allocation
         add_to(self.allocated, allocation.resources)
         take_from(self.available, allocation.resources)
+        application = allocation.application
+        if application is not None and application.pack is not None:
+            application.pack.began(self)
 
     def remove(self, allocation: "Allocation") -> None:
         """Take one of our own allocations away."""
+        self.version += 1
         del self.allocations[allocation.key]
         take_from(self.allocated, allocation.resources)
         add_to(self.available, allocation.resources)
+        application = allocation.application
+        if application is not None and application.pack is not None:
+            application.pack.ended(self)
 
     def resize_allocation(self, delta: Resources) -> None:
         """An allocation here grew (or shrank, where negative) in place."""
+        self.version += 1
         add_to(self.allocated, delta)
         take_from(self.available, delta)
 
@@ -98,4 +130,5 @@ class Node:
         self._recount()
 
     def _recount(self) -> None:
+        self.version += 1
         self.available = minus(minus(self.capacity, self.allocated), self.occupied)

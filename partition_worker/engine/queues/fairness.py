@@ -48,6 +48,12 @@ def queue_key(queue: Queue) -> Key:
     return (own_share, -queue.priority, waiting)
 
 
+def path_key(leaf: Queue) -> Key:
+    """Where a leaf stands among all leaves of the tree, if queues are asked in their order from the root down."""
+    path = [level for level in leaf.ancestry() if level.parent is not None]
+    return tuple(part for level in reversed(path) for part in (*queue_key(level), level.rank))
+
+
 def descending_shares(used: Resources, total: Mapping[str, int] | None) -> tuple[float, ...]:
     """Each type's ratio to a total (the plain amount where the total has none), the largest first, without zeros."""
     total = total or {}

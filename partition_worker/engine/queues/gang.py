@@ -17,7 +17,7 @@ def objection(leaf: Queue, application_id: str, gang: Resources) -> str:
     """
     if not is_positive(gang):
         return ""
-    if leaf.policies.application_sort != "fifo":
+    if leaf.policies.application_sort == "fair":
         return (
             f"queue {leaf.path} cannot run application {application_id} with task group request: unsupported sort type"
         )

@@ -7,15 +7,16 @@ Not here: limits of users, and room on nodes.
 """
 
 from common.messages import Resources
-from common.resources import Limit, add_to, less, take_from, tightened
+from common.resources import NOTHING, Limit, add_to, is_positive, is_zero, less, pruned, take_from, tightened
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.queues.queue import Queue
 
 
-def has_room(leaf: Queue, shape: Shape) -> bool:
+def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
     """Whether these amounts may be charged to the queue: no level on its path would exceed its maximum.
 
     A maximum that does not name a type leaves it unlimited; negative room counts as none, and nothing always fits.
+    What is kept for others is not there; `kept` is what is kept for the very ask.
     """
     queue: Queue | None = leaf
     while queue is not None:
@@ -25,8 +26,39 @@ def has_room(leaf: Queue, shape: Shape) -> bool:
             for kind, value in shape:
                 if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
                     return False
+            if queue.kept and not _leaves_kept(queue, shape, kept):
+                return False
         queue = queue.parent
     return True
+
+
+def _leaves_kept(queue: Queue, shape: Shape, own: Resources) -> bool:
+    """Whether what the queue keeps for others is still there after these amounts were charged."""
+    maximum, allocated = queue.maximum, queue.allocated
+    assert maximum is not None, queue.path
+    for kind, value in shape:
+        others = queue.kept.get(kind, 0) - own.get(kind, 0)
+        if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
+            return False
+    return True
+
+
+def keep(leaf: Queue, amount: Resources) -> None:
+    """Let nobody else below the queues of the path have this much. The size of the cluster is no such limit: there it
+    is the node that is kept.
+    """
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            add_to(level.kept, amount)
+
+
+def no_longer_keep(leaf: Queue, amount: Resources) -> None:
+    """Take back what `keep` counted."""
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            take_from(level.kept, amount)
+            level.kept = pruned(level.kept)
+            assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
 
 
 def headroom(queue: Queue) -> Limit | None:
@@ -49,6 +81,19 @@ def refund(leaf: Queue, amount: Resources) -> None:
     for level in leaf.ancestry():
         take_from(level.allocated, amount)
         assert all(level.allocated[kind] >= 0 for kind in amount), (level.path, level.allocated, amount)
+
+
+def preempt(leaf: Queue, amount: Resources) -> None:
+    """Of what is charged this much was asked back for somebody else."""
+    for level in leaf.ancestry():
+        add_to(level.preempting, amount)
+
+
+def preempted(leaf: Queue, amount: Resources) -> None:
+    """Take back what `preempt` counted."""
+    for level in leaf.ancestry():
+        take_from(level.preempting, amount)
+        assert all(level.preempting[kind] >= 0 for kind in amount), (level.path, level.preempting, amount)
 
 
 def expect(leaf: Queue, amount: Resources) -> None:

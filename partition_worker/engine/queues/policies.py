@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from common.config.properties import delay_s, priority_offset
+from common.config.properties import allocation_batch, back_off_after, delay_s, priority_offset
 
-ApplicationSort = Literal["fifo", "fair"]
+ApplicationSort = Literal["fifo", "fair", "stateaware"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]
+NodeChoice = Literal["fair", "binpacking", "pack"]
+
+NODE_SORT: Final = "node.sort.policy"
+ALLOCATION_BATCH: Final = "allocation.batch"
+"""Properties of queues and, with the same meaning, tags of applications."""
 
 PREEMPTION_DELAY_S: Final = 30.0
+BACK_OFF_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +34,46 @@ class Policies:
     preemption_delay_s: float = PREEMPTION_DELAY_S
     quota_preemption_delay_s: float = 0.0
     """0 is off."""
+    back_off_after: int = 0
+    """Asks of an application that fit no node before it is left alone for a while; 0 is never."""
+    back_off_s: float = BACK_OFF_S
+    node_sort: NodeChoice | None = None
+    """In which order nodes are tried; None is the partition's."""
+    allocation_batch: int = 1
+    """Asks of one kind that an application may get nodes for in one go."""
 
 
 def policies(properties: Mapping[str, str], *, leaf: bool) -> Policies:
     """Read properties; some count only on a leaf."""
     preemption = properties.get("preemption.policy", "").lower()
     return Policies(
-        application_sort="fair" if properties.get("application.sort.policy") == "fair" else "fifo",
+        application_sort=_application_sort(properties.get("application.sort.policy", "")),
         priority_sort=properties.get("application.sort.priority", "").lower() != "disabled",
         priority_fence=properties.get("priority.policy", "").lower() == "fence",
         priority_offset=priority_offset(properties.get("priority.offset", "")) or 0,
         preemption="fence" if preemption == "fence" else "disabled" if preemption == "disabled" else "default",
         preemption_delay_s=(delay_s(properties.get("preemption.delay", "")) if leaf else None) or PREEMPTION_DELAY_S,
         quota_preemption_delay_s=delay_s(properties.get("quota.preemption.delay", "")) or 0.0,
+        back_off_after=back_off_after(properties.get("application.unschedasks.backoff", "")) or 0,
+        back_off_s=delay_s(properties.get("application.unschedasks.backoff.delay", "")) or BACK_OFF_S,
+        node_sort=node_choice(properties.get(NODE_SORT, "")),
+        allocation_batch=allocation_batch(properties.get(ALLOCATION_BATCH, "")) or 1,
     )
+
+
+_NODE_CHOICES: Final[Mapping[str, NodeChoice]] = {"fair": "fair", "binpacking": "binpacking", "pack": "pack"}
+
+
+def node_choice(text: str) -> NodeChoice | None:
+    """Read an order of nodes; None if it is none."""
+    return _NODE_CHOICES.get(text.lower())
+
+
+def _application_sort(text: str) -> ApplicationSort:
+    match text:
+        case "fair" | "stateaware":
+            return text
+    return "fifo"
 
 
 def inherited(parent: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -77,8 +77,20 @@ class Queue:
     """All allocations of all applications below, foreign ones never."""
     pending: Resources = field(default_factory=dict)
     """All asks below that have no node yet."""
+    preempting: Resources = field(default_factory=dict)
+    """Of `allocated` what the RM was asked to let go for somebody else and has not confirmed."""
+    kept: Resources = field(default_factory=dict)
+    """What is kept for asks below for which somebody was preempted: nobody else below gets it."""
+    quota_preemption_at: float = 0.0
+    """When it is brought down to its maximum, which it exceeds, as a Unix time; 0 is never (`quota_timing.py`)."""
     running: int = 0
-    """Applications below in state Running."""
+    """Applications below that are Starting or Running."""
+    preemption_window: float = 0.0
+    """When asks of this leaf first looked for victims, of the attempts that are counted together; Unix seconds."""
+    preemption_attempts: int = 0
+    """How often, since then."""
+    allocating: dict[str, None] = field(default_factory=dict)
+    """Ids of applications below that got something and are still Accepted: they count as running for the limit."""
     priorities: Tally = field(default_factory=Tally)
     """The highest ask priority of each of its applications that asks."""
     child_priorities: Tally = field(default_factory=Tally)
@@ -109,6 +121,11 @@ class Queue:
     @property
     def draining(self) -> bool:
         return self.state == "Draining"
+
+    @property
+    def state_aware(self) -> bool:
+        """Whether it lets one application at a time begin to run (`engine/turns.py`)."""
+        return self.policies.application_sort == "stateaware"
 
     @property
     def priority(self) -> int:

@@ -32,7 +32,8 @@ class Tree:
         self._by_path: dict[str, Queue] = {}
         for queue in self._below(self.root):
             self._by_path[queue.path] = queue
-        self._ranks = len(self._by_path)
+        self.next_rank = len(self._by_path)
+        """The rank of the next queue that comes."""
 
     # Lookup ---------------------------------------------------------------------------------------------------------
 
@@ -80,9 +81,9 @@ class Tree:
     def add(self, path: str, settings: Settings) -> Queue:
         """A queue of a new configuration; the one above it exists, and it does not. Its share is not known yet."""
         assert path not in self._by_path, path
-        queue = made(path, self._by_path[path.rpartition(".")[0]], rank=self._ranks)
+        queue = made(path, self._by_path[path.rpartition(".")[0]], rank=self.next_rank)
         configure(queue, settings)
-        self._ranks += 1
+        self.next_rank += 1
         self._by_path[path] = queue
         return queue
 
@@ -111,8 +112,8 @@ class Tree:
         return queue, missing
 
     def _add(self, parent: Queue, name: str, *, leaf: bool) -> Queue:
-        queue = from_template(parent, name, rank=self._ranks, leaf=leaf)
-        self._ranks += 1
+        queue = from_template(parent, name, rank=self.next_rank, leaf=leaf)
+        self.next_rank += 1
         parent.children[name] = queue
         self._by_path[queue.path] = queue
         refresh_fair_maximum(queue)

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from common import event_codes
 from common.acl import parse_acl
-from common.messages import EVENT_APP, STOPPED_BY_RM, Actor, AllocationRelease, EventRecord
+from common.messages import STOPPED_BY_RM, Actor, AllocationRelease, EventRecord
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.lifecycle import fire
@@ -370,7 +371,7 @@ def test_a_draining_queue_can_be_emptied_by_moving() -> None:
 def test_an_event_says_where_it_is_now() -> None:
     one = trial().moves("app-1", "root.p.c", by=Actor(user="op", scheduler_admin=True))
     (event,) = (effect.part for effect in one.effects if isinstance(effect.part, EventRecord))
-    assert (event.type, event.object_id, event.reference_id) == (EVENT_APP, "app-1", "root.p.c")
+    assert (event.type, event.object_id, event.reference_id) == (event_codes.APP, "app-1", "root.p.c")
     assert event.message == "Application app-1 moved from root.a to root.p.c by op"
     assert event.timestamp_nano > 0
 

@@ -126,11 +126,10 @@ ECHO = "a1 released (STOPPED_BY_RM: allocation remove as per RM request)"
         ("STOPPED_BY_RM", [ECHO]),
         ("TIMEOUT", []),
         ("PREEMPTED_BY_SCHEDULER", []),
-        ("PLACEHOLDER_REPLACED", [ECHO]),
     ],
 )
 def test_only_what_the_rm_wished_is_echoed(kind: str, echo: list[str]) -> None:
-    """The other types confirm what the core asked for; a replacement that it did not ask for is a wish."""
+    """The other types confirm what the core asked for."""
     one = trial().does(asks("app-1 a1 memory=4"))
     one.told()
     assert one.does(released(f"app-1 a1 type={kind}")).told() == ["app-1 Completing", *echo]

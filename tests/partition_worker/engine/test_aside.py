@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine import cycle
+from partition_worker.engine.descent import Attempt
 from partition_worker.engine.limits.trackers import Level
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
@@ -23,18 +23,18 @@ def trial(queues: str, *texts: str, wanted: int = 4) -> Trial:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A mark for each look at a limit and each attempt of an application from now on."""
     seen: list[str] = []
-    look, attempt = Level.has_room, cycle._from_application
+    look, decide = Level.has_room, Attempt.decide
 
     def looked(level: Level, shape: object) -> bool:
         seen.append(level.path)
         return look(level, shape)
 
-    def tried(books: object, leaf: object, application: object) -> object:
-        seen.append(application.application_id)
-        return attempt(books, leaf, application)
+    def tried(attempt: Attempt) -> object:
+        seen.append(attempt.application.application_id)
+        return decide(attempt)
 
     monkeypatch.setattr(Level, "has_room", looked)
-    monkeypatch.setattr(cycle, "_from_application", tried)
+    monkeypatch.setattr(Attempt, "decide", tried)
     return seen
 
 

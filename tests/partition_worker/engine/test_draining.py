@@ -1,6 +1,7 @@
 """Queues that go: who is told, and when they are gone."""
 
-from common.messages import EVENT_APP, EVENT_DETAILS_NONE, EVENT_QUEUE, EVENT_SET, EventRecord
+from common import event_codes
+from common.messages import EventRecord
 from partition_worker.engine.draining import DRAINING_TOLD_EVERY_S
 from tests.builders import PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.trial import START_S, Trial
@@ -21,13 +22,15 @@ def test_administrators_and_the_rm_of_each_application_are_told_when_draining_st
     )
     found = events(trial)
     assert [(one.type, one.object_id, one.reference_id) for one in found] == [
-        (EVENT_QUEUE, "root.p.b", ""),
-        (EVENT_APP, "app-1", "root.p.b"),
-        (EVENT_APP, "app-2", "root.p.b"),
+        (event_codes.QUEUE, "root.p.b", ""),
+        (event_codes.APP, "app-1", "root.p.b"),
+        (event_codes.APP, "app-2", "root.p.b"),
     ]
     assert found[0].message == told
     assert all(told in one.message for one in found)
-    assert {(one.event_change_type, one.event_change_detail) for one in found} == {(EVENT_SET, EVENT_DETAILS_NONE)}
+    assert {(one.event_change_type, one.event_change_detail) for one in found} == {
+        (event_codes.SET, event_codes.DETAILS_NONE)
+    }
     assert all(one.timestamp_nano == trial.queue("root.p.b").draining_since_ns >= START_S * 1e9 for one in found)
     assert f"note: {told}" in trial.told()
 

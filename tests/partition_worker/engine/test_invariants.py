@@ -28,14 +28,20 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "application app-1 is not in its queue root.a": lambda one: one.queue("root.a").applications.clear(),
     "application app-1: its asks in order": lambda one: one.app("app-1").requests.clear(),
     "application app-1: allocation a1 is not on its node 'n1'": lambda one: one.node("n1").allocations.clear(),
-    "application app-1 in state Running: timer": lambda one: setattr(one.app("app-1"), "timer", 7),
+    "application app-1 in state Running: alarms": lambda one: one.app("app-1").alarms.update(state=7),
     "application app-1 has ended": lambda one: setattr(one.app("app-1"), "state", AppState.COMPLETED),
     "node n1 allocated": lambda one: one.node("n1").allocated.update(memory=5),
     "node n1 occupied": lambda one: one.node("n1").occupied.clear(),
     "node n1 available": lambda one: one.node("n1").available.update(memory=6),
+    "node n1 is tried although nobody": lambda one: setattr(one.node("n1"), "schedulable", False),
     "node n1: allocation a1 belongs to no application": lambda one: one.app("app-1").allocations.clear(),
     "queue root.a allocated": lambda one: one.queue("root.a").allocated.clear(),
     "queue root pending": lambda one: one.queue("root").pending.update(memory=1),
+    "queue root.a preempting": lambda one: setattr(one.app("app-1").allocations["a1"], "preempted", True),
+    "queue root.a has a time to be brought down": lambda one: [
+        setattr(one.queue("root.a"), "quota_preemption_at", 5.0),
+        setattr(one.queue("root.a"), "managed", False),
+    ],
     "queue root: 2 running where 1 are": lambda one: setattr(one.queue("root"), "running", 2),
     "queue root.a: highest priority of applications 9": lambda one: one.queue("root.a").priorities.exchange(None, 9),
     "queue root.a is Draining, and drains since 0": lambda one: setattr(one.queue("root.a"), "state", "Draining"),
@@ -80,3 +86,30 @@ def test_checking_changes_nothing() -> None:
     check(one.partition)
     assert one.does(nodes("n2 memory=40")).told() == ["node n2 accepted", "a2 on n2"]
     assert told
+
+
+GANG_DEFECTS: dict[str, Callable[[Trial], object]] = {
+    "ask r2 is not held as it should be": lambda one: setattr(one.app("app-2").requests["r2"], "held", False),
+    "the RM was asked for p1 twice": lambda one: setattr(one.app("app-2").allocations["p1"], "preempted", True),
+    "nothing takes the place of placeholder p1": lambda one: one.app("app-2").swapping.clear(),
+    "r1 has no placeholder to replace": lambda one: setattr(one.app("app-2").swapping["r1"], "partner", None),
+    "r1 is not where it should be until it has replaced p1": lambda one: setattr(
+        one.app("app-2").swapping["r1"], "node_id", "n1"
+    ),
+    "where 2 placeholders are": lambda one: setattr(one.app("app-2").task_groups["g"], "timed_out", 1),
+    "{'p2'} free": lambda one: one.app("app-2").task_groups["g"].free.clear(),
+    "and 1 wait": lambda one: setattr(one.app("app-2").task_groups["g"], "waiting", 5),
+    "app-2 is not known to have something to swap": lambda one: one.partition.swappable.drop(one.app("app-2")),
+    "application app-2 allocated to placeholders": lambda one: one.app("app-2").allocated_placeholder.clear(),
+}
+
+
+@pytest.mark.parametrize("problem", GANG_DEFECTS)
+def test_a_defect_of_a_gang_is_found_and_named(problem: str) -> None:
+    """p1 is about to be replaced by r1; for r2 the node of p2 will not do, and there is no other one."""
+    one = trial().does(nodes("n2 memory=6"), apps("app-2 root.a"))
+    one.does(asks(*(f"app-2 {key} memory=3 placeholder group=g on=n2" for key in ("p1", "p2"))))
+    one.does(asks("app-2 r1 memory=3 group=g"), asks("app-2 r2 memory=3 group=g tag.yunishard/forbiddenNodes=n1,n2"))
+    check(one.partition)
+    GANG_DEFECTS[problem](one)
+    assert any(problem in text for text in violations(one.partition)), list(violations(one.partition))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine import cycle
+from partition_worker.engine.descent import Attempt
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -19,13 +19,13 @@ def full(queues: str = "root.a", *, applications: int = 3) -> Trial:
 def tried(one: Trial, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the applications that are tried from now on."""
     seen: list[str] = []
-    attempt = cycle._from_application
+    decide = Attempt.decide
 
-    def noted(books: object, leaf: object, application: object) -> object:
-        seen.append(application.application_id)
-        return attempt(books, leaf, application)
+    def noted(attempt: Attempt) -> object:
+        seen.append(attempt.application.application_id)
+        return decide(attempt)
 
-    monkeypatch.setattr(cycle, "_from_application", noted)
+    monkeypatch.setattr(Attempt, "decide", noted)
     return seen
 
 

@@ -16,35 +16,43 @@ def test_without_timers_there_is_no_deadline() -> None:
 
 def test_the_earliest_is_due_first_and_each_only_once() -> None:
     timers = Timers()
-    timers.start(ONE, 20.0)
-    timers.start(OTHER, 10.0)
+    timers.start(ONE, "state", 20.0)
+    timers.start(OTHER, "state", 10.0)
     assert timers.deadline == 10.0
     assert timers.due(9.9) is None
-    assert timers.due(30.0) is OTHER
-    assert timers.due(30.0) is ONE
+    assert timers.due(30.0) == (OTHER, "state")
+    assert timers.due(30.0) == (ONE, "state")
     assert timers.due(30.0) is None
-    assert (ONE.timer, OTHER.timer) == (0, 0)
+    assert (ONE.alarms, OTHER.alarms) == ({}, {})
 
 
 def test_timers_of_the_same_time_go_off_in_the_order_they_were_started() -> None:
     timers = Timers()
-    timers.start(OTHER, 10.0)
-    timers.start(ONE, 10.0)
-    assert [timers.due(10.0), timers.due(10.0)] == [OTHER, ONE]
+    timers.start(OTHER, "state", 10.0)
+    timers.start(ONE, "state", 10.0)
+    assert [timers.due(10.0), timers.due(10.0)] == [(OTHER, "state"), (ONE, "state")]
 
 
 def test_a_new_timer_replaces_the_old_one() -> None:
     timers = Timers()
-    timers.start(ONE, 10.0)
-    timers.start(ONE, 20.0)
+    timers.start(ONE, "state", 10.0)
+    timers.start(ONE, "state", 20.0)
     assert timers.deadline == 20.0
     assert timers.due(15.0) is None
-    assert timers.due(20.0) is ONE
+    assert timers.due(20.0) == (ONE, "state")
+
+
+def test_an_application_may_be_woken_for_several_things() -> None:
+    timers = Timers()
+    timers.start(ONE, "look", 10.0)
+    timers.start(ONE, "state", 20.0)
+    assert timers.due(10.0) == (ONE, "look")
+    assert timers.due(20.0) == (ONE, "state")
 
 
 def test_a_stopped_timer_never_goes_off() -> None:
     timers = Timers()
-    timers.start(ONE, 10.0)
-    timers.stop(ONE)
+    timers.start(ONE, "state", 10.0)
+    timers.stop(ONE, "state")
     assert timers.deadline == NEVER
     assert timers.due(10.0) is None

@@ -39,7 +39,7 @@ def test_allocated_is_the_sum_of_allocations_and_its_peak_is_kept_per_type() -> 
     app.add_allocation(one)
     app.remove_allocation(one)
     app.add_allocation(other)
-    app.grow_allocated({"gpu": -1})
+    app.grow_allocated({"gpu": -1}, placeholder=False)
     assert (app.allocated, app.max_allocated) == ({"memory": 0, "gpu": 1}, {"memory": 3, "gpu": 2})
 
 

@@ -4,7 +4,7 @@ import itertools
 import random
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
-from partition_worker.engine.applications.asks import PendingAsks
+from partition_worker.engine.applications.asks import PendingAsks, Standing
 from tests.builders import ask as message
 from tests.builders import config
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
@@ -64,12 +64,49 @@ def test_asks_with_the_same_amounts_and_required_node_are_one_group() -> None:
 
 def test_a_group_moves_when_its_first_ask_comes_or_goes() -> None:
     asks = PendingAsks()
-    small, big, urgent = ask("small"), ask("big", "memory=9"), ask("urgent", "memory=9 priority=1")
-    for one in (small, big, urgent):
+    first, big, second = ask("first"), ask("big", "memory=9"), ask("second")
+    first.created_ns, big.created_ns, second.created_ns = 1, 2, 3
+    for one in (first, big, second):
         asks.add(one)
-    assert [group.head.key for group in asks.groups] == ["urgent", "small"]
-    asks.remove(urgent)
-    assert sorted(group.head.key for group in asks.groups) == ["big", "small"]
+    assert [group.head.key for group in asks.groups] == ["first", "big"]
+    asks.remove(first)
+    assert [group.head.key for group in asks.groups] == ["big", "second"]
+
+
+def test_asks_of_another_priority_or_that_wait_for_a_placeholder_are_a_group_of_their_own() -> None:
+    asks = PendingAsks()
+    low, high, held = ask("low"), ask("high", "memory=1 priority=1"), ask("held")
+    for one in (low, high, held):
+        asks.add(one)
+    held.held = True
+    asks.regroup(held)
+    assert [(group.head.key, group.kind.standing) for group in asks.groups if len(group.asks) == 1] == [
+        ("high", Standing.OPEN),
+        ("low", Standing.OPEN),
+        ("held", Standing.HELD),
+    ]
+
+
+def test_what_came_of_the_attempts_goes_with_an_ask_that_waits_in_another_way() -> None:
+    asks = PendingAsks()
+    first, second, untried = ask("first"), ask("second"), ask("untried", "memory=1")
+    for one in (first, second):
+        asks.add(one)
+    assert first.group is not None
+    first.group.attempted, first.group.preemption_tried = True, 5.0
+    first.group.note("Not enough queue quota", 7.0)
+    first.held = True
+    asks.regroup(first)
+    moved, left = first.group, second.group
+    assert moved is not None
+    assert left is not None
+    assert (moved.attempted, moved.preemption_tried, moved.failures) == (True, 5.0, left.failures)
+    moved.note("Not enough queue quota", 8.0)
+    assert (left.attempted, left.failures["Not enough queue quota"].times) == (True, 1)
+    asks.add(untried)
+    untried.held = True
+    asks.regroup(untried)
+    assert not moved.attempted
 
 
 def test_the_priority_is_that_of_the_first_ask() -> None:

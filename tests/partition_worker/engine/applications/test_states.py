@@ -1,4 +1,4 @@
-"""The table of states is the specification's table (scheduling.md 2), row by row."""
+"""The table of states is the specification's table (scheduling.md 2), row by row, with Starting."""
 
 import pytest
 
@@ -7,9 +7,11 @@ from partition_worker.engine.applications.states import ENDED, LINGER_S, RETENTI
 TABLE = """
 runApplication       New, Resuming                   Accepted
 runApplication       Accepted, Running, Completing   Running
-completeApplication  Accepted, Running               Completing
+runApplication       Starting                        Running
+completeApplication  Accepted, Running, Starting     Completing
 completeApplication  Completing                      Completed
 failApplication      New, Accepted, Running          Failing
+failApplication      Starting                        Failing
 failApplication      Failing                         Failed
 resumeApplication    New, Accepted                   Resuming
 rejectApplication    New                             Rejected
@@ -28,12 +30,25 @@ def test_an_event_leads_where_the_table_says_and_otherwise_nowhere(state: AppSta
     assert next_state(state, event) == ROWS.get((state, event))
 
 
+@pytest.mark.parametrize("event", AppEvent)
+@pytest.mark.parametrize("state", AppState)
+def test_one_that_begins_slowly_is_starting_first_and_nothing_else_is_different(
+    state: AppState, event: AppEvent
+) -> None:
+    begins = (state, event) == (AppState.ACCEPTED, AppEvent.RUN)
+    assert next_state(state, event, slowly=True) == (AppState.STARTING if begins else ROWS.get((state, event)))
+
+
 def test_every_state_but_new_can_be_reached() -> None:
-    assert set(ROWS.values()) == set(AppState) - {AppState.NEW}
+    assert set(ROWS.values()) | {AppState.STARTING} == set(AppState) - {AppState.NEW}
 
 
 def test_what_an_application_waits_for_by_itself_can_happen_to_it() -> None:
     assert all(next_state(state, event) for state, (_, event) in LINGER_S.items())
+
+
+def test_starting_lasts_five_minutes() -> None:
+    assert LINGER_S[AppState.STARTING] == (300, AppEvent.RUN)
 
 
 def test_completing_lasts_half_a_minute_and_what_has_ended_is_remembered_for_three_days() -> None:

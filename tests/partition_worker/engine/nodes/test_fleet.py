@@ -3,7 +3,10 @@
 import pytest
 
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE, Command
-from partition_worker.engine.nodes.fleet import HOPELESS_MAX, Fleet
+from partition_worker.engine.needs import Need, shape_of
+from partition_worker.engine.nodes.fleet import CANDIDATES_MAX, KEEPERS_MAX, Fleet
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.reservations import reserve, vacate
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 
@@ -130,14 +133,6 @@ def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
     assert len(one.partition.fleet) == 0
 
 
-def test_not_more_than_so_many_failures_are_remembered() -> None:
-    one = Fleet("fair", {"memory": 1.0})
-    one.add("n1", {"memory": 1}, {}, schedulable=True)
-    for amount in range(2, 2 * HOPELESS_MAX):
-        assert one.first_fit((("memory", amount),)) is None
-    assert len(one._hopeless) <= HOPELESS_MAX
-
-
 # Another policy -------------------------------------------------------------------------------------------------------
 
 
@@ -154,3 +149,172 @@ def test_other_weights_order_the_nodes_anew() -> None:
     assert next_node(one) == "n1"
     one.partition.fleet.reorder("fair", {"gpu": 1.0})
     assert next_node(one) == "n2"
+
+
+# A required node ------------------------------------------------------------------------------------------------------
+
+
+def need(required: str = "", **amounts: int) -> Need:
+    return Need(shape_of(amounts), required)
+
+
+def keep(one: Trial, node_id: str, key: str, required: str = "") -> Node:
+    """Keep a node for an ask that waits, whether or not anybody would."""
+    one.takes(asks(f"app-1 {key} memory=99" + (f" required={required}" if required else "")))
+    node, app = one.node(node_id), one.app("app-1")
+    reserve(one.partition, app, app.requests[key], node)
+    return node
+
+
+def test_a_required_node_will_do_although_it_drains_if_it_has_room() -> None:
+    fleet = trial().does(nodes("n1", action=NODE_DRAIN)).partition.fleet
+    node = fleet.node_for(need("n1", memory=10))
+    assert node is not None
+    assert node.node_id == "n1"
+    assert fleet.node_for(need("n1", memory=11)) is None
+    assert fleet.node_for(need("n9", memory=1)) is None
+
+
+def test_a_required_node_may_be_kept_for_asks_that_need_it_too_and_for_nobody_else() -> None:
+    one = trial()
+    fleet = one.partition.fleet
+    keep(one, "n1", "k1", required="n1")
+    assert fleet.node_for(need("n1", memory=1)) is one.node("n1")
+    keep(one, "n2", "k2")
+    assert fleet.node_for(need("n2", memory=1)) is None
+
+
+# Nodes that are kept for somebody -------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> None:
+    one = trial()
+    node, fleet = keep(one, "n1", "k1"), one.partition.fleet
+    assert fleet.node_for(need(memory=1)) is one.node("n2")
+    keep(one, "n2", "k2")
+    assert fleet.node_for(need(memory=1)) is None
+    assert not fleet.may_reserve(need(memory=1))
+    vacate(one.partition, node)
+    assert fleet.node_for(need(memory=1)) is node
+    assert fleet.may_reserve(need(memory=1))
+
+
+def test_a_node_that_is_kept_stays_so_when_it_changes() -> None:
+    one = trial()
+    keep(one, "n1", "k1")
+    fleet = one.does(nodes("n1 memory=50", action=NODE_UPDATE), asks("app-1 a1 memory=1 on=n1")).partition.fleet
+    assert list(fleet.lineup) == [one.node("n2")]
+    assert fleet.best_to_reserve(need(memory=40)) is None
+
+
+# The node to keep for an ask ------------------------------------------------------------------------------------------
+
+
+def fleet_of(**available: dict[str, int]) -> Fleet:
+    """Nodes that are large and of which this much is left."""
+    fleet = Fleet("fair", {"vcore": 1.0, "memory": 1.0})
+    for name, left in available.items():
+        capacity = dict.fromkeys(("vcore", "memory", "gpu"), 64)
+        node = fleet.add(name, capacity, {}, schedulable=True)
+        node.resize_allocation({kind: 64 - left.get(kind, 0) for kind in capacity})
+        fleet.changed(node)
+    return fleet
+
+
+def best(fleet: Fleet, **amounts: int) -> str | None:
+    node = fleet.best_to_reserve(need(**amounts))
+    return None if node is None else node.node_id
+
+
+def test_vector_17_the_node_on_which_the_least_is_left_over_is_kept() -> None:
+    fleet = fleet_of(C={"memory": 4, "gpu": 1}, B={"vcore": 3, "memory": 32}, A={"vcore": 3, "memory": 6})
+    assert best(fleet, vcore=4, memory=8) == "A"
+    fleet.set_schedulable(_node(fleet, "A"), schedulable=False)
+    assert best(fleet, vcore=4, memory=8) == "B"
+    fleet.set_schedulable(_node(fleet, "B"), schedulable=False)
+    assert best(fleet, vcore=4, memory=8) == "C"
+
+
+def test_of_nodes_that_leave_the_same_over_the_first_in_order_is_kept() -> None:
+    fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2}, C={"vcore": 2})
+    assert best(fleet, vcore=4) == "B"  # fair: more is available
+
+
+def test_a_node_that_could_never_take_the_ask_is_not_kept_for_it() -> None:
+    fleet = fleet_of(A={}, B={})
+    fleet.resize(_node(fleet, "A"), {"vcore": 3, "memory": 64})
+    assert best(fleet, vcore=4) == "B"
+    assert not fleet.may_reserve(need(vcore=65))
+    assert best(fleet, vcore=65) is None
+    assert best(fleet, disk=1) is None
+
+
+def test_the_best_node_is_found_anew_when_nodes_change() -> None:
+    fleet = fleet_of(A={"vcore": 3}, B={"vcore": 3, "memory": 4}, C={"vcore": 2, "gpu": 8})
+    assert best(fleet, vcore=4) == "A"
+    a, b = _node(fleet, "A"), _node(fleet, "B")
+    a.resize_allocation({"gpu": -3})
+    fleet.freed(a)
+    b.resize_allocation({"memory": 4})
+    fleet.freed(b)
+    assert best(fleet, vcore=4) == "B"
+    fleet.remove(b)
+    assert best(fleet, vcore=4) == "A"
+    fleet.reorder("binpacking", fleet.weights)
+    assert best(fleet, vcore=4) == "C"
+
+
+def test_no_node_but_the_required_one_is_kept_for_an_ask_that_has_one() -> None:
+    fleet = fleet_of(A={})
+    assert not fleet.may_reserve(need("A", vcore=1))
+    assert fleet.best_to_reserve(need("A", vcore=1)) is None
+
+
+@pytest.mark.parametrize("opening", ["a node comes", "a node grows", "a node opens"])
+def test_that_no_node_may_be_kept_is_remembered_until_one_may(opening: str) -> None:
+    fleet = fleet_of(A={}, B={})
+    fleet.resize(_node(fleet, "B"), {"vcore": 70})
+    fleet.set_schedulable(_node(fleet, "B"), schedulable=False)
+    for _ in range(2):
+        assert not fleet.may_reserve(need(vcore=65))
+    match opening:
+        case "a node comes":
+            fleet.add("C", {"vcore": 65}, {}, schedulable=True)
+        case "a node grows":
+            fleet.resize(_node(fleet, "A"), {"vcore": 65})
+        case "a node opens":
+            fleet.set_schedulable(_node(fleet, "B"), schedulable=True)
+    assert fleet.may_reserve(need(vcore=65))
+    assert best(fleet, vcore=65) is not None
+
+
+def test_that_a_node_may_be_kept_is_not_believed_once_it_may_not() -> None:
+    fleet = fleet_of(A={}, B={})
+    assert fleet.may_reserve(need(vcore=60))
+    fleet.resize(_node(fleet, "A"), {"vcore": 59})
+    assert fleet.may_reserve(need(vcore=60))
+    fleet.remove(_node(fleet, "B"))
+    assert not fleet.may_reserve(need(vcore=60))
+
+
+def test_not_more_than_so_many_shapes_are_remembered() -> None:
+    fleet = fleet_of(A={"vcore": 1}, B={"vcore": 2})
+    for amount in range(2 * KEEPERS_MAX):
+        fleet.may_reserve(need(memory=amount))
+        assert amount > 3 * CANDIDATES_MAX or best(fleet, memory=amount) == "B"
+    assert len(fleet._keepers) <= KEEPERS_MAX
+    assert len(fleet._candidates) <= CANDIDATES_MAX
+
+
+def test_candidates_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() -> None:
+    fleet = fleet_of(A={})
+    assert best(fleet, vcore=1) == "A"
+    for number in range(9):
+        fleet.remove(fleet.add(f"n{number}", {"vcore": 1}, {}, schedulable=True))
+    assert not fleet._candidates
+
+
+def _node(fleet: Fleet, node_id: str) -> Node:
+    node = fleet.get(node_id)
+    assert node is not None
+    return node

@@ -17,6 +17,7 @@ def test_without_placeholders_any_leaf_will_do() -> None:
 
 def test_the_leaf_is_sorted_first_in_first_out() -> None:
     assert objections("root.a.b", memory=10) == ""
+    assert objections("root.a.b application.sort.policy=stateaware", memory=10) == ""
     assert objections("root.a.b application.sort.policy=fair", memory=10) == (
         "queue root.a.b cannot run application app-1 with task group request: unsupported sort type"
     )

@@ -18,6 +18,8 @@ def test_every_property_is_read() -> None:
         "preemption.policy": "disabled",
         "preemption.delay": "1m",
         "quota.preemption.delay": "5s",
+        "node.sort.policy": "Pack",
+        "allocation.batch": "20",
     }
     assert policies(properties, leaf=True) == Policies(
         application_sort="fair",
@@ -27,6 +29,8 @@ def test_every_property_is_read() -> None:
         preemption="disabled",
         preemption_delay_s=60.0,
         quota_preemption_delay_s=5.0,
+        node_sort="pack",
+        allocation_batch=20,
     )
 
 
@@ -34,7 +38,7 @@ def test_every_property_is_read() -> None:
     ("name", "value"),
     [
         ("application.sort.policy", "FAIR"),  # the one that depends on case
-        ("application.sort.policy", "stateaware"),
+        ("application.sort.policy", "StateAware"),
         ("application.sort.priority", "off"),
         ("priority.policy", "wall"),
         ("priority.offset", "2147483648"),
@@ -47,6 +51,11 @@ def test_every_property_is_read() -> None:
         ("preemption.delay", "-1s"),
         ("preemption.delay", "soon"),
         ("quota.preemption.delay", "-1s"),
+        ("node.sort.policy", "packed"),
+        ("allocation.batch", "0"),
+        ("allocation.batch", "-2"),
+        ("allocation.batch", "2147483648"),
+        ("allocation.batch", "all"),
     ],
 )
 def test_a_bad_value_means_the_default(name: str, value: str) -> None:
@@ -91,3 +100,8 @@ def test_inheriting_leaves_the_parent_as_it_was() -> None:
     parent = {"priority.offset": "5"}
     inherited(parent, {"priority.offset": "1"})
     assert parent == {"priority.offset": "5"}
+
+
+def test_each_order_of_applications_has_its_word() -> None:
+    words = ("fifo", "fair", "stateaware")
+    assert [policies({"application.sort.policy": word}, leaf=True).application_sort for word in words] == [*words]

@@ -1,0 +1,303 @@
+"""Nodes in the order in which they are tried, so kept that the first with room is found without walking past the full.
+
+A tree of blocks, each with at most LOAD members. A block knows per resource type what no node in it has more of, and
+which shapes were sought in it in vain: so the search for a shape passes over blocks that cannot have room. Neither is
+kept exact. A node that comes or gains raises what its blocks know; one that goes or loses changes nothing, and a search
+that a block led astray teaches it better. So whoever always finds room with the first node pays next to nothing, and
+in a full cluster a search costs the depth of the tree.
+
+It is a B+ tree (Bayer and McCreight, "Organization and Maintenance of Large Ordered Indexes", 1972).
+
+Not here: scores (`scoring.py`), and which nodes are in (`fleet.py`).
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final, Self
+
+from common.messages import Resources
+from partition_worker.engine.needs import Shape
+from partition_worker.engine.nodes.node import Node
+
+LOAD: Final = 32
+"""Members of a block; with more it is halved, with less than a quarter it joins a neighbour."""
+
+LACKING_MAX: Final = 32
+"""Shapes that a block remembers to have been sought in vain; each costs a look when a node in it gains. With more all
+are forgotten, and sought once more."""
+
+
+Place = tuple[float, str]
+"""Where a node stands: its score and, of equals, its id."""
+
+
+class Lineup:
+    """Nodes by ascending place."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, Place] = {}  # by the rank of the node
+        self._root: _Block = _Leaf()
+
+    def put(self, node: Node, place: Place) -> None:
+        """Add a node, or move it to its new place; what is available on it may be other than before."""
+        old = self._places.get(node.rank)
+        if old == place:
+            self._root.gained(place, node)
+            return
+        if old is not None:
+            self._drop(old)
+        self._places[node.rank] = place
+        self._root.put(place, node)
+        if len(self._root.places) > LOAD:
+            root = _Branch()
+            root.most, root.lacking = dict(self._root.most), dict(self._root.lacking)
+            root.adopt(0, self._root)
+            root.halve(0)
+            self._root = root
+
+    def drop(self, node: Node) -> None:
+        """Take a node out; nothing happens if it is not in."""
+        old = self._places.pop(node.rank, None)
+        if old is not None:
+            self._drop(old)
+
+    def gained(self, node: Node) -> None:
+        """There may be more room on a node than before; nothing happens if it is not in."""
+        place = self._places.get(node.rank)
+        if place is not None:
+            self._root.gained(place, node)
+
+    def place(self, node: Node) -> Place | None:
+        """Where the node stands, or None if it is not in."""
+        return self._places.get(node.rank)
+
+    def first(self) -> Node | None:
+        """The node with the smallest place, or None without any."""
+        return self._root.first()
+
+    def having_room(self, shape: Shape) -> Iterator[Node]:
+        """Those with room for these amounts, in order; the order must not change meanwhile."""
+        return self._root.having_room(shape) if self._root.may_have(shape) else iter(())
+
+    def __iter__(self) -> Iterator[Node]:
+        """In order; the order must not change meanwhile."""
+        return iter(self._root)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _drop(self, place: Place) -> None:
+        self._root.drop(place)
+        if isinstance(self._root, _Branch) and len(self._root.blocks) == 1:
+            self._root = self._root.blocks[0]
+
+
+class _Block(ABC):
+    """What leaves and branches have in common."""
+
+    __slots__ = ("lacking", "most", "places")
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        """Of a leaf, those of its nodes. Of a branch, for each of its blocks one that is behind all that is in the
+        blocks before, and not behind anything in this one.
+        """
+        self.most: Resources = {}
+        """Per type at least as much as is available on any node."""
+        self.lacking: dict[Shape, None] = {}
+        """Shapes for which no node has room, although `most` does not tell."""
+
+    @abstractmethod
+    def put(self, place: Place, node: Node) -> None: ...
+
+    @abstractmethod
+    def drop(self, place: Place) -> None: ...
+
+    @abstractmethod
+    def gained(self, place: Place, node: Node) -> None: ...
+
+    @abstractmethod
+    def first(self) -> Node | None: ...
+
+    @abstractmethod
+    def having_room(self, shape: Shape) -> Iterator[Node]: ...
+
+    @abstractmethod
+    def split(self) -> Self:
+        """Give the second half of the members to a new block."""
+
+    @abstractmethod
+    def join(self, right: Self) -> None:
+        """Take over the members of the next block."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Node]: ...
+
+    def may_have(self, shape: Shape) -> bool:
+        """Whether a node in it may have room."""
+        most = self.most
+        for kind, value in shape:
+            if value > 0 and most.get(kind, 0) < value:
+                return False
+        return not self.lacking or shape not in self.lacking
+
+    def notice(self, node: Node) -> None:
+        """A node came or gained."""
+        most = self.most
+        for kind, value in node.available.items():
+            if value > 0 and most.get(kind, 0) < value:
+                most[kind] = value
+        if self.lacking:
+            self.lacking = {shape: None for shape in self.lacking if not node.has_room(shape)}
+
+    def learn(self, shape: Shape, members: Iterable[Resources]) -> None:
+        """A shape was sought in vain among these members, of which each has no more than that available."""
+        self.most = _highest(members)
+        if self.may_have(shape):
+            if len(self.lacking) >= LACKING_MAX:
+                self.lacking = {}
+            self.lacking[shape] = None
+
+
+class _Leaf(_Block):
+    """A block of nodes."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        """By place."""
+
+    def put(self, place: Place, node: Node) -> None:
+        at = bisect_left(self.places, place)
+        self.places.insert(at, place)
+        self.nodes.insert(at, node)
+        self.notice(node)
+
+    def drop(self, place: Place) -> None:
+        at = bisect_left(self.places, place)
+        assert self.places[at] == place, place
+        del self.places[at], self.nodes[at]
+
+    def gained(self, place: Place, node: Node) -> None:
+        self.notice(node)
+
+    def first(self) -> Node | None:
+        return self.nodes[0] if self.nodes else None
+
+    def having_room(self, shape: Shape) -> Iterator[Node]:
+        found = False
+        for node in self.nodes:
+            if node.has_room(shape):
+                found = True
+                yield node
+        if not found:
+            self.learn(shape, [node.available for node in self.nodes])
+
+    def split(self) -> Self:
+        half, right = len(self.nodes) // 2, type(self)()
+        right.places, right.nodes = self.places[half:], self.nodes[half:]
+        right.most, right.lacking = dict(self.most), dict(self.lacking)
+        del self.places[half:], self.nodes[half:]
+        return right
+
+    def join(self, right: Self) -> None:
+        self.places += right.places
+        self.nodes += right.nodes
+        _know_both(self, right)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+
+class _Branch(_Block):
+    """A block of blocks."""
+
+    __slots__ = ("blocks",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[_Block] = []
+        """All of them leaves, or all branches of the same depth; none is empty."""
+
+    def put(self, place: Place, node: Node) -> None:
+        at = bisect_right(self.places, place) - 1
+        if at < 0:
+            at = 0
+            self.places[0] = place
+        block = self.blocks[at]
+        block.put(place, node)
+        self.notice(node)
+        if len(block.places) > LOAD:
+            self.halve(at)
+
+    def drop(self, place: Place) -> None:
+        at = bisect_right(self.places, place) - 1
+        block = self.blocks[at]
+        block.drop(place)
+        if len(block.places) < LOAD // 4 and len(self.blocks) > 1:
+            at = max(at - 1, 0)
+            self.blocks[at].join(self.blocks[at + 1])
+            del self.blocks[at + 1], self.places[at + 1]
+            if len(self.blocks[at].places) > LOAD:
+                self.halve(at)
+
+    def gained(self, place: Place, node: Node) -> None:
+        self.notice(node)
+        self.blocks[bisect_right(self.places, place) - 1].gained(place, node)
+
+    def first(self) -> Node | None:
+        return self.blocks[0].first()
+
+    def having_room(self, shape: Shape) -> Iterator[Node]:
+        found = False
+        for block in self.blocks:
+            if block.may_have(shape):
+                for node in block.having_room(shape):
+                    found = True
+                    yield node
+        if not found:
+            self.learn(shape, [block.most for block in self.blocks])
+
+    def adopt(self, at: int, block: _Block) -> None:
+        """Take in a block, which is not empty, at this index."""
+        self.places.insert(at, block.places[0])
+        self.blocks.insert(at, block)
+
+    def halve(self, at: int) -> None:
+        """Give half of the members of the block at this index to a new one behind it."""
+        self.adopt(at + 1, self.blocks[at].split())
+
+    def split(self) -> Self:
+        half, right = len(self.blocks) // 2, type(self)()
+        right.places, right.blocks = self.places[half:], self.blocks[half:]
+        right.most, right.lacking = dict(self.most), dict(self.lacking)
+        del self.places[half:], self.blocks[half:]
+        return right
+
+    def join(self, right: Self) -> None:
+        self.places += right.places
+        self.blocks += right.blocks
+        _know_both(self, right)
+
+    def __iter__(self) -> Iterator[Node]:
+        for block in self.blocks:
+            yield from block
+
+
+def _highest(amounts: Iterable[Resources]) -> Resources:
+    """Per type the largest of many amounts, without those below zero."""
+    highest: Resources = {}
+    for amount in amounts:
+        for kind, value in amount.items():
+            if value > 0 and highest.get(kind, 0) < value:
+                highest[kind] = value
+    return highest
+
+
+def _know_both(left: _Block, right: _Block) -> None:
+    """The left block has the members of the right one as well, and knows only what is true of both."""
+    left.most = _highest((left.most, right.most))
+    left.lacking = {shape: None for shape in left.lacking if shape in right.lacking}

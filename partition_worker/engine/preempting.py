@@ -1,0 +1,107 @@
+"""When an ask may make others go, and what happens then.
+
+An ask that found no room asks for victims once it has waited for its queue's delay, and then from time to time. Who
+they are is a pure question (`preemption/`); here it is asked, and the answer carried out: the victims are marked, the
+RM is asked to let them go, and what they leave is kept for the ask.
+
+Not here: what is preempted for a new quota (`preemption/quota.py`).
+"""
+
+from typing import Final
+
+from common.machine import NEVER
+from common.messages import PREEMPTED_BY_SCHEDULER
+from partition_worker.engine import happenings, ledger, reservations
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.books import Books
+from partition_worker.engine.decisions import Preempt
+from partition_worker.engine.preemption import guaranteed
+from partition_worker.engine.preemption.guaranteed import ATTEMPTS_PER_LEAF
+from partition_worker.engine.queues.queue import Queue
+
+WINDOW_S: Final = 0.1
+"""For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, as an RM that
+lets the victims go at once frees the node for the next ask meanwhile. Seconds, the length of a cycle in YuniKorn.
+"""
+
+EXHAUSTED: Final = "Preemption max attempts exhausted"
+PRECONDITIONS: Final = "Preemption preconditions failed"
+NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
+NO_HELP: Final = "Preemption does not help"
+
+
+def attempt(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
+    """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
+    if not books.config.preemption.is_enabled or books.now < books.preemptions.pause_until:
+        return None
+    plan = _plan(books, application, group, nodes_tried=nodes_tried)
+    if isinstance(plan, str):
+        group.note(plan, books.now)
+        group.note(NO_HELP, books.now)
+        return None
+    return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
+
+
+def next_attempt(books: Books, leaf: Queue, group: Group) -> float:
+    """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
+    if not (books.config.preemption.is_enabled and _eligible(group) and guaranteed.may_ever_help(leaf)):
+        return NEVER
+    at = max(_due(books, leaf, group), books.preemptions.pause_until)
+    return max(at, leaf.preemption_window + WINDOW_S) if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF else at
+
+
+def carry_out(books: Books, decision: Preempt) -> None:
+    """Mark the victims, tell the RM, and keep for the ask what they leave."""
+    application, ask = decision.application, decision.ask
+    for reservation in decision.cancels:
+        reservations.cancel(books, reservation)
+    books.preemptions.record(books.now, ask, decision.node, decision.victims)
+    books.preemptions.pause_until = books.now + WINDOW_S
+    for victim in decision.victims:
+        owner = victim.application
+        assert owner is not None, victim.key
+        ledger.mark_preempted(books, owner, victim)
+        happenings.preempted(books, victim, ask)
+    reservation = reservations.reserve(books, application, ask, decision.node)
+    ask.preemption_triggered = True
+    application.asks.regroup(ask)
+    reservations.keep_room(reservation)
+    what = "daemon set ask" if reservation.for_required_node else "ask"
+    reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
+    for victim in decision.victims:
+        books.emit(victim.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
+
+
+def _plan(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> guaranteed.Plan | str:
+    leaf = application.queue
+    if books.now >= leaf.preemption_window + WINDOW_S:
+        leaf.preemption_window, leaf.preemption_attempts = books.now, 0
+    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
+        return EXHAUSTED
+    if not _eligible(group) or _due(books, leaf, group) > books.now:
+        return PRECONDITIONS
+    if not _used_enough(books):
+        group.preemption_tried = books.now
+        return NOT_USED_ENOUGH
+    leaf.preemption_attempts += 1
+    plan = guaranteed.plan(books, application, group.head, nodes_tried=nodes_tried)
+    if isinstance(plan, str):  # what failed for the oldest of them would fail for each
+        group.preemption_tried = books.now
+    return plan
+
+
+def _eligible(group: Group) -> bool:
+    return group.kind.may_preempt and not group.need.required_node
+
+
+def _due(books: Books, leaf: Queue, group: Group) -> float:
+    waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
+    return max(waited, group.preemption_tried + books.tuning.preemption_pause_s)
+
+
+def _used_enough(books: Books) -> bool:
+    """Whether as much of the cluster is used as has to be before others have to go."""
+    root = books.tree.root
+    total = root.maximum or {}
+    return any(root.allocated.get(kind, 0) >= books.tuning.preemption_threshold * size for kind, size in total.items())

@@ -1,0 +1,133 @@
+"""The ledger of preemptions: who had to go, for whom, why, and what was lost; and who may not strike back for it.
+
+What is lost when an allocation has to go is what it used for as long as it ran: its work so far, as amount times
+seconds. The latest entries are kept for those who ask. Not here: choosing and telling victims (`preemption/`,
+`preempting.py`), the rule of truces (`truces.py`).
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from common.messages import Resources
+from common.resources import total_of
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.truces import Truces
+
+ENTRIES_MAX: Final = 1_000
+"""Entries that are kept; beyond it the oldest are forgotten, which changes no truce."""
+
+VICTIMS_MAX: Final = 100
+"""Victims that an entry names. Of those beyond it only the sums are kept."""
+
+Kind = Literal["guaranteed", "required-node", "quota"]
+
+
+class Victim(NamedTuple):
+    """An allocation that had to go."""
+
+    key: str
+    application_id: str
+    queue: str
+    node_id: str
+    resources: Resources
+    ran_s: int
+    """For how long it had its node, whole seconds."""
+
+
+class Preemption(NamedTuple):
+    """Something that made allocations go, all at once."""
+
+    at: float
+    """Unix seconds."""
+    kind: Kind
+    queue: str
+    """Path of the queue of the ask for which it was done, or of the one whose quota was enforced."""
+    application_id: str
+    """Whose ask it was; empty for a quota."""
+    ask_key: str
+    """Empty for a quota."""
+    node_id: str
+    """Where the ask is to run; empty for a quota."""
+    victims: tuple[Victim, ...]
+    """The first of them."""
+    victim_count: int
+    """All of them."""
+    resources: Resources
+    """What all of them used."""
+    lost: Resources
+    """Amount times seconds, over all of them."""
+
+
+class Preemptions:
+    """The latest preemptions of a partition, and the truces that follow from them."""
+
+    def __init__(self) -> None:
+        self.truces = Truces()
+        self.pause_until = 0.0
+        """No ask looks for victims before this Unix time."""
+        self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
+
+    def __iter__(self) -> Iterator[Preemption]:
+        """Those that are kept, the newest first."""
+        return reversed(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
+        """These have to go so that the ask can run on the node. To be called while they still run."""
+        application = ask.application
+        assert application is not None, ask.key
+        kind: Kind = "required-node" if ask.need.required_node else "guaranteed"
+        path = application.queue.path
+        self._add(now, kind, path, application.application_id, ask.key, node.node_id, victims)
+        if kind == "guaranteed":
+            for loser in dict.fromkeys(_queue(victim) for victim in victims):
+                self.truces.took(path, loser, now)
+
+    def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
+        """These have to go because their queue, or one above it, has more than its maximum by now."""
+        self._add(now, "quota", queue.path, "", "", "", victims)
+
+    def forbids(self, now: float, claimant: Queue, victim: Allocation) -> bool:
+        """Whether an ask of this queue must leave this allocation alone, as the queue lost to that of the victim."""
+        return _queue(victim) in self.truces.winners_over(claimant.path, now)
+
+    def _add(
+        self,
+        now: float,
+        kind: Kind,
+        queue: str,
+        application_id: str,
+        ask_key: str,
+        node_id: str,
+        victims: Sequence[Allocation],
+    ) -> None:
+        losses = [_loss(victim, now) for victim in victims]
+        self._entries.append(
+            Preemption(
+                at=now,
+                kind=kind,
+                queue=queue,
+                application_id=application_id,
+                ask_key=ask_key,
+                node_id=node_id,
+                victims=tuple(losses[:VICTIMS_MAX]),
+                victim_count=len(losses),
+                resources=total_of(one.resources for one in losses),
+                lost=total_of({kind: n * one.ran_s for kind, n in one.resources.items()} for one in losses),
+            )
+        )
+
+
+def _loss(victim: Allocation, now: float) -> Victim:
+    ran_s = max(0, int(now - victim.bound_ns / 1e9))
+    return Victim(victim.key, victim.application_id, _queue(victim), victim.node_id, dict(victim.resources), ran_s)
+
+
+def _queue(allocation: Allocation) -> str:
+    assert allocation.application is not None, allocation.key
+    return allocation.application.queue.path

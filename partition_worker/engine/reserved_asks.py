@@ -1,0 +1,93 @@
+"""The first turn of the cycle: asks for which a node is kept.
+
+    1. What has room on the node that is kept for it, as far as its queues, its user and its group have room.
+    2. What has room on a node that is kept for nobody, unless only the one kept for it will do.
+    3. What can run on one node only, and finds it full: whoever is less important there has to go.
+
+Of several, the one whose queue deserves it most, then the oldest reservation. A draining node still takes the ask for
+which it is kept.
+
+Not here: making and ending reservations (`reservations.py`).
+"""
+
+from collections.abc import Iterator
+
+from partition_worker.engine import happenings
+from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.books import Books
+from partition_worker.engine.decisions import Allocate, Preempt
+from partition_worker.engine.preemption import required_node
+from partition_worker.engine.queues.admission import may_start
+from partition_worker.engine.queues.fairness import path_key
+from partition_worker.engine.queues.headroom import has_room
+
+_Found = tuple[Reservation, Allocate | Preempt]
+
+
+def decide(books: Books) -> Allocate | Preempt | None:
+    """The next decision for an ask with a reservation, or None if none can be used as things are."""
+    reserved = books.reserved
+    if not len(reserved):
+        return None
+    relieved = reserved.seen != books.readiness.reliefs
+    if relieved:
+        reserved.retry()
+    found = list(_on_kept_nodes(books))
+    if relieved:
+        found += _on_other_nodes(books)
+    if not found:
+        reserved.seen = books.readiness.reliefs
+        return None
+    if len(found) > 1:
+        found.sort(key=lambda one: (path_key(one[0].application.queue), one[0].rank))
+    return found[0][1]
+
+
+def _on_kept_nodes(books: Books) -> Iterator[_Found]:
+    for reservation in books.reserved.nudged():
+        decision = _on_kept_node(books, reservation)
+        if decision is not None:
+            yield reservation, decision
+
+
+def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt | None:
+    if not _allowed(books, reservation):
+        books.reserved.block(reservation)
+        return None
+    application, ask, node = reservation.application, reservation.ask, reservation.node
+    if node.has_room(ask.need.shape):
+        if books.fleet.admits(ask.need, node):
+            return Allocate(application, ask, node)
+    elif reservation.for_required_node and not ask.preemption_triggered:
+        victims = required_node.victims(node, ask)
+        if victims:
+            return Preempt(application, ask, node, tuple(victims))
+        happenings.no_victim(books, ask)
+    books.reserved.settle(reservation)
+    return None
+
+
+def _on_other_nodes(books: Books) -> Iterator[_Found]:
+    """For each need that a free node has room for, in each leaf the oldest reservation that may use it."""
+    for need, reservations in books.reserved.needs():
+        if books.fleet.node_for(need) is None:
+            continue
+        leaves: dict[int, Reservation] = {}
+        for reservation in reservations:
+            if reservation.application.queue.rank not in leaves and _allowed(books, reservation):
+                leaves[reservation.application.queue.rank] = reservation
+        for reservation in leaves.values():
+            node = books.fleet.node_for(need, reservation.application)
+            assert node is not None, need
+            yield reservation, Allocate(reservation.application, reservation.ask, node)
+
+
+def _allowed(books: Books, reservation: Reservation) -> bool:
+    application, shape = reservation.application, reservation.ask.need.shape
+    account = books.usage.account(application)
+    if application.state is AppState.ACCEPTED and not (
+        may_start(application.queue, application) and account.may_start()
+    ):
+        return False
+    return account.has_room(shape) and has_room(application.queue, shape, reservation.keeps)

@@ -1,0 +1,48 @@
+"""A cluster in a few words, and the question who has to go in it."""
+
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.preemption import guaranteed
+from partition_worker.engine.preemption.guaranteed import Plan
+from partition_worker.engine.preemption.nodes import Admits
+from tests.builders import apps, asks, nodes
+from tests.trial import Trial
+
+
+def cluster(queues: str, *parts: str) -> Trial:
+    """Queues, each leaf with an application of its own name, and what runs: `n1 memory=10` is a node, and
+    `root.a r1 n1 memory=2` an allocation that agreed to go (not so if `unwilling`). Of two allocations the later one is
+    the newer, unless they say when they were created (in seconds).
+    """
+    trial = Trial(queues)
+    trial.takes(apps(*(f"{queue.path} {queue.path}" for queue in trial.partition.tree if queue.leaf)))
+    for age, part in enumerate(parts):
+        first, key, *rest = part.split()
+        if "=" in key:
+            trial.takes(nodes(part))
+        else:
+            node, *words = rest
+            created = [] if "created=" in part else [f"created={1000 + age}"]
+            flags = [] if "unwilling" in words else ["victim"]
+            text = [word for word in words if word != "unwilling"]
+            trial.takes(asks(" ".join((first, key, f"on={node}", *flags, *created, *text))))
+    return trial
+
+
+def question(trial: Trial, text: str) -> Allocation:
+    """An ask that may preempt: `root.b ask memory=5`."""
+    application, key, *rest = text.split()
+    trial.takes(asks(" ".join((application, key, "preemptor", *rest))))
+    return trial.app(application).requests[key]
+
+
+def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> Plan | str:
+    """Who has to go for an ask of these words."""
+    ask = question(trial, text)
+    assert ask.application is not None
+    return guaranteed.plan(trial.partition, ask.application, ask, nodes_tried=tried, admits=admits)
+
+
+def victims(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> list[str]:
+    """Their keys; nobody if there is no plan."""
+    found = plan(trial, text, tried=tried, admits=admits)
+    return [] if isinstance(found, str) else [victim.key for victim in found.victims]

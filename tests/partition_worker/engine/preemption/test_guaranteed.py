@@ -1,0 +1,166 @@
+"""Who has to go for an ask whose queue has less than is guaranteed to it; vectors are examples of the specification."""
+
+from partition_worker.engine import ledger
+from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE, NO_HELP, TOO_LITTLE, Plan, may_ever_help
+from tests.partition_worker.engine.preemption.clusters import cluster, plan, victims
+
+TWO = "root.a; root.b guaranteed=memory:10"
+TEN = tuple(f"root.a r{number} n1 memory=1" for number in range(10))
+TEN_OF_P = tuple(f"root.p.a r{number} n1 memory=1" for number in range(10))
+
+
+def test_victims_cover_the_whole_ask_even_if_the_node_has_some_room() -> None:
+    """Vector 4: 3 are free and 5 are asked for, and yet 7 go."""
+    trial = cluster(TWO, "n1 memory=10", "root.a r3 n1 memory=3", "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
+    assert victims(trial, "root.b ask memory=5") == ["r1", "r2", "r3"]
+
+
+def test_others_go_only_as_long_as_their_queue_has_too_much_without_the_first_ones() -> None:
+    """As above, but the queue is within its guarantee as soon as one has gone; and that one does not cover the ask."""
+    queues, parts = "root.a guaranteed=memory:5; root.b guaranteed=memory:10", ("root.a r3 n1 memory=3",)
+    trial = cluster(queues, "n1 memory=10", *parts, "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
+    assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
+
+
+def test_the_last_victim_may_leave_its_queue_with_less_than_its_guarantee() -> None:
+    """Vector 5."""
+    trial = cluster("root.a guaranteed=memory:9; root.b guaranteed=memory:10", "n1 memory=10", "root.a r1 n1 memory=10")
+    assert victims(trial, "root.b ask memory=1") == ["r1"]
+
+
+def test_a_queue_that_has_no_more_than_its_guarantee_loses_nothing_more() -> None:
+    """Vector 6."""
+    queues = "root.a guaranteed=memory:9; root.b guaranteed=memory:10"
+    trial = cluster(queues, "n1 memory=10", "root.a r1 n1 memory=5", "root.a r2 n1 memory=5")
+    assert victims(trial, "root.b ask memory=1") == ["r2"]
+
+
+def test_the_newest_go_and_no_more_than_needed() -> None:
+    """Vector 7."""
+    assert victims(cluster(TWO, "n1 memory=10", *TEN), "root.b ask memory=3") == ["r9", "r8", "r7"]
+
+
+def test_without_a_guarantee_nobody_goes() -> None:
+    """Vector 8."""
+    trial = cluster("root.a; root.p.b", "n1 memory=10", *TEN)
+    assert plan(trial, "root.p.b ask memory=3") == NO_GUARANTEE
+    assert not may_ever_help(trial.queue("root.p.b"))
+
+
+def test_a_guarantee_above_the_queue_is_as_good() -> None:
+    trial = cluster("root.a; root.p guaranteed=memory:5; root.p.b", "n1 memory=10", *TEN)
+    assert may_ever_help(trial.queue("root.p.b"))
+    assert victims(trial, "root.p.b ask memory=2") == ["r9", "r8"]
+
+
+def test_an_ask_beyond_the_guarantee_makes_nobody_go() -> None:
+    trial = cluster("root.a; root.b guaranteed=memory:2", "n1 memory=10", *TEN)
+    assert plan(trial, "root.b big memory=3") == NO_GUARANTEE
+    assert victims(trial, "root.b small memory=2") == ["r9", "r8"]
+
+
+def test_an_ask_that_fits_the_guarantee_once_candidates_are_gone_may_preempt() -> None:
+    """What is guaranteed to the parent is used up, by a sibling that has more than its own part of it."""
+    queues = "root.p guaranteed=memory:10; root.p.a guaranteed=memory:2; root.p.b"
+    trial = cluster(queues, "n1 memory=10", *TEN_OF_P)
+    assert victims(trial, "root.p.b ask memory=2") == ["r9", "r8"]
+    assert plan(trial, "root.p.b large memory=11") == NO_GUARANTEE
+
+
+def test_more_than_the_guarantee_of_the_ask_is_not_taken_on_any_node() -> None:
+    """The only candidate is larger than what the queue of the ask is guaranteed."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4", "n1 memory=10", "root.a r1 n1 memory=5", "root.a r2 n1 memory=5"
+    )
+    assert plan(trial, "root.b ask memory=3") == NO_HELP
+
+
+def test_of_several_nodes_the_one_where_the_fewest_go() -> None:
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4",
+        *("n1 memory=4", "n2 memory=4", "n3 memory=4"),
+        *("root.a r1 n1 memory=2", "root.a r2 n1 memory=2", "root.a r3 n2 memory=4", "root.a r4 n3 memory=4"),
+    )
+    found = plan(trial, "root.b ask memory=4")
+    assert isinstance(found, Plan)
+    assert (found.node.node_id, [one.key for one in found.victims]) == ("n2", ["r3"])
+
+
+def test_victims_that_cover_two_types_together() -> None:
+    two = ("root.a r1 n1 memory=1 gpu=1", "root.a r2 n1 memory=3 gpu=1")
+    trial = cluster("root.a; root.b guaranteed=memory:4,gpu:2", "n1 memory=4 gpu=2", *two)
+    assert victims(trial, "root.b ask memory=4 gpu=2") == ["r2", "r1"]
+
+
+def test_one_type_that_is_covered_exactly_ends_the_collection_too_if_it_is_the_only_one() -> None:
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4,gpu:1", "n1 memory=4 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=4"
+    )
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2"]
+
+
+def test_one_type_in_excess_ends_the_collection() -> None:
+    """As in YuniKorn: the gpu of the ask is not covered, and the plan holds all the same."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:9,gpu:1",
+        *("n1 memory=10 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=8"),
+    )
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2"]
+
+
+def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> None:
+    """4 are free on the node, the only victim has 3, and 5 are asked for."""
+    trial = cluster(TWO, "n1 memory=7", "root.a r1 n1 memory=3")
+    assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
+
+
+def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
+    """The queue of the ask has no room, so nodes were not tried: the parent is full of what its other queue has."""
+    queues = "root.p max=memory:4; root.p.a; root.p.b guaranteed=memory:2"
+    trial = cluster(queues, "n1 memory=4", "n2 memory=4", "root.p.a r1 n2 memory=2", "root.p.a r2 n2 memory=2")
+    found = plan(trial, "root.p.b ask memory=2", tried=False)
+    assert isinstance(found, Plan)
+    assert (found.node.node_id, [one.key for one in found.victims]) == ("n1", ["r2"])
+    found = plan(trial, "root.p.b again memory=2", tried=True)
+    assert isinstance(found, Plan)
+    assert found.node.node_id == "n2"  # n1 did not take it although it has room
+
+
+def test_a_type_of_which_nothing_is_asked_does_not_count() -> None:
+    trial = cluster("root.a; root.b guaranteed=memory:10", "n1 memory=10 gpu=1", *TEN, "root.a g n1 gpu=1")
+    assert victims(trial, "root.b ask memory=2 gpu=0") == ["r9", "r8"]
+
+
+def test_nobody_goes_of_the_queue_of_the_ask() -> None:
+    trial = cluster(TWO, "n1 memory=10", "root.b mine n1 memory=5", "root.a r1 n1 memory=5")
+    assert victims(trial, "root.b ask memory=5") == ["r1"]
+
+
+def test_who_is_gone_already_counts_as_gone() -> None:
+    """What was asked back is no victim again, and neither the guarantee nor the excess of its queue counts it."""
+    trial = cluster("root.a guaranteed=memory:8; root.b guaranteed=memory:10", "n1 memory=10", *TEN)
+    first = plan(trial, "root.b ask memory=2")
+    assert isinstance(first, Plan)
+    for victim in first.victims:
+        assert victim.application is not None
+        ledger.mark_preempted(trial.partition, victim.application, victim)
+    assert plan(trial, "root.b again memory=2") == NO_HELP
+
+
+def test_nothing_is_changed_by_a_plan() -> None:
+    trial = cluster("root.a; root.p guaranteed=memory:9; root.p.b guaranteed=memory:4", "n1 memory=10", *TEN)
+    assert victims(trial, "root.p.b ask memory=3") == victims(trial, "root.p.b again memory=3") == ["r9", "r8", "r7"]
+    assert trial.queue("root.a").allocated == {"memory": 10}
+    assert not trial.queue("root.a").preempting
+
+
+def test_a_queue_that_lost_takes_nothing_back_while_the_truce_lasts() -> None:
+    trial = cluster(
+        "root.a guaranteed=memory:4; root.b guaranteed=memory:2; root.c",
+        *("n1 memory=6", "root.c r1 n1 memory=1", "root.c r2 n1 memory=1", "root.b r3 n1 memory=4"),
+    )
+    trial.partition.preemptions.truces.took("root.b", "root.a", trial.now)
+    assert victims(trial, "root.a ask memory=2") == ["r2", "r1"]
+    trial.now += 300
+    trial.partition.elapse(trial.now)
+    assert victims(trial, "root.a again memory=2") == ["r3"]

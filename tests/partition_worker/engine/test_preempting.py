@@ -1,0 +1,209 @@
+"""Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
+
+from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
+from partition_worker.engine.descent import NO_QUEUE_QUOTA
+from partition_worker.engine.preempting import EXHAUSTED, NO_HELP, NOT_USED_ENOUGH, PRECONDITIONS
+from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE
+from partition_worker.engine.tuning import Tuning
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+
+QUEUES = "root.owner guaranteed=memory:10; root.borrower"
+
+
+def borrowed(queues: str = QUEUES, *, wanted: str = "memory=4", preemption: bool | None = None) -> Trial:
+    """A node of 10 that root.borrower has all of, in parts of 2, and an ask of root.owner that may preempt."""
+    one = Trial(queues, preemption=preemption).does(
+        nodes("n1 memory=10"),
+        apps("owner root.owner", "borrower root.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim" for number in range(5))),
+        asks(f"owner o1 {wanted} preemptor"),
+    )
+    one.told()
+    return one
+
+
+def going(one: Trial) -> list[str]:
+    """Keys of those that the RM is asked to let go, since this was asked last."""
+    return [line.split()[0] for line in one.told() if "(PREEMPTED_BY_SCHEDULER: preempting" in line]
+
+
+def failures(one: Trial) -> set[str]:
+    group = one.app("owner").requests["o1"].group
+    assert group is not None
+    return set(group.failures)
+
+
+def confirmed(*keys: str) -> tuple[str, ...]:
+    return tuple(f"borrower {key} type=PREEMPTED_BY_SCHEDULER" for key in keys)
+
+
+# When ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_ask_preempts_when_it_has_waited_for_the_delay_of_its_queue() -> None:
+    one = borrowed()
+    assert going(one.waits(29)) == []
+    assert PRECONDITIONS in failures(one)
+    assert going(one.waits(1.5)) == ["b4", "b3"]
+
+
+def test_the_delay_is_that_of_the_queue() -> None:
+    one = borrowed("root.owner guaranteed=memory:10 preemption.delay=5s; root.borrower")
+    assert going(one.waits(4)) == []
+    assert going(one.waits(1.5)) == ["b4", "b3"]
+
+
+def test_what_could_not_preempt_tries_again_after_a_quarter_of_a_minute() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
+    assert going(one.waits(40)) == []
+    assert NO_HELP in failures(one)
+    one.reconfigures(QUEUES)
+    assert going(one) == []
+    assert going(one.waits(16)) == ["b4", "b3"]
+
+
+def test_an_ask_that_may_not_preempt_waits() -> None:
+    one = borrowed()
+    one.does(released("owner o1"), asks("owner o1 memory=4"))
+    assert going(one.waits(100)) == []
+    assert PRECONDITIONS in failures(one)
+
+
+def test_without_any_guarantee_nobody_preempts() -> None:
+    one = borrowed("root.owner; root.borrower")
+    assert going(one.waits(31).does(asks("owner o1 memory=5"))) == []
+    assert NO_GUARANTEE in failures(one)
+
+
+def test_nobody_preempts_where_that_is_switched_off() -> None:
+    one = borrowed(preemption=False)
+    assert going(one.waits(100)) == []
+    assert failures(one) == {NO_QUEUE_QUOTA}
+
+
+def test_nobody_preempts_while_too_little_of_the_cluster_is_used() -> None:
+    one = borrowed().does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN))
+    one.partition.tuning = Tuning(preemption_threshold=0.6, preemption_pause_s=5.0)
+    assert going(one.waits(31)) == []
+    assert NOT_USED_ENOUGH in failures(one)
+    one.partition.tuning = Tuning(preemption_threshold=0.5, preemption_pause_s=5.0)
+    assert going(one.waits(5)) == ["b4", "b3"]
+
+
+def test_an_ask_preempts_once() -> None:
+    one = borrowed().waits(31)
+    assert going(one) == ["b4", "b3"]
+    assert going(one.waits(1000)) == []
+
+
+def test_after_a_preemption_others_wait_for_the_length_of_a_cycle() -> None:
+    one = borrowed(wanted="memory=2").does(asks("owner o2 memory=2 preemptor"))
+    assert going(one.waits(30.05)) == ["b4"]
+    one.does(released(*confirmed("b4")))
+    assert one.placed() == ["o1 on n1"]
+    assert going(one.waits(0.1)) == ["b3"], "the node is free again"
+
+
+def test_many_asks_of_a_leaf_look_for_victims_in_turn() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
+    one.does(asks(*(f"owner more{number} memory={3 + number} preemptor created=1" for number in range(12))))
+    reasons = [group.failures for group in one.app("owner").asks.groups]
+    assert sum(EXHAUSTED in failed for failed in reasons) == 12 - 10
+    one.waits(1)
+    assert all(group.preemption_tried for group in one.app("owner").asks.groups if group.head.key != "o1")
+
+
+# What follows -------------------------------------------------------------------------------------------------------
+
+
+def test_victims_run_until_the_rm_lets_them_go_and_then_the_ask_has_the_node() -> None:
+    one = borrowed().waits(31)
+    assert one.queue("root.borrower").preempting == {"memory": 4}
+    assert one.queue("root.borrower").allocated == {"memory": 10}
+    one.told()
+    assert one.does(released(*confirmed("b4"))).placed() == []
+    assert one.does(released(*confirmed("b3"))).placed() == ["o1 on n1"]
+    assert one.queue("root.borrower").preempting == {"memory": 0}
+
+
+def test_the_rm_hears_for_whom_it_is() -> None:
+    one = borrowed().waits(31)
+    (first, *_) = [line for line in one.told() if "PREEMPTED" in line]
+    assert first == ("b4 released (PREEMPTED_BY_SCHEDULER: preempting allocations to free up resources to run ask: o1)")
+
+
+def test_what_was_freed_is_kept_although_others_of_the_victims_ask_at_once() -> None:
+    one = borrowed().waits(31)
+    one.told()
+    for key in ("b4", "b3"):
+        one.does(released(*confirmed(key)), asks(f"borrower again-{key} memory=2 victim priority=9"))
+    assert one.placed() == ["o1 on n1"]
+
+
+def test_room_in_a_shared_queue_is_kept_for_the_ask_too() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:10; root.p.borrower"
+    one = Trial(queues).does(
+        nodes("n1 memory=10", "n2 memory=10"),
+        apps("owner root.p.owner", "borrower root.p.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim on=n1" for number in range(5))),
+        asks("owner o1 memory=4 preemptor"),
+    )
+    one.waits(31)
+    assert going(one) == ["b4", "b3"]
+    assert one.queue("root.p").kept == {"memory": 4}
+    one.does(released(*confirmed("b4")), asks("borrower again memory=2 priority=9"))
+    assert one.placed() == [], "there is room on n2 and in root.p, but not for this one"
+    assert one.does(released(*confirmed("b3"))).placed() == ["o1 on n2"]
+    assert one.queue("root.p").kept == {}
+
+
+def test_nothing_is_kept_any_more_when_the_ask_goes() -> None:
+    one = borrowed().waits(31).does(released("owner o1"))
+    one.told()
+    one.does(released(*confirmed("b4")), asks("borrower again memory=2"))
+    assert one.placed() == ["again on n1"]
+
+
+def test_nothing_is_kept_any_more_when_the_node_goes() -> None:
+    one = borrowed().waits(31).does(nodes("n2 memory=10"), nodes("n1", action=NODE_DECOMMISSION))
+    assert one.queue("root.owner").kept == {}
+    assert one.app("owner").allocations["o1"].node_id == "n2"
+
+
+def test_an_ask_that_can_run_on_one_node_only_does_not_take_what_was_freed_for_another() -> None:
+    one = borrowed().waits(31).does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN))
+    one.does(apps("daemon root.borrower"), asks("daemon d1 memory=2 required=n1 priority=9"))
+    assert one.app("daemon").reservations == {}
+    one.told()
+    assert one.does(released(*confirmed("b4", "b3"))).placed() == ["o1 on n1"]
+    assert list(one.app("daemon").reservations) == ["d1"], "now its node can be kept for it"
+
+
+def test_a_victim_that_changes_its_size_leaves_the_sums_right() -> None:
+    one = borrowed().waits(31).does(asks("borrower b4 memory=1"))
+    assert one.queue("root.borrower").preempting == {"memory": 3}
+
+
+def test_a_victim_that_is_moved_leaves_the_sums_right() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower; root.other").waits(31)
+    one.moves("borrower", "root.other")
+    assert one.queue("root.borrower").preempting == {"memory": 0}
+    assert one.queue("root.other").preempting == {"memory": 4}
+
+
+# One node only ------------------------------------------------------------------------------------------------------
+
+
+def test_for_an_ask_that_can_run_on_one_node_only_the_less_important_there_go_at_once() -> None:
+    one = borrowed("root.owner; root.borrower", preemption=False)
+    one.does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN), asks("owner d1 memory=3 required=n1"))
+    assert going(one) == ["b4", "b3"]
+    assert one.does(released(*confirmed("b4", "b3"))).placed() == ["d1 on n1"]
+
+
+def test_it_waits_as_long_as_only_more_important_ones_run_there() -> None:
+    one = Trial().does(nodes("n1 memory=4"), apps("app-1 root.a"), asks("app-1 high memory=4 priority=5 on=n1"))
+    one.does(asks("app-1 d1 memory=3 required=n1 priority=1"))
+    assert going(one.waits(60)) == []
+    assert one.does(released("app-1 high"), asks("app-1 low memory=4")).placed()[-1:] == ["d1 on n1"]

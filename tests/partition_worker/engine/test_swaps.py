@@ -1,0 +1,425 @@
+"""Real asks take the places of placeholders; the RM confirms, or something comes between."""
+
+import pytest
+
+from common import event_codes
+from common.messages import NODE_DECOMMISSION, NODE_DRAIN
+from partition_worker.engine import cycle
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.decisions import Release, Replace
+from partition_worker.engine.effects import Happening
+from tests.builders import apps, asks, config, gone, nodes, released
+from tests.trial import Trial
+
+NOT_ON_N1 = "tag.yunishard/forbiddenNodes=n1"
+
+
+def gang(*more: str, count: int = 2, queues: str = "root.a", where: str = "n1 memory=100") -> Trial:
+    """An application with placeholders of 10 that all run, and nothing told yet."""
+    one = Trial(queues).does(nodes(where), apps(f"app-1 root.a gang=memory:{10 * count}"))
+    one.does(asks(*(f"app-1 p{number} memory=10 placeholder group=g" for number in range(1, count + 1)), *more))
+    one.told()
+    return one
+
+
+def replacing(placeholder: str, real: str) -> str:
+    return f"{placeholder} released (PLACEHOLDER_REPLACED: replacing allocationKey: {real})"
+
+
+def states(one: Trial, application_id: str = "app-1") -> list[AppState]:
+    return [state for _, state in one.app(application_id).state_log]
+
+
+CONFIRM_P1 = released("app-1 p1 type=PLACEHOLDER_REPLACED")
+SOON_ELSEWHERE = asks(f"app-1 r1 memory=10 group=g {NOT_ON_N1}")
+
+
+def swapping_elsewhere(count: int = 2) -> Trial:
+    """p1 runs on n1, and r1 is about to take its place on n2."""
+    one = gang(count=count).does(nodes("n2 memory=50"), SOON_ELSEWHERE)
+    assert one.told()[-1] == replacing("p1", "r1")
+    assert one.app("app-1").swapping["r1"].node_id == "n2"
+    return one
+
+
+# On the same node ---------------------------------------------------------------------------------------------------
+
+
+def test_a_real_ask_takes_the_place_of_a_placeholder_once_the_rm_has_let_it_go() -> None:
+    one = gang()
+    assert one.does(asks("app-1 r1 memory=10 group=g")).told() == [replacing("p1", "r1")]
+    assert one.running == ["p1 on n1", "p2 on n1", "r1 on n1"]
+    assert one.app("app-1").pending == {"memory": 0}
+    assert one.node("n1").allocated == {"memory": 20}
+    assert one.does(CONFIRM_P1).told() == ["r1 on n1"]
+    assert one.running == ["p2 on n1", "r1 on n1"]
+    app = one.app("app-1")
+    assert (app.allocated, app.allocated_placeholder) == ({"memory": 10}, {"memory": 10})
+    assert app.allocations["r1"].placeholder_used
+    group = app.task_groups["g"]
+    assert (group.count, group.replaced, group.timed_out) == (2, 1, 0)
+
+
+def test_the_oldest_placeholder_goes_first_and_asks_come_in_their_order() -> None:
+    one = gang()
+    one.does(asks("app-1 low memory=10 group=g priority=-1", "app-1 high memory=10 group=g priority=1"))
+    assert one.told() == [replacing("p1", "high"), replacing("p2", "low")]
+
+
+def test_a_swap_needs_no_room_anywhere() -> None:
+    """Spec 4.9: not subject to headroom, user quota or the number of applications."""
+    one = gang(queues="root.a max=memory:20 maxapps=1 limit.user.bob=memory:20", where="n1 memory=20")
+    assert one.does(asks("app-1 r1 memory=10 group=g")).told() == [replacing("p1", "r1")]
+    assert one.does(CONFIRM_P1).told() == ["r1 on n1"]
+
+
+def test_a_swap_may_be_on_a_node_that_drains_or_was_made_too_small() -> None:
+    one = gang().does(nodes("n1", action=NODE_DRAIN))
+    assert one.does(asks("app-1 r1 memory=10 group=g")).told() == [replacing("p1", "r1")]
+
+
+def test_what_a_smaller_real_ask_leaves_is_free_when_the_rm_confirms() -> None:
+    one = gang(where="n1 memory=20").does(apps("app-2 root.a"), asks("app-2 b1 memory=4"))
+    one.does(asks("app-1 r1 memory=6 group=g"))
+    assert "b1 on n1" not in one.told()
+    assert one.does(CONFIRM_P1).told() == ["r1 on n1", "app-2 Running", "b1 on n1"]
+    assert one.queue("root.a").allocated == {"memory": 20}
+
+
+def test_placeholders_that_are_too_small_are_let_go_and_the_ask_then_waits_like_any_other() -> None:
+    one = gang().does(asks("app-1 r1 memory=11 group=g"))
+    assert one.told() == [
+        f"{key} released (TIMEOUT: cancel placeholder: resource incompatible)" for key in ("p1", "p2")
+    ]
+    assert one.does(released("app-1 p1 type=TIMEOUT")).told() == []
+    assert one.app("app-1").requests["r1"].held
+    assert one.does(released("app-1 p2 type=TIMEOUT")).told() == ["r1 on n1"]
+    group = one.app("app-1").task_groups["g"]
+    assert (group.count, group.replaced, group.timed_out) == (2, 0, 2)
+
+
+def test_a_type_that_the_placeholder_lacks_makes_it_too_small() -> None:
+    one = gang(where="n1 memory=100 gpu=2").does(asks("app-1 r1 memory=1 gpu=1 group=g"))
+    assert [text.split()[0] for text in one.told()] == ["p1", "p2"]
+
+
+def test_only_the_small_ones_before_the_first_that_is_large_enough_are_let_go() -> None:
+    one = gang("app-1 p3 memory=20 placeholder group=g", "app-1 p4 memory=5 placeholder group=g")
+    assert one.does(asks("app-1 r1 memory=20 group=g")).told() == [
+        "p1 released (TIMEOUT: cancel placeholder: resource incompatible)",
+        "p2 released (TIMEOUT: cancel placeholder: resource incompatible)",
+        replacing("p3", "r1"),
+    ]
+
+
+def test_only_placeholders_of_the_same_group_are_replaced() -> None:
+    one = gang("app-1 q1 memory=10 placeholder group=h").does(asks("app-1 r1 memory=10 group=h"))
+    assert one.told() == [replacing("q1", "r1")]
+    assert one.does(asks("app-1 r2 memory=10")).told() == ["r2 on n1"]
+
+
+def test_a_real_ask_waits_for_a_placeholder_that_has_no_node_yet() -> None:
+    one = Trial().does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 p1 memory=20 placeholder group=g"))
+    one.told()
+    assert one.does(asks("app-1 r1 memory=5 group=g")).told() == []
+    assert one.does(nodes("n2 memory=20")).told() == ["node n2 accepted", "p1 on n2", replacing("p1", "r1")]
+
+
+def test_swaps_come_before_anything_else_that_could_be_placed() -> None:
+    one = gang().takes(asks("app-1 a1 memory=1", "app-1 r1 memory=10 group=g"))
+    assert isinstance(cycle.decide(one.partition), Replace)
+    one.takes(asks("app-1 r0 memory=11 group=g priority=1"))
+    assert isinstance(cycle.decide(one.partition), Release)
+
+
+def test_applications_swap_in_the_order_of_their_queues() -> None:
+    one = Trial("root.a; root.b").does(nodes("n1 memory=100"), apps("app-1 root.a", "app-2 root.b"))
+    one.does(asks("app-1 p1 memory=20 placeholder group=g"), asks("app-2 q1 memory=10 placeholder group=g"))
+    one.told()
+    one.does(asks("app-1 r1 memory=10 group=g", "app-2 s1 memory=10 group=g"))
+    assert one.told() == [replacing("q1", "s1"), replacing("p1", "r1")]
+
+
+def test_swaps_go_on_after_their_leaf_gets_another_order() -> None:
+    one = gang().does(apps("app-2 root.a"), asks("app-2 q1 memory=10 placeholder group=g"))
+    one.takes(asks("app-1 r1 memory=10 group=g"))
+    one.partition.reconfigure(config("root.a application.sort.policy=fair"), one.now)
+    one.takes(asks("app-2 s1 memory=10 group=g priority=1"))
+    one.told()
+    one.settles()
+    assert one.told() == [replacing("q1", "s1"), replacing("p1", "r1")]
+
+
+# States (spec 2, rules 3 and 7) -------------------------------------------------------------------------------------
+
+
+def test_a_gang_of_one_placeholder_completes_and_runs_again() -> None:
+    """Vector 2 of the specification."""
+    one = gang(count=1).does(asks("app-1 r1 memory=10 group=g"), CONFIRM_P1)
+    assert states(one) == [AppState.ACCEPTED, AppState.RUNNING, AppState.COMPLETING, AppState.RUNNING]
+    assert one.waits(40).app("app-1").state is AppState.RUNNING
+
+
+def test_the_first_replacement_of_an_incomplete_gang_does_not_let_it_run_and_the_second_does() -> None:
+    one = Trial().does(nodes("n1 memory=20"), apps("app-1 root.a gang=memory:30"))
+    one.does(asks(*(f"app-1 p{number} memory=10 placeholder group=g" for number in (1, 2, 3))))
+    one.does(asks("app-1 r1 memory=10 group=g", "app-1 r2 memory=10 group=g"), CONFIRM_P1)
+    assert one.app("app-1").state is AppState.ACCEPTED
+    one.does(released("app-1 p2 type=PLACEHOLDER_REPLACED"))
+    assert one.app("app-1").state is AppState.RUNNING
+
+
+def test_an_application_that_completes_while_a_swap_is_under_way_runs_again_with_it() -> None:
+    one = gang(count=1).does(asks("app-1 a1 memory=1"), asks("app-1 r1 memory=10 group=g"), released("app-1 a1"))
+    assert one.app("app-1").state is AppState.COMPLETING
+    one.waits(31)  # what waits for a swap has not completed
+    assert one.app("app-1").state is AppState.COMPLETING
+    one.told()
+    assert one.does(CONFIRM_P1).told() == ["app-1 Running", "r1 on n1"]
+
+
+# On another node ----------------------------------------------------------------------------------------------------
+
+
+def test_where_the_node_does_not_admit_the_ask_it_gets_another_one() -> None:
+    one = swapping_elsewhere()
+    assert (one.node("n1").allocated, one.node("n2").allocated) == ({"memory": 20}, {"memory": 10})
+    assert one.queue("root.a").allocated == {"memory": 20}, "nobody is charged twice"
+    assert one.does(CONFIRM_P1).told() == ["r1 on n2"]
+    assert (one.node("n1").allocated, one.queue("root.a").allocated) == ({"memory": 10}, {"memory": 20})
+
+
+def test_without_another_node_the_swap_waits_until_there_is_one() -> None:
+    one = gang().does(SOON_ELSEWHERE)
+    assert one.told() == []
+    assert one.does(nodes("n2 memory=9")).told() == ["node n2 accepted"]
+    assert one.does(nodes("n3 memory=10")).told() == ["node n3 accepted", replacing("p1", "r1")]
+
+
+def test_who_waits_for_another_node_does_not_hold_up_those_who_need_none() -> None:
+    one = gang().does(asks(f"app-1 r1 memory=10 group=g priority=5 {NOT_ON_N1}"), asks("app-1 r2 memory=10 group=g"))
+    assert one.told() == [replacing("p1", "r2")]
+
+
+def test_a_placeholder_on_a_node_that_is_admitted_is_better_than_another_node() -> None:
+    one = gang().does(nodes("n2 memory=50", "n3 memory=90"), asks("app-1 p3 memory=10 placeholder group=g"))
+    third = one.app("app-1").allocations["p3"].node_id
+    one.told()
+    one.does(SOON_ELSEWHERE)
+    assert one.told() == [replacing("p3", "r1")]
+    assert one.app("app-1").swapping["r1"].node_id == third
+
+
+# What comes between -------------------------------------------------------------------------------------------------
+
+
+def test_confirming_twice_changes_nothing() -> None:
+    one = gang().does(asks("app-1 r1 memory=10 group=g"), CONFIRM_P1)
+    one.told()
+    assert one.does(CONFIRM_P1).told() == ["note: release of p1: unknown to application app-1"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("kind", ["STOPPED_BY_RM", "UNKNOWN_TERMINATION", "TIMEOUT", "PREEMPTED_BY_SCHEDULER"])
+def test_when_a_placeholder_goes_in_another_way_its_ask_waits_again(kind: str, elsewhere: bool) -> None:
+    one = swapping_elsewhere(3) if elsewhere else gang(count=3).does(asks("app-1 r1 memory=10 group=g"))
+    one.told()
+    one.does(released(f"app-1 p1 type={kind}"))
+    wished = kind in ("STOPPED_BY_RM", "UNKNOWN_TERMINATION")
+    echo = ["p1 released (STOPPED_BY_RM: allocation remove as per RM request)"] if wished else []
+    assert one.told() == [*echo, replacing("p2", "r1")]
+    assert one.app("app-1").task_groups["g"].timed_out == 1
+
+
+def test_a_real_ask_that_is_taken_back_leaves_a_placeholder_that_goes_without_successor() -> None:
+    one = swapping_elsewhere().does(released("app-1 r1"))
+    assert one.told() == []
+    assert one.node("n2").allocated == {"memory": 0}
+    assert one.does(CONFIRM_P1).told() == [
+        "note: release of p1: nothing takes its place, it is removed",
+        "p1 released (STOPPED_BY_RM: allocation remove as per RM request)",
+    ]
+    assert one.running == ["p2 on n1"]
+
+
+def test_a_time_out_does_not_take_a_real_ask_back_and_a_failed_start_is_none() -> None:
+    one = gang().does(asks("app-1 r1 memory=10 group=g"))
+    one.does(released("app-1 r1 type=TIMEOUT"), released("app-1 r1 type=SCHEDULING_FAILED_ON_RM"))
+    one.does(released("app-1 p1 type=SCHEDULING_FAILED_ON_RM"))
+    one.told()
+    assert one.does(CONFIRM_P1).told() == ["r1 on n1"]
+
+
+@pytest.mark.parametrize("key", ["p2", "a1"])
+def test_a_replacement_that_nobody_began_is_a_removal(key: str) -> None:
+    one = gang("app-1 a1 memory=1", "app-1 a2 memory=1")
+    assert one.does(released(f"app-1 {key} type=PLACEHOLDER_REPLACED")).told() == [
+        f"note: release of {key}: nothing takes its place, it is removed",
+        f"{key} released (STOPPED_BY_RM: allocation remove as per RM request)",
+    ]
+
+
+def test_both_of_a_swap_may_be_resized_meanwhile() -> None:
+    one = swapping_elsewhere().does(asks("app-1 r1 memory=15 group=g", "app-1 p1 memory=12 placeholder group=g"))
+    assert (one.node("n1").allocated, one.node("n2").allocated) == ({"memory": 22}, {"memory": 15})
+    one.does(CONFIRM_P1)
+    assert one.queue("root.a").allocated == {"memory": 25}
+    here = gang().does(asks("app-1 r1 memory=10 group=g"), asks("app-1 r1 memory=3 group=g"), CONFIRM_P1)
+    assert here.node("n1").allocated == {"memory": 13}
+
+
+def test_a_swapped_allocation_that_could_not_be_started_waits_for_a_node_again() -> None:
+    one = gang(count=1).does(asks("app-1 r1 memory=10 group=g"), CONFIRM_P1)
+    one.told()
+    assert one.does(released("app-1 r1 type=SCHEDULING_FAILED_ON_RM")).told() == ["r1 on n1"]
+    assert not one.app("app-1").allocations["r1"].placeholder_used
+
+
+def test_a_placeholder_that_could_not_be_started_is_asked_for_again_and_counts_once() -> None:
+    one = gang().does(released("app-1 p1 type=SCHEDULING_FAILED_ON_RM"))
+    assert one.told() == ["p1 on n1"]
+    group = one.app("app-1").task_groups["g"]
+    assert (group.count, group.timed_out) == (2, 0)
+
+
+def test_everything_may_be_released_during_a_swap() -> None:
+    one = swapping_elsewhere().does(released("app-1"))
+    assert one.told() == [
+        "app-1 Completing",
+        "p1 released (STOPPED_BY_RM: allocation remove as per RM request)",
+        "p2 released (STOPPED_BY_RM: allocation remove as per RM request)",
+    ]
+    assert (one.node("n2").allocated, one.running) == ({"memory": 0}, [])
+
+
+def test_a_time_out_of_everything_keeps_the_asks_those_of_swaps_too() -> None:
+    one = swapping_elsewhere().does(released("app-1 type=TIMEOUT"))
+    assert one.told() == ["r1 on n2"]
+
+
+def test_an_application_may_be_removed_during_a_swap() -> None:
+    one = swapping_elsewhere().does(gone("app-1"))
+    assert one.told() == [
+        "app-1 Completing",
+        "p1 released (STOPPED_BY_RM: Application app-1 Removed)",
+        "p2 released (STOPPED_BY_RM: Application app-1 Removed)",
+    ]
+    assert one.does(CONFIRM_P1).told() == ["note: release of p1: application app-1 is unknown"]
+
+
+def test_an_application_may_be_killed_during_a_swap() -> None:
+    one = swapping_elsewhere().kills("app-1")
+    told = "(STOPPED_BY_RM: Application app-1 killed by op)"
+    assert one.told()[1:] == ["app-1 Failing", "app-1 Failed", f"p1 released {told}", f"p2 released {told}"]
+    assert one.node("n2").allocated == {"memory": 0}
+
+
+def test_an_application_may_be_moved_during_a_swap_and_with_something_to_swap() -> None:
+    one = gang(queues="root.a; root.b").does(SOON_ELSEWHERE).does(asks("app-1 r2 memory=10 group=g"))
+    one.moves("app-1", "root.b").told()
+    assert one.does(nodes("n2 memory=20")).told() == ["node n2 accepted", replacing("p2", "r1")]
+    one.does(CONFIRM_P1, released("app-1 p2 type=PLACEHOLDER_REPLACED"))
+    assert one.queue("root.b").allocated == {"memory": 20}
+    assert one.queue("root.a").allocated == {"memory": 0}
+
+
+def test_a_partition_may_be_retired_during_a_swap() -> None:
+    one = swapping_elsewhere()
+    one.partition.retire(one.now)
+    assert one.running == []
+
+
+# Nodes that go (spec 7) ---------------------------------------------------------------------------------------------
+
+
+def test_when_the_node_of_the_placeholder_goes_the_swap_to_another_node_is_complete() -> None:
+    """Case a: one list of releases, then what replaced them."""
+    one = swapping_elsewhere()
+    one.does(asks("app-1 p1 memory=14 placeholder group=g"))
+    assert one.does(nodes("n1", action=NODE_DECOMMISSION)).told() == [
+        "p1 released (STOPPED_BY_RM: Node n1 Removed)",
+        "p2 released (STOPPED_BY_RM: Node n1 Removed)",
+        "r1 on n2",
+    ]
+    assert one.queue("root.a").allocated == {"memory": 10}
+    group = one.app("app-1").task_groups["g"]
+    assert (group.replaced, group.timed_out) == (1, 1)
+
+
+def test_when_the_node_of_both_goes_the_real_ask_waits_again() -> None:
+    """Case b, same node."""
+    one = gang(count=1).does(asks("app-1 r1 memory=10 group=g"))
+    one.told()
+    assert one.does(nodes("n1", action=NODE_DECOMMISSION)).told() == ["p1 released (STOPPED_BY_RM: Node n1 Removed)"]
+    assert one.app("app-1").requests["r1"].held is False
+    assert one.does(nodes("n2 memory=10")).told() == ["node n2 accepted", "r1 on n2"]
+
+
+def test_when_the_node_of_the_real_ask_goes_it_waits_again_and_its_placeholder_still_goes() -> None:
+    """Case b, another node; what is left behind is a plain removal once the RM confirms."""
+    one = swapping_elsewhere(1)
+    assert one.does(nodes("n2", action=NODE_DECOMMISSION)).told() == []
+    assert one.app("app-1").requests["r1"].held
+    assert one.app("app-1").allocations["p1"].released
+    assert one.does(CONFIRM_P1).told() == [
+        "note: release of p1: nothing takes its place, it is removed",
+        "p1 released (STOPPED_BY_RM: allocation remove as per RM request)",
+    ]
+    assert one.does(nodes("n3 memory=10")).told() == ["node n3 accepted", "r1 on n3"]
+
+
+def test_an_application_that_completed_runs_again_when_its_swap_cannot_be() -> None:
+    one = swapping_elsewhere(1).does(asks("app-1 a1 memory=1"), released("app-1 a1"))
+    assert one.app("app-1").state is AppState.COMPLETING
+    one.told()
+    assert one.does(nodes("n2", action=NODE_DECOMMISSION)).told() == ["app-1 Running"]
+
+
+# History (spec 9) ---------------------------------------------------------------------------------------------------
+
+
+def history(one: Trial) -> list[tuple[int, int, int, str]]:
+    """Kind, change, detail and reference of what was added to the history since this was asked last, states left out,
+    users and queues too.
+    """
+    kinds = (event_codes.APP, event_codes.NODE, event_codes.REQUEST)
+    return [
+        (event.kind, event.change, event.detail, event.reference_id)
+        for event in map(Happening._make, one.partition.happenings())
+        if event.kind in kinds and event.change != event_codes.SET
+    ]
+
+
+REPLACED = [
+    (event_codes.APP, event_codes.REMOVE, event_codes.ALLOC_REPLACED, "p1"),
+    (event_codes.APP, event_codes.REMOVE, event_codes.REQUEST_CANCEL, "p1"),
+]
+ADDED = [(event_codes.APP, event_codes.ADD, event_codes.APP_ALLOC, "r1")]
+
+
+def test_the_history_of_a_node_does_not_tell_of_a_swap_on_it() -> None:
+    one = gang().does(asks("app-1 r1 memory=10 group=g"))
+    history(one)
+    one.does(CONFIRM_P1)
+    assert history(one) == REPLACED + ADDED
+
+
+def test_the_history_of_nodes_tells_of_a_swap_between_them() -> None:
+    one = gang().does(nodes("n2 memory=50"))
+    history(one)
+    one.does(SOON_ELSEWHERE)
+    assert history(one)[-1] == (event_codes.NODE, event_codes.ADD, event_codes.NODE_ALLOC, "r1")
+    one.does(CONFIRM_P1)
+    assert history(one) == [
+        REPLACED[0],
+        (event_codes.NODE, event_codes.REMOVE, event_codes.NODE_ALLOC, "p1"),
+        REPLACED[1],
+        *ADDED,
+    ]
+
+
+def test_the_history_tells_of_placeholders_that_do_not_match() -> None:
+    one = gang(count=1)
+    history(one)
+    one.does(asks("app-1 r1 memory=11 group=g"))
+    assert (event_codes.REQUEST, event_codes.NONE, event_codes.DETAILS_NONE, "app-1") in history(one)

@@ -1,0 +1,373 @@
+"""A second implementation of the choice of victims, as plain as it can be: every queue is copied for every question.
+
+It follows the words of the specification (5.2) and its resource algebra (section 0), in which nothing, an empty amount
+and an amount of 0 are three things. It shares nothing with the engine but reading its state. It is slow on purpose.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+from common.messages import Resources
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.books import Books
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.queues.queue import Queue
+
+Res = Resources | None
+
+NO_GUARANTEE = "Preemption queue guarantees check failed"
+NO_HELP = "Preemption does not help"
+TOO_LITTLE = "Preemption helped but short of resources"
+
+
+# The algebra of section 0 --------------------------------------------------------------------------------------------
+
+
+def add(a: Res, b: Res) -> Resources:
+    return {t: (a or {}).get(t, 0) + (b or {}).get(t, 0) for t in {**(a or {}), **(b or {})}}
+
+
+def sub(a: Res, b: Res) -> Resources:
+    return {t: (a or {}).get(t, 0) - (b or {}).get(t, 0) for t in {**(a or {}), **(b or {})}}
+
+
+def sub_ex(base: Res, d: Res) -> Res:
+    return None if base is None else {t: base[t] - (d or {}).get(t, 0) for t in base}
+
+
+def fit(room: Res, s: Res) -> bool:
+    return all(s[t] <= max(0, (room or {}).get(t, 0)) for t in s or {})
+
+
+def fit_actual(room: Res, s: Resources) -> bool:
+    return all(s[t] <= room[t] for t in s if t in room) if room is not None else True
+
+
+def ge(a: Res, b: Res) -> bool:
+    return all((a or {}).get(t, 0) >= (b or {}).get(t, 0) for t in {**(a or {}), **(b or {})})
+
+
+def ge_ex(limit: Res, s: Res) -> bool:
+    if not s and limit:
+        return all(value > 0 for value in limit.values())
+    common = [t for t in limit or {} if t in (s or {})]
+    if not common:
+        return bool(limit) and bool(s)
+    return all((s or {})[t] <= (limit or {})[t] for t in common)
+
+
+def gt_ex(limit: Res, s: Res) -> bool:
+    common = [t for t in limit or {} if t in (s or {})]
+    return ge_ex(limit, s) and (not common or any((s or {})[t] != (limit or {})[t] for t in common))
+
+
+def min_u(a: Res, b: Res) -> Res:
+    if a is None or b is None:
+        return b if a is None else a
+    return {t: min(a.get(t, b.get(t, 0)), b.get(t, a.get(t, 0))) for t in {**a, **b}}
+
+
+def merge_missing(a: Resources, b: Res) -> Resources:
+    return {**(b or {}), **a}
+
+
+def match_any(a: Resources, b: Resources) -> bool:
+    return any(t in b for t in a)
+
+
+def same(a: Res, b: Res) -> bool:
+    return a is b if a is None or b is None else all(a.get(t, 0) == b.get(t, 0) for t in {**a, **b})
+
+
+# Snapshots -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Snapshot:
+    path: str
+    parent: "Snapshot | None"
+    allocated: Resources
+    preempting: Resources
+    guaranteed: Res
+    ask_queue: "Snapshot | None" = None
+
+    def change(self, r: Resources, sign: int) -> None:
+        at: Snapshot | None = self
+        while at is not None:
+            at.allocated = add(at.allocated, r) if sign > 0 else sub(at.allocated, r)
+            at = at.parent
+
+
+def remaining(q: Snapshot | None) -> Res:
+    if q is None:
+        return None
+    pr = remaining(q.parent)
+    if not pr and not q.guaranteed:
+        return None
+    u = sub_ex(q.allocated, q.preempting)
+    r = sub_ex(q.guaranteed, u)
+    ask = q.ask_queue
+    if ask is not None:
+        if ask.path == q.path and r:
+            return merge_missing(r, pr)
+        if r and ask.path.startswith(q.path) and sub_ex(ask.guaranteed, sub_ex(ask.allocated, ask.preempting)):
+            return None
+    return min_u(r, pr)
+
+
+class Plain:
+    """One question for victims."""
+
+    def __init__(
+        self,
+        books: Books,
+        application: Application,
+        ask: Allocation,
+        *,
+        nodes_tried: bool,
+        admits: Callable[[Allocation, Node], bool] | None = None,
+    ) -> None:
+        self.books, self.leaf, self.ask, self.nodes_tried = books, application.queue, ask, nodes_tried
+        self.admits = admits
+        self.wanted = {t: n for t, n in ask.resources.items() if n}
+        """A type of which nothing is asked is not asked for."""
+        self.start = self.snapshots()
+
+    def snapshots(self) -> dict[str, Snapshot]:
+        found: dict[str, Snapshot] = {}
+        for queue in self.books.tree:
+            found[queue.path] = Snapshot(
+                queue.path,
+                None if queue.parent is None else found[queue.parent.path],
+                dict(queue.allocated),
+                dict(queue.preempting),
+                None if queue.guaranteed is None else dict(queue.guaranteed),
+            )
+        at_start = deepcopy(found[self.leaf.path])
+        for snapshot in found.values():
+            if snapshot.parent is not None:
+                snapshot.ask_queue = at_start
+        return found
+
+    # Fence and candidates --------------------------------------------------------------------------------------------
+
+    def fence(self) -> tuple[Queue, dict[str, int]]:
+        p, prio = self.ask.priority, {}
+        for queue in self.leaf.ancestry():
+            p = queue.policies.priority_offset if queue.policies.priority_fence else p + queue.policies.priority_offset
+            prio[queue.path] = p
+            overflows = self.eff_max(queue) and not ge_ex(self.eff_max(queue), add(queue.allocated, self.wanted))
+            if queue.parent is None or queue.policies.preemption == "fence" or overflows:
+                return queue, prio
+        raise AssertionError
+
+    def eff_max(self, queue: Queue) -> Res:
+        return min_u(None if queue.parent is None else self.eff_max(queue.parent), queue.maximum)
+
+    def candidates(self) -> list[Allocation]:
+        fence, prio = self.fence()
+        return list(self.below(fence, prio, prio[fence.path], fenced=False))
+
+    def below(self, queue: Queue, prio: dict[str, int], p: int, *, fenced: bool) -> list[Allocation]:
+        found: list[Allocation] = []
+        if queue is not self.leaf and queue.applications:
+            found += self.victims_in(queue, p, fenced=fenced)
+        for child in queue.children.values():
+            offset = child.policies.priority_offset
+            if child.path in prio:
+                found += self.below(child, prio, prio[child.path], fenced=fenced)
+            elif child.policies.priority_fence:
+                if offset <= p:
+                    found += self.below(child, prio, p, fenced=True)
+            else:
+                found += self.below(child, prio, p - offset, fenced=fenced)
+        return found
+
+    def victims_in(self, leaf: Queue, p: int, *, fenced: bool) -> list[Allocation]:
+        rest = remaining(self.start[leaf.path])
+        if leaf.policies.preemption == "disabled" or (rest is not None and ge(rest, {})):
+            return []
+        return [
+            one
+            for application in leaf.applications.values()
+            for one in application.allocations.values()
+            if match_any(self.wanted, one.resources)
+            and not (one.need.required_node or one.released or one.preempted)
+            and (fenced or one.priority <= p)
+            and not self.books.preemptions.forbids(self.books.now, self.leaf, one)
+        ]
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> tuple[str, list[str], list[str]] | str:
+        """The node, the victims, the asks whose reservations are cancelled; or why not."""
+        all_of_them = self.candidates()
+        if not self.is_guaranteed(all_of_them):
+            return NO_GUARANTEE
+        cancelled, usable = self.usable_nodes()
+        chosen = self.choose_node(all_of_them, usable)
+        if chosen is None:
+            return NO_HELP
+        node, victims = chosen
+        extra = self.extra(victims, all_of_them)
+        if extra is None or not victims + extra:
+            return NO_HELP
+        total: Resources = {}
+        final: list[str] = []
+        for v in victims + extra:
+            if v.node_id != node.node_id and not fit(node.available, self.wanted):
+                continue
+            if gt_ex(self.wanted, total):
+                final.append(v.key)
+                total = add(total, v.resources)
+        if gt_ex(self.wanted, total):
+            return TOO_LITTLE
+        return node.node_id, final, cancelled
+
+    def over(self, x: Resources) -> bool:
+        return any(x.get(t, 0) < 0 for t in self.wanted)
+
+    def is_guaranteed(self, candidates: list[Allocation]) -> bool:
+        queues = self.snapshots()
+        ask_queue = queues[self.leaf.path]
+        rest = remaining(ask_queue)
+        if rest is not None and fit_actual(rest, self.wanted):
+            return True
+        ask_queue.change(self.wanted, +1)
+        for v in candidates:
+            queues[path_of(v)].change(v.resources, -1)
+            rest = remaining(ask_queue)
+            if rest is not None and not self.over(rest):
+                return True
+        return False
+
+    def usable_nodes(self) -> tuple[list[str], list[Node]]:
+        cancelled: list[str] = []
+        usable: list[Node] = []
+        for node in self.books.fleet:
+            blocked = bool(node.reservations) and self.ask.key not in node.reservations
+            if blocked:
+                for key, reservation in node.reservations.items():
+                    other = reservation.ask
+                    old = self.books.now > other.created_ns / 1e9 + 2 * 60 * 60 + 2
+                    required = bool(other.need.required_node)
+                    if old and not required and not other.preemption_triggered and other.priority < self.ask.priority:
+                        cancelled.append(key)
+                        blocked = False
+            if node.schedulable and not blocked and fit(node.capacity, self.wanted):
+                usable.append(node)
+        return cancelled, usable
+
+    def sorted(self, candidates: list[Allocation]) -> list[Allocation]:
+        return sorted(candidates, key=lambda v: (not v.may_be_victim, v.originator, -v.created_ns))
+
+    def choose_node(self, candidates: list[Allocation], usable: list[Node]) -> tuple[Node, list[Allocation]] | None:
+        checks: list[tuple[int, str, Node, list[Allocation]]] = []
+        on: dict[str, list[Allocation]] = {}
+        for node in usable:
+            here = [v for v in candidates if v.node_id == node.node_id]
+            on[node.node_id] = self.sorted(here)
+            if fit(node.available, self.wanted):
+                if not self.nodes_tried:
+                    checks.append((-1, node.node_id, node, []))
+                continue
+            second = self.second_pass(node, self.first_pass(node, on[node.node_id]))
+            if second is not None:
+                checks.append((second[0], node.node_id, node, second[1]))
+        checks.sort(key=lambda check: check[:2])
+        if self.admits is None:
+            return next(((node, results[: index + 1]) for index, _, node, results in checks), None)
+        best: tuple[int, Node, list[Allocation]] | None = None
+        while checks:
+            batch, checks = checks[:10], checks[10:]
+            for index, name, node, results in batch:
+                if index >= 0 or self.admits(self.ask, node):
+                    score = self.score(index, on[name])
+                    if best is None or score < best[0]:
+                        best = (score, node, results[: index + 1])
+            if best is not None and best[0] < 2**32:
+                break
+        return None if best is None else best[1:]
+
+    def score(self, index: int, on_node: list[Allocation]) -> int:
+        if not on_node:
+            return 2**35
+        score = 0 if index < 0 else index + 1
+        first = on_node[: index + 1]
+        score |= 2**33 if any(v.originator for v in first) else 0
+        return score | (2**34 if any(not v.may_be_victim for v in first) else 0)
+
+    def first_pass(self, node: Node, candidates: list[Allocation]) -> list[Allocation]:
+        queues = self.snapshots()
+        ask_queue, free = queues[self.leaf.path], dict(node.available)
+        head: list[Allocation] = []
+        tail: list[Allocation] = []
+        for v in candidates:
+            queue = queues[path_of(v)]
+            r = remaining(queue)
+            queue.change(v.resources, -1)
+            if r is not None and not self.over(r):
+                queue.change(v.resources, +1)
+                continue
+            room = remaining(ask_queue)
+            if room is None or not fit_actual(room, v.resources):
+                break
+            ask_queue.change(v.resources, +1)
+            if self.shortfall(add(free, v.resources)) != self.shortfall(free):
+                head.append(v)
+                free = add(free, v.resources)
+            else:
+                ask_queue.change(v.resources, -1)
+                queue.change(v.resources, +1)
+                tail.append(v)
+        return head + tail
+
+    def shortfall(self, free: Resources) -> Resources:
+        return {t: max(0, n) for t, n in sub(self.wanted, free).items() if t in self.wanted}
+
+    def second_pass(self, node: Node, order: list[Allocation]) -> tuple[int, list[Allocation]] | None:
+        queues, free = self.snapshots(), dict(node.available)
+        results: list[Allocation] = []
+        index: int | None = None
+        for v in order:
+            queue = queues[path_of(v)]
+            r = remaining(queue)
+            if r is None or self.over(r):
+                queue.change(v.resources, -1)
+                free = add(free, v.resources)
+                results.append(v)
+                if index is None and fit(free, self.wanted):
+                    index = len(results) - 1
+        return None if index is None else (index, results)
+
+    def extra(self, victims: list[Allocation], candidates: list[Allocation]) -> list[Allocation] | None:
+        queues = self.snapshots()
+        ask_queue = queues[self.leaf.path]
+        for v in victims:
+            queues[path_of(v)].change(v.resources, -1)
+        taken: list[Allocation] = []
+        for v in self.sorted([v for v in candidates if v not in victims]):
+            queue = queues[path_of(v)]
+            r = remaining(queue)
+            queue.change(v.resources, -1)
+            if r is not None and not self.over(r):
+                queue.change(v.resources, +1)
+                continue
+            before = remaining(ask_queue)
+            if before is None or not fit_actual(before, v.resources):
+                break
+            ask_queue.change(v.resources, +1)
+            if same(before, remaining(ask_queue)):
+                ask_queue.change(v.resources, -1)
+                queue.change(v.resources, +1)
+            else:
+                taken.append(v)
+        rest = remaining(ask_queue)
+        return None if taken and (rest is None or self.over(rest)) else taken
+
+
+def path_of(v: Allocation) -> str:
+    assert v.application is not None
+    return v.application.queue.path

@@ -1,0 +1,435 @@
+"""What an RM's word, and time, do to the plain scheduler's state.
+
+Straight from the words of the specification: the states of applications (2), nodes (7), asks, releases and swaps (8).
+Not here: decisions (`plain_scheduler.py`).
+"""
+
+from common.config.model import QueueConfig
+from common.messages import (
+    NODE_CREATE,
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+    PLACEHOLDER_REPLACED,
+    TIMEOUT,
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    AllocationRequest,
+    ApplicationRequest,
+    Command,
+    NodeInfo,
+    NodeRequest,
+    UserGroupInformation,
+)
+from tests.properties.plain_limits import PlainLimits
+from tests.properties.plain_model import PlainApp, PlainAsk, PlainGroup, PlainNode, PlainQueue
+
+COMPLETING_S = 30.0
+RESERVATION_S = 7200.0
+
+EVENTS = {
+    "run": {"New": "Accepted", "Resuming": "Accepted", "Accepted": "Running", "Completing": "Running"},
+    "complete": {"Accepted": "Completing", "Running": "Completing", "Completing": "Completed"},
+    "fail": {"New": "Failing", "Accepted": "Failing", "Running": "Failing", "Failing": "Failed"},
+    "resume": {"New": "Resuming", "Accepted": "Resuming"},
+}
+
+
+class PlainUpdates:
+    """The state of a partition, and what changes it besides decisions."""
+
+    def __init__(self, root: QueueConfig, *, policy: str, now: float) -> None:
+        self.policy = policy
+        self.now = now
+        self.root = PlainQueue("root", None, root)
+        self.queues = {"root": self.root}
+        self._build(self.root)
+        self.limits = PlainLimits()
+        self.apps: dict[str, PlainApp] = {}
+        self.nodes: dict[str, PlainNode] = {}
+        self._stamps = 0
+        self._groups: dict[str, list[str]] = {}
+
+    def _build(self, queue: PlainQueue) -> None:
+        for config in queue.config.queues:
+            child = PlainQueue(f"{queue.path}.{config.name}", queue, config)
+            self.queues[child.path] = child
+            queue.children.append(child)
+            self._build(child)
+
+    def stamp(self) -> int:
+        self._stamps += 1
+        return int(self.now * 1e9) + self._stamps
+
+    # Time -----------------------------------------------------------------------------------------------------------
+
+    def elapse(self, now: float) -> None:
+        """What is due happens, in order."""
+        self.now = now
+        while True:
+            due = [(app.completes_at, 0, app) for app in self.apps.values() if app.completes_at is not None]
+            due += [(app.times_out_at, 1, app) for app in self.apps.values() if app.times_out_at is not None]
+            due = [one for one in due if one[0] <= now]
+            if not due:
+                break
+            _, kind, app = min(due, key=lambda one: one[:2])
+            if kind == 0:
+                self._lingered(app)
+            else:
+                self._placeholders_timed_out(app)
+        for ask in [ask for node in self.nodes.values() for ask in node.reserving]:
+            if ask.reserved_at + RESERVATION_S <= now:
+                self.unreserve(ask)
+
+    def _lingered(self, app: PlainApp) -> None:
+        app.completes_at = None
+        if app.held and any(app.held.values()):
+            self._let_go(app)
+        else:
+            self.fire(app, "complete")
+
+    def _placeholders_timed_out(self, app: PlainApp) -> None:
+        app.times_out_at = None
+        if app.state in ("Running", "Completing"):
+            self._let_go(app)
+            return
+        self.fire(app, "fail" if app.hard else "resume")
+        if app.hard:
+            for real in tuple(app.swapping):
+                self.unlink(real)
+        for one in app.allocations:
+            one.released = one.released or not one.preempted
+        for ask in tuple(app.asks):
+            self.take_ask(ask)
+            self._timed_out(app, ask)
+        self._placeholder_gone(app)
+
+    def _let_go(self, app: PlainApp) -> None:
+        for one in app.allocations:
+            one.released = one.released or one.free
+
+    # States ---------------------------------------------------------------------------------------------------------
+
+    def fire(self, app: PlainApp, event: str) -> None:
+        after = EVENTS[event].get(app.state)
+        if after is None:
+            return
+        app.state = after
+        app.completes_at = self.now + COMPLETING_S if after == "Completing" else None
+        if after == "Running" and app in app.queue.allocating:
+            app.queue.allocating.remove(app)
+        if after in ("Completed", "Failed"):
+            self._leave(app)
+
+    def _leave(self, app: PlainApp) -> None:
+        del self.apps[app.name]
+        app.queue.apps.remove(app)
+        if app in app.queue.allocating:
+            app.queue.allocating.remove(app)
+        app.times_out_at = app.completes_at = None
+
+    def _complete_if_done(self, app: PlainApp) -> None:
+        if app.state in ("Accepted", "Running") and not app.asks and not app.allocated:
+            self.fire(app, "complete")
+
+    def _placeholder_gone(self, app: PlainApp) -> None:
+        """Rule 7."""
+        if app.held:
+            return
+        app.times_out_at = None
+        if app.state == "Failing":
+            if not app.allocations:
+                self.fire(app, "fail")
+        elif app.state == "Resuming":
+            self.fire(app, "run")
+        elif app.state == "Completing":
+            if not app.swapping:
+                self.fire(app, "complete")
+        else:
+            self._complete_if_done(app)
+
+    def _forget_if_empty(self, app: PlainApp) -> None:
+        if not app.allocations and not app.asks and app.state != "Resuming":
+            app.counts = False
+
+    # Commands -------------------------------------------------------------------------------------------------------
+
+    def apply(self, command: Command) -> None:
+        match command:
+            case NodeRequest():
+                for info in command.nodes:
+                    self._node(info)
+            case ApplicationRequest():
+                for new in command.new:
+                    self._application(new)
+                for gone in command.remove:
+                    if gone.application_id in self.apps:
+                        self._remove(self.apps[gone.application_id])
+            case AllocationRequest():
+                for message in command.allocations:
+                    self._allocation(message)
+                for release in command.releases.allocations_to_release:
+                    self._release(release)
+
+    def _application(self, new: AddApplicationRequest) -> None:
+        groups = self._groups_of(new.ugi)
+        queue = self.queues.get(new.queue_name)
+        if new.application_id in self.apps or queue is None:
+            return
+        stamp = self.stamp()
+        if new.placeholder_ask and not self._may_be_gang(queue, new):
+            return
+        app = PlainApp(new.application_id, queue, stamp, new.ugi.user, groups, gang=new.placeholder_ask)
+        app.hard = new.gang_scheduling_style == "Hard"
+        app.timeout = new.execution_timeout_milli_seconds / 1000 or app.timeout
+        self.apps[app.name] = app
+        queue.apps.append(app)
+
+    @staticmethod
+    def _may_be_gang(queue: PlainQueue, new: AddApplicationRequest) -> bool:
+        if queue.setting("application.sort.policy") == "fair":
+            return False
+        maxima = [level.maximum or {} for level in queue.path_up() if level.parent is not None]
+        return all(value <= most.get(kind, value) for most in maxima for kind, value in new.placeholder_ask.items())
+
+    def _groups_of(self, ugi: UserGroupInformation) -> list[str]:
+        """Those of the submission, or of the last one of this user that named any, or one with the user's name."""
+        self._groups[ugi.user] = ugi.groups or self._groups.get(ugi.user, [ugi.user])
+        return self._groups[ugi.user]
+
+    def _remove(self, app: PlainApp) -> None:
+        self._empty(app)
+        if app.name in self.apps:
+            self._leave(app)
+
+    def _empty(self, app: PlainApp, *, keeping_asks: bool = False) -> None:
+        for real in tuple(app.swapping):
+            self.unlink(real)
+        if not keeping_asks:
+            for ask in tuple(app.asks):
+                self.take_ask(ask)
+                self._timed_out(app, ask)
+        for one in tuple(app.allocations):
+            self._take_allocation(app, one)
+            self._timed_out(app, one)
+        self._emptied(app)
+
+    def _emptied(self, app: PlainApp) -> None:
+        app.times_out_at = None
+        if app.state == "Failing":
+            self.fire(app, "fail")
+        elif app.state == "Completing":
+            if not app.asks:
+                self.fire(app, "complete")
+        else:
+            if app.state == "Resuming":
+                self.fire(app, "run")
+            self._complete_if_done(app)
+
+    # Nodes ----------------------------------------------------------------------------------------------------------
+
+    def _node(self, info: NodeInfo) -> None:
+        node = self.nodes.get(info.node_id)
+        capacity = {kind: value for kind, value in (info.schedulable_resource or {}).items() if value}
+        if info.action == NODE_CREATE:
+            if node is None:
+                node = self.nodes[info.node_id] = PlainNode(info.node_id, capacity)
+                node.rescore(self.policy)
+        elif node is not None and info.action == NODE_UPDATE and capacity != node.capacity:
+            node.capacity = capacity
+            node.rescore(self.policy)
+        elif node is not None and info.action in (NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE):
+            wanted = info.action == NODE_DRAIN_TO_SCHEDULABLE
+            if wanted != node.schedulable:
+                node.schedulable = wanted
+                node.rescore(self.policy)
+        elif node is not None and info.action == NODE_DECOMMISSION:
+            self._decommission(node)
+
+    def _decommission(self, node: PlainNode) -> None:
+        for ask in tuple(node.reserving):
+            self.unreserve(ask)
+        for one in tuple(node.own):
+            app = one.app
+            assert app is not None
+            if one in app.swapping:
+                self.unlink(one)
+                if app.state == "Completing":
+                    self.fire(app, "run")
+            elif one.partner is not None and one.partner.node != node.name:
+                self._confirm(app, one)
+            else:
+                self._take_one(app, one)
+        del self.nodes[node.name]
+
+    # Asks and allocations -------------------------------------------------------------------------------------------
+
+    def _allocation(self, message: Allocation) -> None:
+        if message.node_id and message.node_id not in self.nodes:
+            return
+        if "foreign" in message.allocation_tags:
+            for other in self.nodes.values():
+                other.foreign.pop(message.allocation_key, None)
+            self.nodes[message.node_id].foreign[message.allocation_key] = message.resource_per_alloc
+            return
+        app = self.apps.get(message.application_id)
+        if app is None or app.state == "Failing":
+            return
+        node = self.nodes.get(message.node_id)
+        everything = (*app.asks, *app.allocations, *app.swapping)
+        known = next((one for one in everything if one.key == message.allocation_key), None)
+        if known is not None:
+            changed, known.resources = known.resources != message.resource_per_alloc, message.resource_per_alloc
+            if changed and known.reserved and not self.nodes[known.reserved].could_take(known):
+                self.unreserve(known)
+            if node is not None and not known.node:
+                self.take_ask(known)
+                self.add_allocation(app, known, node)
+            return
+        ask = self._new_ask(app, message)
+        if ask.placeholder:
+            app.task_groups.setdefault(ask.group, PlainGroup()).count += 1
+        app.submitted = min(app.submitted, ask.created)
+        if node is not None:
+            ask.recovered = True
+            if app.state == "New":
+                self.fire(app, "run")
+            self.add_allocation(app, ask, node)
+            return
+        if app.state in ("New", "Completing"):
+            self.fire(app, "run")
+        app.insert(ask)
+
+    def _new_ask(self, app: PlainApp, message: Allocation) -> PlainAsk:
+        tags = message.allocation_tags
+        created = tags.get("creationTime")
+        forbidden = tags.get("yunishard/forbiddenNodes", "")
+        return PlainAsk(
+            message.allocation_key,
+            message.resource_per_alloc,
+            message.priority,
+            int(created) * 10**9 if created else self.stamp(),
+            tags.get("yunikorn.apache.org/requiredNode", ""),
+            app=app,
+            forbidden=tuple(forbidden.split(",")) if forbidden else (),
+            group=message.task_group_name,
+            placeholder=message.placeholder,
+            agreed=message.preemption_policy is not None and message.preemption_policy.allow_preempt_self,
+            originator=message.originator,
+        )
+
+    def take_ask(self, ask: PlainAsk) -> None:
+        """It is not asked for any more."""
+        assert ask.app is not None
+        if ask.reserved:
+            self.unreserve(ask)
+        ask.app.asks.remove(ask)
+
+    def unreserve(self, ask: PlainAsk) -> None:
+        self.nodes[ask.reserved].reserving.remove(ask)
+        ask.reserved = ""
+
+    def add_allocation(self, app: PlainApp, one: PlainAsk, node: PlainNode) -> None:
+        """It runs on the node."""
+        one.node = node.name
+        node.own.append(one)
+        node.rescore(self.policy)
+        if one.placeholder and app.state == "Accepted" and not app.held and app.times_out_at is None:
+            app.times_out_at = self.now + app.timeout
+        app.allocations.append(one)
+        app.counts = True
+        if not one.placeholder or app.held == app.gang:
+            self.fire(app, "run")
+
+    def _take_allocation(self, app: PlainApp, one: PlainAsk) -> None:
+        app.allocations.remove(one)
+        node = self.nodes[one.node]
+        node.own.remove(one)
+        node.rescore(self.policy)
+        self._forget_if_empty(app)
+
+    @staticmethod
+    def _timed_out(app: PlainApp, one: PlainAsk) -> None:
+        if one.placeholder:
+            app.task_groups[one.group].timed_out += 1
+
+    def _take_one(self, app: PlainApp, one: PlainAsk) -> None:
+        """One allocation is gone."""
+        if one.partner is not None:
+            self.unlink(one.partner)
+            if app.state == "Completing":
+                self.fire(app, "run")
+        self._take_allocation(app, one)
+        self._timed_out(app, one)
+        if one.placeholder:
+            self._placeholder_gone(app)
+        elif app.state == "Failing":
+            if not app.allocations:
+                self.fire(app, "fail")
+        else:
+            self._complete_if_done(app)
+
+    # Swaps ----------------------------------------------------------------------------------------------------------
+
+    def unlink(self, real: PlainAsk) -> None:
+        """The real ask waits again."""
+        app, placeholder = real.app, real.partner
+        assert app is not None
+        assert placeholder is not None
+        node = self.nodes[real.node]
+        if real in node.own:
+            node.own.remove(real)
+            node.rescore(self.policy)
+        real.partner = placeholder.partner = None
+        real.node = ""
+        app.swapping.remove(real)
+        app.insert(real)
+
+    def _confirm(self, app: PlainApp, placeholder: PlainAsk) -> None:
+        real = placeholder.partner
+        assert real is not None
+        begun = bool(app.allocated)
+        self._take_allocation(app, placeholder)
+        app.task_groups[placeholder.group].replaced += 1
+        self._placeholder_gone(app)
+        real.partner = placeholder.partner = None
+        app.swapping.remove(real)
+        node = self.nodes[real.node]
+        if real not in node.own:
+            node.own.append(real)
+            node.rescore(self.policy)
+        app.allocations.append(real)
+        app.counts = True
+        if begun or app.state == "Completing":
+            self.fire(app, "run")
+
+    # Releases -------------------------------------------------------------------------------------------------------
+
+    def _release(self, release: AllocationRelease) -> None:
+        if not release.application_id:
+            for node in self.nodes.values():
+                node.foreign.pop(release.allocation_key, None)
+            return
+        app, kind = self.apps.get(release.application_id), release.termination_type
+        if app is None:
+            return
+        if not release.allocation_key:
+            self._empty(app, keeping_asks=kind == TIMEOUT)
+            return
+        everything = (*app.asks, *app.allocations, *app.swapping)
+        known = next((one for one in everything if one.key == release.allocation_key), None)
+        if known is None:
+            return
+        if kind == PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
+            self._confirm(app, known)
+        elif known in app.allocations:
+            self._take_one(app, known)
+        elif kind != TIMEOUT:
+            if known in app.swapping:
+                self.unlink(known)
+            self.take_ask(known)
+            self._timed_out(app, known)
+            if not app.held:
+                self._complete_if_done(app)

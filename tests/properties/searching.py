@@ -1,0 +1,159 @@
+"""The dumb search: what an idle partition should have done, found by looking at every ask, queue and node.
+
+The state machine asks after everything was decided. It takes the books as they are (`check` says whether they are
+right) and shares no order, index or memory with the engine. Not here: in which order things are decided
+(`plain_scheduler.py`).
+"""
+
+from collections.abc import Iterator
+
+from common.messages import Resources
+from common.resources import total_of
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import ACTIVE, AppState
+from partition_worker.engine.books import Books
+from partition_worker.engine.limits.limit import Allowance, QueueLimits, group_of, limits_of
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.queues.queue import Queue
+
+RESERVE_AFTER_S = 2.0
+
+
+def missed(books: Books) -> list[str]:
+    """What could be decided now, a sentence each."""
+    if books.tree.root.maximum is None:
+        return []
+    return [text for application in books.applications.values() for text in _missed(books, application)]
+
+
+def _missed(books: Books, application: Application) -> Iterator[str]:
+    for ask, placeholder in replaceable(application):
+        yield f"{ask} and placeholder {placeholder} have to do with each other"
+    if not application.queue.leaf or not _may_run(books, application):
+        return  # it was a leaf when the application came; or too many others run
+    for ask in application.requests.values():
+        if waits_for_placeholder(ask) or not _has_quota(books, application, ask):
+            continue
+        if ask.reservation is None and books.now < application.back_off_until:
+            continue
+        nodes = [node for node in books.fleet if _is_open(node, ask) and books.fleet.admits(ask.need, node)]
+        if any(_fits(node.available, ask.resources) for node in nodes):
+            yield f"{ask.key} could be placed"
+        elif ask.reservation is None and _may_reserve(books, ask, nodes):
+            yield f"a node could be reserved for {ask.key}"
+
+
+def _may_run(books: Books, application: Application) -> bool:
+    if application.state is not AppState.ACCEPTED:
+        return True
+    return not any(_is_full(level, application) for level in application.queue.ancestry()) and not any(
+        application.application_id not in running and 0 < limit.applications <= len(running)
+        for limit, _, running in bounds(books, application)
+    )
+
+
+def _has_quota(books: Books, application: Application, ask: Allocation) -> bool:
+    return all(_has_room(level, ask) for level in application.queue.ancestry()) and all(
+        value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
+        for limit, used, _ in bounds(books, application)
+        for kind, value in ask.resources.items()
+    )
+
+
+def _is_open(node: Node, ask: Allocation) -> bool:
+    """Whether the ask may be placed on this node as soon as it has room."""
+    if ask.reservation is not None and ask.reservation.node is node:
+        return True
+    others = list(node.reservations.values())
+    if ask.need.required_node:
+        free = not node.kept_for_preemption and not any(one.for_required_node for one in others)
+        return free and ask.need.required_node == node.node_id
+    return node.schedulable and not others
+
+
+def _may_reserve(books: Books, ask: Allocation, nodes: list[Node]) -> bool:
+    """Only where no predicate has a say: it may refuse the node that the ask would fill best."""
+    if ask.need.constraint is not None:
+        return False
+    old = bool(ask.need.required_node) or books.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
+    return old and any(_fits(node.capacity, ask.resources) for node in nodes)
+
+
+def _fits(room: Resources, wanted: Resources) -> bool:
+    return all(value <= room.get(kind, 0) for kind, value in wanted.items() if value)
+
+
+def bounds(books: Books, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
+    """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
+    limits, found = limits_of(books.config), []
+    account = books.usage.known(application)
+    group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
+    for queue in application.queue.ancestry():
+        here, below = limits.get(queue.path, QueueLimits()), everything_below(queue)
+        user = here.users.get(application.user.name) or here.users.get("*")
+        if user is not None:
+            found.append((user, [one for one in below if one.user.name == application.user.name]))
+        if group is not None and group in here.groups:
+            found.append((here.groups[group], [one for one in below if _group(books, one) == group]))
+    return [
+        (
+            limit,
+            total_of(one.charged for one in counted),
+            [one.application_id for one in counted if _runs(books, one)],
+        )
+        for limit, counted in found
+    ]
+
+
+def _group(books: Books, application: Application) -> str | None:
+    account = books.usage.known(application)
+    return account.group_name if account else None
+
+
+def _runs(books: Books, application: Application) -> bool:
+    """Whether it counts as running for its user."""
+    account = books.usage.known(application)
+    return account is not None and account.counted
+
+
+def waits_for_placeholder(ask: Allocation) -> bool:
+    """Whether its task group still has a placeholder, whatever becomes of that."""
+    assert ask.application is not None
+    every = [*ask.application.requests.values(), *ask.application.allocations.values()]
+    return not ask.placeholder and any(one.placeholder and one.task_group == ask.task_group for one in every)
+
+
+def replaceable(application: Application) -> list[tuple[str, str]]:
+    """Asks and placeholders of which one could take the place of the other, or is too large for it."""
+    return [
+        (ask.key, one.key)
+        for ask in application.requests.values()
+        for one in application.allocations.values()
+        if not ask.placeholder and one.placeholder and ask.task_group == one.task_group
+        if not one.released and not one.preempted and ask.need.constraint is None
+    ]
+
+
+def everything_below(queue: Queue) -> list[Application]:
+    return [
+        *queue.applications.values(),
+        *(one for child in queue.children.values() for one in everything_below(child)),
+    ]
+
+
+def _is_full(queue: Queue, application: Application) -> bool:
+    """Whether no further application may start; one that got something already has."""
+    below = everything_below(queue)
+    running = [one for one in below if one.state in ACTIVE or one.application_id in one.queue.allocating]
+    return application not in running and 0 < queue.max_applications <= len(running)
+
+
+def _has_room(queue: Queue, ask: Allocation) -> bool:
+    maximum, own = queue.maximum or {}, ask.reservation.keeps if ask.reservation is not None else {}
+    return all(
+        kind not in maximum
+        or value <= 0
+        or queue.allocated.get(kind, 0) + max(0, queue.kept.get(kind, 0) - own.get(kind, 0)) + value <= maximum[kind]
+        for kind, value in ask.resources.items()
+    )

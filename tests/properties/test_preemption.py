@@ -1,0 +1,155 @@
+"""Both implementations of the choice of victims agree, on thousands of small clusters.
+
+`make test` plays the same examples each time; PROPERTIES=long plays many more, other ones each time.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+
+from common.messages import NODE_DRAIN
+from partition_worker.engine import ledger, reservations
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.preemption import guaranteed
+from partition_worker.engine.preemption.guarantees import Guarantees
+from tests.builders import apps, asks, nodes
+from tests.properties.plain_preemption import Plain, remaining
+from tests.trial import Trial
+
+LONG = os.environ.get("PROPERTIES") == "long"
+CLUSTERS = 20_000 if LONG else 1_000
+QUESTIONS = 4
+"""Asked of each cluster."""
+
+LEAVES = ("root.a", "root.ab", "root.p.a", "root.p.b", "root.p.q.c", "root.p.q.d", "root.e")
+PARENTS = ("root.p", "root.p.q")
+AMOUNTS = (
+    *("memory=1", "memory=2", "memory=2", "memory=3", "memory=5", "gpu=1"),
+    *("memory=2 gpu=1", "memory=1 gpu=2", "memory=0 gpu=1", "memory=3 vcore=1"),
+)
+FLAGS = ("victim",) * 6 + ("", "victim originator", "originator")
+OLD_S = 3 * 3600
+"""Asks are so old, about, that reservations of some have lasted too long."""
+
+
+def some_queues(rng: random.Random) -> str:
+    """A tree with guarantees, maximums, offsets, fences, and queues that lose nothing."""
+    return "; ".join(some_queue(rng, path) for path in (*PARENTS, *LEAVES))
+
+
+def some_queue(rng: random.Random, path: str) -> str:
+    settings = [path]
+    if rng.random() < 0.5:
+        most = [f"memory:{rng.randint(1, 14)}", f"gpu:{rng.randint(1, 5)}"]
+        settings.append("guaranteed=" + ",".join(rng.choice((most, most[:1], most[:1], most[1:]))))
+    if rng.random() < 0.15:
+        settings.append(f"max=memory:{rng.randint(14, 30)}")
+    if rng.random() < 0.2:
+        settings.append(f"priority.offset={rng.randint(-2, 2)}")
+    if rng.random() < 0.1:
+        settings.append("priority.policy=fence")
+    if rng.random() < 0.1:
+        settings.append(f"preemption.policy={rng.choice(('fence', 'disabled'))}")
+    return " ".join(settings)
+
+
+def some_cluster(rng: random.Random) -> Trial:
+    """Nodes that are more or less full, with allocations of some queues on them, some of these on their way out."""
+    trial = Trial(some_queues(rng))
+    names = [f"n{number}" for number in range(rng.randint(1, 14 if rng.random() < 0.1 else 4))]
+    trial.takes(nodes(*(f"{name} memory={rng.randint(4, 12)} gpu={rng.randint(0, 5)}" for name in names)))
+    trial.takes(apps(*(f"app-{number} {path}" for number, path in enumerate(LEAVES))))
+    owners = rng.sample(range(len(LEAVES)), rng.randint(1, 4))
+    running = [some_allocation(rng, trial, rng.choice(owners), names, number) for number in range(5 * len(names))]
+    trial.takes(asks(*running))
+    for allocation in tuple(trial.partition.allocations.values()):
+        if allocation.application is not None and rng.random() < 0.06:
+            if rng.random() < 0.5:
+                ledger.mark_preempted(trial.partition, allocation.application, allocation)
+            else:
+                allocation.released = True
+    if rng.random() < 0.1:
+        trial.takes(nodes(rng.choice(names), action=NODE_DRAIN))
+    return trial
+
+
+def some_allocation(rng: random.Random, trial: Trial, owner: int, names: list[str], number: int) -> str:
+    node = rng.choice(names)
+    required = f"required={node}" if rng.random() < 0.05 else ""
+    created = int(trial.now) - OLD_S + rng.randint(0, 12)
+    words = (rng.choice(AMOUNTS), rng.choice(FLAGS), f"priority={rng.randint(-1, 1)}", f"created={created}", required)
+    return f"app-{owner} r{number} on={node} {' '.join(words)}"
+
+
+def some_ask(rng: random.Random, trial: Trial, key: str, *, age_s: int = 60) -> tuple[Application, Allocation]:
+    having_least = min(rng.sample(range(len(LEAVES)), 2), key=lambda one: len(trial.app(f"app-{one}").allocations))
+    application = trial.app(f"app-{having_least}")
+    words = f"preemptor {rng.choice(AMOUNTS)} priority={rng.randint(-1, 2)} created={int(trial.now) - age_s}"
+    trial.takes(asks(f"{application.application_id} {key} {words}"))
+    return application, application.requests[key]
+
+
+def keep_some_nodes(rng: random.Random, trial: Trial) -> None:
+    """For asks that are old enough to lose them, or not."""
+    for number, node in enumerate(trial.partition.fleet):
+        if rng.random() < 0.2:
+            application, ask = some_ask(rng, trial, f"kept{number}", age_s=rng.choice((60, 7300, OLD_S)))
+            reservations.reserve(trial.partition, application, ask, node)
+            ask.preemption_triggered = rng.random() < 0.2
+
+
+def remember_some_preemptions(rng: random.Random, trial: Trial) -> None:
+    """So that some queues may not strike back."""
+    for _ in range(rng.randint(1, 4)):
+        winner, loser = rng.sample(LEAVES, 2)
+        trial.partition.preemptions.truces.took(winner, loser, trial.now - rng.choice((10, 200, 400)))
+
+
+def odd_numbers(ask: Allocation, node: Node) -> bool:
+    """Somebody who does not admit the ask to some nodes."""
+    return int(node.node_id[1:]) % 2 == 1
+
+
+def test_both_find_the_same_victims() -> None:
+    seed = time.time_ns() if LONG else 0
+    outcomes: Counter[str] = Counter()
+    for number in range(CLUSTERS):
+        rng = random.Random(f"{seed}-{number}")
+        trial = some_cluster(rng)
+        if rng.random() < 0.3:
+            keep_some_nodes(rng, trial)
+        if rng.random() < 0.3:
+            remember_some_preemptions(rng, trial)
+        for question in range(QUESTIONS):
+            application, ask = some_ask(rng, trial, f"ask{question}")
+            tried, admits = rng.random() < 0.5, odd_numbers if rng.random() < 0.2 else None
+            plain = Plain(trial.partition, application, ask, nodes_tried=tried, admits=admits).plan()
+            plan = guaranteed.plan(trial.partition, application, ask, nodes_tried=tried, admits=admits)
+            where = f"PROPERTIES seed {seed}-{number}, question {question}"
+            if isinstance(plan, str):
+                assert plan == plain, where
+                outcomes[plan] += 1
+            else:
+                victims, cancels = [one.key for one in plan.victims], [one.ask.key for one in plan.cancels]
+                assert (plan.node.node_id, victims, cancels) == plain, where
+                outcomes[f"{min(len(victims), 3)} victims"] += 1
+                outcomes["cancels"] += bool(cancels)
+            if plan != guaranteed.NO_GUARANTEE:
+                assert guaranteed.may_ever_help(application.queue)
+    assert min(outcomes.values()) > 0.001 * CLUSTERS, outcomes
+    assert len(outcomes) == 7, outcomes
+
+
+def test_both_say_the_same_of_what_remains() -> None:
+    for number in range(CLUSTERS // 10):
+        rng = random.Random(number)
+        trial = some_cluster(rng)
+        trial.queue("root").guaranteed = rng.choice((None, {"memory": 20}))
+        application, ask = some_ask(rng, trial, "ask")
+        snapshots = Plain(trial.partition, application, ask, nodes_tried=True).start
+        guarantees = Guarantees(application.queue)
+        for queue in trial.partition.tree:
+            assert guarantees.share(queue).remaining() == remaining(snapshots[queue.path]), (number, queue.path)

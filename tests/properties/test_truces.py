@@ -1,0 +1,130 @@
+"""Preemption comes to an end although every victim is submitted again at once and may then preempt in its turn."""
+
+import random
+
+from partition_worker.engine import ledger
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.preemption import guaranteed
+from partition_worker.engine.preemption.guaranteed import Plan
+from tests.builders import apps, asks, nodes
+from tests.trial import Trial
+
+LEAVES = ("root.a", "root.b", "root.c", "root.p.x", "root.p.y")
+AMOUNTS = ("memory=1", "memory=2", "memory=3", "gpu=1", "memory=1 gpu=1", "memory=2 gpu=1", "memory=1 gpu=2")
+ASKS = 24
+ROUNDS_MAX = 40
+"""Far more than a cluster of this size takes to find its peace."""
+
+CLUSTERS = 80
+
+
+class Cluster:
+    """Some queues that want more than there is, in rounds: whoever finds room runs; of the others all make somebody go
+    who can; these leave, and come back as new asks. All of that at one moment.
+
+    In this way a queue can take more than is guaranteed to it, for what it has made go counts for it only when it runs
+    there. Then others have a right to some of it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.submitted = 0
+        self.took: list[tuple[str, str]] = []
+        self.trial = Trial("; ".join(self._queue(path) for path in ("root.p", *LEAVES)))
+        self.trial.takes(
+            nodes(*(f"n{n} memory={self.rng.randint(3, 6)} gpu={self.rng.randint(1, 3)}" for n in range(5)))
+        )
+        self.trial.takes(apps(*(f"{path} {path}" for path in LEAVES)))
+        for _ in range(ASKS):
+            self._submit(self.rng.choice(LEAVES), self.rng.choice(AMOUNTS))
+
+    def _queue(self, path: str) -> str:
+        most = [f"memory:{self.rng.randint(3, 10)}", f"gpu:{self.rng.randint(1, 5)}"]
+        chosen = self.rng.choice((most, most, most[:1], most[1:], []))
+        return f"{path} guaranteed={','.join(chosen)}" if chosen else path
+
+    def _submit(self, path: str, amounts: str) -> None:
+        self.submitted += 1
+        self.trial.partition.taken()
+        self.trial.takes(
+            asks(f"{path} ask-{self.submitted} victim preemptor {amounts} created={1000 + self.submitted}")
+        )
+
+    def rounds(self, *, truces: bool = True) -> int:
+        """How many rounds it takes until nobody has to go any more."""
+        for number in range(ROUNDS_MAX):
+            for ask in self._waiting():
+                for node in self.trial.partition.fleet:
+                    self._place(ask, node)
+            plans = [(ask, plan) for ask in self._waiting() if (plan := self._plan(ask, truces=truces)) is not None]
+            if not plans:
+                return number
+            for _, plan in plans:
+                for victim in plan.victims:
+                    self._leave(victim)
+            for ask, plan in plans:
+                self._place(ask, plan.node)
+        return ROUNDS_MAX
+
+    def _plan(self, ask: Allocation, *, truces: bool) -> Plan | None:
+        """Who has to go for the ask; they are marked, and the ask does not try again."""
+        partition = self.trial.partition
+        assert ask.application is not None
+        if ask.preemption_triggered:
+            return None
+        plan = guaranteed.plan(partition, ask.application, ask, nodes_tried=True)
+        if isinstance(plan, str):
+            return None
+        ask.preemption_triggered = True
+        for victim in plan.victims:
+            assert victim.application is not None
+            ledger.mark_preempted(partition, victim.application, victim)
+            self.took.append((ask.application.queue.path, victim.application.queue.path))
+        if truces:
+            partition.preemptions.record(partition.now, ask, plan.node, plan.victims)
+        return plan
+
+    def _waiting(self) -> list[Allocation]:
+        return [ask for path in LEAVES for ask in self.trial.app(path).requests.values()]
+
+    def _place(self, ask: Allocation, node: Node) -> None:
+        """Let the ask run there, if it does not run yet and has room."""
+        if ask.application is not None and not ask.node_id and node.has_room(ask.need.shape):
+            ledger.place_ask(self.trial.partition, ask.application, ask, node)
+
+    def _leave(self, victim: Allocation) -> None:
+        assert victim.application is not None
+        ledger.remove_allocation(self.trial.partition, victim.application, victim)
+        self._submit(victim.application.application_id, " ".join(f"{kind}={n}" for kind, n in victim.resources.items()))
+
+
+def goes_in_a_circle(took: list[tuple[str, str]]) -> bool:
+    """Whether somebody took from a loser, or from a loser of a loser and so on, and lost to them as well."""
+    losers: dict[str, dict[str, None]] = {}
+    for winner, loser in took:
+        losers.setdefault(winner, {})[loser] = None
+
+    def below(queue: str, seen: dict[str, None]) -> dict[str, None]:
+        for loser in losers.get(queue, ()):
+            if loser not in seen:
+                seen[loser] = None
+                below(loser, seen)
+        return seen
+
+    return any(queue in below(queue, {}) for queue in losers)
+
+
+def test_it_comes_to_an_end_and_nobody_strikes_back() -> None:
+    for seed in range(CLUSTERS):
+        cluster = Cluster(seed)
+        assert cluster.rounds() < ROUNDS_MAX, seed
+        assert not goes_in_a_circle(cluster.took), (seed, cluster.took)
+
+
+def test_without_truces_some_do_strike_back() -> None:
+    """So what the test above says is not true by itself."""
+    clusters = [Cluster(seed) for seed in range(CLUSTERS)]
+    for cluster in clusters:
+        cluster.rounds(truces=False)
+    assert any(goes_in_a_circle(cluster.took) for cluster in clusters)
