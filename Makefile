@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test bench check format proto clean
+.PHONY: help setup run up test differential bench check format proto clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -26,6 +26,10 @@ up: setup ## start the system and leave it running
 
 test: setup ## run all tests
 	$(BIN)/python -m pytest -q
+
+differential: setup ## compare with the reference: ORACLE_DIR=its Go source; AREAS= TRACES= SEED= REPLAY= (needs Go)
+	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
+		$(if $(AREAS),--areas $(AREAS)) $(if $(TRACES),--traces $(TRACES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 
 bench: setup ## measure what has to be fast
 	$(BIN)/python -m benchmarks.configuration

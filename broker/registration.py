@@ -107,6 +107,7 @@ def _registering(
         text=chosen.text,
         checksum=checksum_of(chosen.text),
         extra=dict(request.extra_config),
+        capabilities=list(request.capabilities),
         follows_core=not request.config,
         passed_over="" if chosen.base == checksum_of(own) else checksum_of(own),
     )

@@ -29,6 +29,8 @@ class Registration:
     checksum: str = ""
     extra: dict[str, str] = field(default_factory=dict)
     """The RM's settings (`extraConfig`), as they came."""
+    capabilities: list[str] = field(default_factory=list)
+    """What it can do that not every RM can."""
     follows_core: bool = False
     """Whether it sent no configuration of its own and has what the core offers."""
     passed_over: str = ""

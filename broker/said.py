@@ -12,7 +12,7 @@ from common.messages import Answer, Header, Refused, RetirePartition, Settings
 
 def settings_for(registration: Registration, partitions: Iterable[str]) -> list[Send]:
     """The RM's settings for the workers of these partitions, in place of those that they have."""
-    message = Settings(values=registration.extra)
+    message = Settings(values=registration.extra, capabilities=registration.capabilities)
     return [
         send(partition, message, Header(kind="Settings", rm=registration.rm, partition=partition))
         for partition in partitions
@@ -21,7 +21,7 @@ def settings_for(registration: Registration, partitions: Iterable[str]) -> list[
 
 def first_settings(registration: Registration, partitions: Iterable[str]) -> list[Send]:
     """The RM's settings for partitions that begin; none is how they begin anyway."""
-    return settings_for(registration, partitions) if registration.extra else []
+    return settings_for(registration, partitions) if registration.extra or registration.capabilities else []
 
 
 def not_registered(to: str, call: Header, reason: str) -> Send:

@@ -4,7 +4,7 @@ to none.
     RM -> core     Command, Ack       to the worker of the partition, if the session is the RM's current one
                    Call               answered here: registration, resumption, another configuration
     worker -> RM   News, Refused      to the proxy of the RM, if the worker's lease holds
-    front end      Query, Kill, Move  to the worker; its Answer finds back by the `ref` of the header
+    front end      Query, Kill, ...   to the worker; its Answer finds back by the `ref` of the header
                    ChangeConfig       another configuration for an RM; ReadConfig is answered here
 
 Bodies of what is only routed are never opened. Not here: sockets, starting workers (the supervisor does, told which),
@@ -26,6 +26,7 @@ from broker.update import Wish, update
 from broker.versions import FROM_FILE, Versions
 from common.machine import MALFORMED, Delivery, Send, send
 from common.messages import (
+    UNNUMBERED,
     ChangeConfig,
     ChangedFile,
     Command,
@@ -51,7 +52,7 @@ from common.wire import WireError, decoded
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
-_QUESTIONS: Final = frozenset({"Query", "KillApplication", "MoveApplication"})
+_QUESTIONS: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
 """What a front end says to a worker, which answers."""
 
 
@@ -129,7 +130,7 @@ class Switch:
             return [Send(header.partition, header, delivery.body)]
         if registration is not None:
             # For a partition that has just gone. The proxy knows how to refuse what it carries, item by item.
-            return [] if header.kind == "Ack" else [Send(delivery.source, header, delivery.body)]
+            return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
         reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
         return [refusal_of(delivery.source, header, "unknown-session", reason)]
 

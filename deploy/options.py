@@ -15,6 +15,9 @@ from common.process import LOG_LEVELS
 
 SAME_HIERARCHY: Final = ("off", "warn", "enforce")
 
+YES_NO: Final = "true|false"
+"""The metavar of what is or is not; on the command line its flag alone says that it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
@@ -42,7 +45,9 @@ _QUEUES: Final = "queues"
 _PORTS: Final = "ports"
 _TLS: Final = "TLS (certificate chains and keys are PEM files)"
 _WHO: Final = "who may"
-_PREEMPTION: Final = "preemption (checked and kept; nothing is preempted yet)"
+_MANUAL: Final = "for tests and teaching"
+_PLUGINS: Final = "plug-ins"
+_WAITING: Final = "asks that wait"
 _KEPT: Final = "what is kept, and told"
 
 _ALL: Final = (
@@ -107,16 +112,37 @@ _ALL: Final = (
     Option(
         name="preemption-threshold",
         metavar="PERCENT",
-        group=_PREEMPTION,
+        group=_WAITING,
         default="0",
-        about="preempt nothing while less of the cluster is used (default: 0)",
+        about="no ask makes others go while less of the cluster is used (default: 0)",
     ),
     Option(
         name="preemption-pause",
         metavar="DURATION",
-        group=_PREEMPTION,
+        group=_WAITING,
         default="15s",
-        about="time between two checks for the same ask, as in 500ms or 1m30s (default: 15s)",
+        about="time between two searches of an ask for others that could go, as in 500ms or 1m30s (default: 15s)",
+    ),
+    Option(
+        name="disable-reservation",
+        metavar=YES_NO,
+        group=_WAITING,
+        default="false",
+        about="keep no node for an ask that fits none now",
+    ),
+    Option(
+        name="predicates",
+        metavar="NAMES",
+        group=_PLUGINS,
+        about="predicates of installed packages that say on which nodes asks may run, with commas between "
+        "(default: only the built-in ones)",
+    ),
+    Option(
+        name="manual",
+        metavar=YES_NO,
+        group=_MANUAL,
+        default="false",
+        about="decide nothing by itself: `yunishard schedule` makes so many decisions at a time",
     ),
     Option(
         name="state",
@@ -126,7 +152,7 @@ _ALL: Final = (
     ),
     Option(
         name="ephemeral",
-        metavar="true|false",
+        metavar=YES_NO,
         group=_KEPT,
         default="false",
         about="keep state in a temporary directory, removed at the end",

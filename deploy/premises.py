@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from common.config.check import load, load_problems
 from common.config.hierarchy import hierarchy_problems
 from common.config.problems import ConfigError
 from common.config.rules import rule_problems
+from common.names import PREDICATE_PLUGINS
 from common.process import LEAVE_MAX_S
 from deploy.settings import Resolved, Settings, Tls, reason_of
 from deploy.values import NATIVE_SCHEME, Address, Unusable
@@ -71,6 +73,7 @@ def prepared(settings: Settings) -> Iterator[Premises]:
         Unusable: with the first thing that is not as it must be.
     """
     _check_config(settings)
+    _check_predicates(settings)
     _check_tls(settings, "grpc", settings.grpc_tls)
     _check_tls(settings, "rest", settings.rest_tls)
     with ExitStack() as stack:
@@ -102,6 +105,15 @@ def _check_config(settings: Settings) -> None:
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise Unusable(f"{place}: {' '.join(str(problems[0]).split())}{more}; mend it (`yunishard validate` lists all)")
+
+
+def _check_predicates(settings: Settings) -> None:
+    """Whether they are installed; a worker that loads one and cannot says so itself."""
+    there = {point.name for point in entry_points(group=PREDICATE_PLUGINS)} if settings.predicates else set()
+    for name in settings.predicates:
+        if name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise Unusable(f"{settings.source('predicates')}: no plug-in {name!r} is installed; there are: {known}")
 
 
 # TLS ------------------------------------------------------------------------------------------------------------------

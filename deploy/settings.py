@@ -27,6 +27,7 @@ from deploy.values import (
     duration_s,
     path,
     percent,
+    plugin_names,
     rm_ids,
     word,
     yes_no,
@@ -74,6 +75,11 @@ class Settings:
     """An access control list; empty for nobody but the user who runs this."""
     preemption_threshold_percent: int
     preemption_pause_s: float
+    disable_reservation: bool
+    predicates: tuple[str, ...]
+    """Plug-ins that the workers load. Whether they are installed is for `premises.py` to see."""
+    manual: bool
+    """Whether the workers decide only when they are asked to."""
     state: Path | None
     """None for a temporary directory."""
     log_level: str
@@ -110,6 +116,9 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         scheduler_admins=acl(given["scheduler-admins"]) if "scheduler-admins" in given else "",
         preemption_threshold_percent=percent(given["preemption-threshold"]),
         preemption_pause_s=duration_s(given["preemption-pause"]),
+        disable_reservation=yes_no(given["disable-reservation"]),
+        predicates=plugin_names(given["predicates"]) if "predicates" in given else (),
+        manual=yes_no(given["manual"]),
         state=None if state is None else path(state),
         log_level=word(given["log-level"], OPTIONS["log-level"].metavar.split("|")),
         sources={name: value.source for name, value in given.items()},

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final
 
-from deploy.options import OPTIONS
+from deploy.options import OPTIONS, YES_NO
 from deploy.premises import Premises, prepared
 from deploy.processes import COMMANDS, Commands
 from deploy.service import supervise
@@ -58,7 +58,7 @@ def add_settings(parser: argparse.ArgumentParser, *, rest_metavar: str = "", res
         for option in OPTIONS.values():
             if option.group != heading:
                 continue
-            if option.name == "ephemeral":
+            if option.metavar == YES_NO:
                 group.add_argument(option.flag, dest=option.name, action="store_const", const="true", help=option.about)
             else:
                 other = rest_metavar and option.name == "rest"
@@ -114,6 +114,9 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
         WORKER: (
             f"--preemption-threshold={settings.preemption_threshold_percent}",
             f"--preemption-pause={settings.preemption_pause_s:g}",
+            *(("--disable-reservation",) if settings.disable_reservation else ()),
+            *((f"--predicates={','.join(settings.predicates)}",) if settings.predicates else ()),
+            *(("--manual",) if settings.manual else ()),
         ),
     }
 

@@ -18,6 +18,7 @@ PORT_MAX: Final = 65535
 PERCENT_MAX: Final = 100
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/*\[\]]+):(?P<port>[0-9]{1,5})")
+_PLUGIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 
@@ -88,6 +89,14 @@ def rm_ids(given: Given) -> tuple[str, ...]:
     found = tuple(name.strip() for name in given.text.split(","))
     if not all(RM_ID.fullmatch(name.replace("*", "x")) for name in found):
         raise Unusable(f"{given.source}: expected ids with commas between, as in 'rm-1,test-*', got {given.text!r}")
+    return found
+
+
+def plugin_names(given: Given) -> tuple[str, ...]:
+    """Names of plug-ins with commas between; blanks around them do not count."""
+    found = tuple(name.strip() for name in given.text.split(","))
+    if not all(_PLUGIN.fullmatch(name) for name in found):
+        raise Unusable(f"{given.source}: expected names of plug-ins with commas between, got {given.text!r}")
     return found
 
 

@@ -14,6 +14,9 @@ def run() -> int:
     options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
     options.add_argument("--preemption-threshold", type=int, default=0, metavar="PERCENT")
     options.add_argument("--preemption-pause", type=float, default=15.0, metavar="SECONDS")
+    options.add_argument("--disable-reservation", action="store_true", help="keep no node for an ask that fits none")
+    options.add_argument("--manual", action="store_true", help="decide only when asked to")
+    options.add_argument("--predicates", default="", metavar="NAMES", help="plug-ins to load, with commas between")
     args = options.parse_args()
     return main("partition_worker", args, lambda life: serve(args, life))
 

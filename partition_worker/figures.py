@@ -34,6 +34,7 @@ _encoder: Final = Encoder()
 _LIVE: Final = (
     AppState.NEW,
     AppState.ACCEPTED,
+    AppState.STARTING,
     AppState.RUNNING,
     AppState.RESUMING,
     AppState.FAILING,
@@ -71,6 +72,7 @@ def document(partition: Partition, cycles: Histogram, now: float) -> bytes:
             _resources(partition),
             _draining(partition, now),
             *_containers(partition),
+            *_audit(partition),
         ]
     )
 
@@ -106,7 +108,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         ),
     )
     states = Counter(application.state for application in partition.applications.values())
-    live = (AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
+    live = (AppState.STARTING, AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
     yield Family(
         "yunikorn_scheduler_application_total",
         "gauge",
@@ -268,6 +270,7 @@ def _resources(partition: Partition) -> Family:
             ("max", queue.maximum or {}),
             ("allocated", queue.allocated),
             ("pending", queue.pending),
+            ("preempting", queue.preempting),
         ):
             samples += [((queue.path, state, kind), amount) for kind, amount in sorted(amounts.items())]
         if _has_application_limit(queue):
@@ -275,8 +278,8 @@ def _resources(partition: Partition) -> Family:
     return Family(
         "yunikorn_queue_resource",
         "gauge",
-        "What the queue is guaranteed, may use at most, uses and waits for, in base units; and how many of its "
-        "applications may run, 0 for any number.",
+        "What the queue is guaranteed, may use at most, uses, waits for and is asked to let go, in base units; and "
+        "how many of its applications may run, 0 for any number.",
         ("queue", "state", "resource"),
         samples,
     )
@@ -292,6 +295,15 @@ def _draining(partition: Partition, now: float) -> Family:
         ("partition", "queue"),
         [((partition.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
+
+
+def _audit(partition: Partition) -> Iterator[Family]:
+    auditor = partition.auditor
+    for name, what, count in (
+        ("rounds", "Times that every sum of the partition was derived again from its allocations.", auditor.rounds),
+        ("drift", "Sums that were not those of the allocations; each counts again in every round.", auditor.drift),
+    ):
+        yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((partition.name,), count)])
 
 
 def _has_application_limit(queue: Queue) -> bool:

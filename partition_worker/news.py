@@ -23,9 +23,12 @@ from common.messages import (
     GroupsWanted,
     News,
     NodeResponse,
+    PredicatesAsked,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 from partition_worker.engine.effects import Effect, Note, Part
@@ -43,12 +46,13 @@ _SORT: Final[dict[type[Part], str]] = {
     AllocationRelease: "released",
     RejectedAllocation: "rejected",
     EventRecord: "events",
+    UpdateContainerSchedulingState: "scheduling states",
 }
 
 
 def messages(effects: Sequence[Effect]) -> Iterator[News]:
     """The messages for the effects of one input, or of a batch of decisions: first states, then the rest in order."""
-    told = [effect for effect in effects if not isinstance(effect.part, Note | GroupsWanted)]
+    told = [effect for effect in effects if not isinstance(effect.part, Note | GroupsWanted | PredicatesAsked)]
     told.sort(key=lambda effect: not isinstance(effect.part, UpdatedApplication))
     for (sort, cause), group in groupby(told, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
         parts = [effect.part for effect in group]
@@ -65,6 +69,11 @@ def notes(effects: Sequence[Effect], *, for_people: bool) -> Iterator[str]:
 def wanted(effects: Sequence[Effect]) -> Iterator[GroupsWanted]:
     """What has to be looked up outside, and is not for the RM."""
     return (effect.part for effect in effects if isinstance(effect.part, GroupsWanted))
+
+
+def questions(effects: Sequence[Effect]) -> Iterator[PredicatesAsked]:
+    """What the RM is asked. Nobody repeats it: it has lost its sense by the time that it would arrive."""
+    return (effect.part for effect in effects if isinstance(effect.part, PredicatesAsked))
 
 
 def _message(sort: str, cause: int, parts: list[Part]) -> News:
@@ -91,6 +100,9 @@ def _message(sort: str, cause: int, parts: list[Part]) -> News:
             return AllocationResponse(
                 released=[part for part in parts if isinstance(part, AllocationRelease)], cause=cause
             )
+        case "scheduling states":
+            waiting = [part for part in parts if isinstance(part, UpdateContainerSchedulingState)]
+            return SchedulingStateResponse(updated=waiting, cause=cause)
         case "events":
             return EventResponse(events=[part for part in parts if isinstance(part, EventRecord)], cause=cause)
     return AllocationResponse(

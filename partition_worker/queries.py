@@ -5,10 +5,13 @@ state.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
+from msgspec.json import encode
+
 from common.messages import Answer, Query
-from partition_worker import figures, rule_views, sights
+from partition_worker import figures, preemption_views, rule_views, sights
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.histogram import Histogram
@@ -123,6 +126,15 @@ def _rules(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -
     return encoded([rule_views.rule(one) for one in partition.placement.described()])
 
 
+def _preemptions(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
+    latest = islice(partition.preemptions, int(args["limit"]) if "limit" in args else None)
+    return encoded([preemption_views.preemption(one) for one in latest])
+
+
+def _health(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
+    return encode(partition.auditor.health)
+
+
 _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]], bytes]]] = {
     "partition": _partition,
     "queues": _queues,
@@ -137,4 +149,6 @@ _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]
     "groups": _groups,
     "group": _group,
     "rules": _rules,
+    "health": _health,
+    "preemptions": _preemptions,
 }

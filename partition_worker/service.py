@@ -6,16 +6,20 @@ Not here: anything that is decided (`worker.py`).
 import argparse
 import gc
 import logging
+import math
 import time
+from importlib.metadata import entry_points
 from typing import Final
 
 from common.driver import drive
 from common.machine import Delivery, Send
-from common.names import BROKER
+from common.names import BROKER, PREDICATE_PLUGINS
 from common.process import Life
 from common.sockets import Dealer, Wire
+from partition_worker.engine.tuning import RESERVATION_DELAY_S, Tuning
 from partition_worker.groups import Groups
 from partition_worker.log_levels import LogLevels
+from partition_worker.plugins import chosen
 from partition_worker.worker import GROUPS, Worker
 
 YOUNG_OBJECTS: Final = 50_000
@@ -48,7 +52,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
-    worker = Worker(partition=args.partition, epoch=args.epoch)
+    plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
+    worker = Worker(
+        partition=args.partition, epoch=args.epoch, manual=args.manual, plugins=plugins, tuning=_tuning(args)
+    )
     wire = Wire()
     link = Dealer(args.broker, peer=BROKER, name=args.partition, wake=wire.wake)
     wire.add(BROKER, link)
@@ -67,6 +74,14 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
     finally:
         link.close()
+
+
+def _tuning(args: argparse.Namespace) -> Tuning:
+    return Tuning(
+        reservation_delay_s=math.inf if args.disable_reservation else RESERVATION_DELAY_S,
+        preemption_pause_s=args.preemption_pause,
+        preemption_threshold=args.preemption_threshold / 100,
+    )
 
 
 def _write_notes(worker: Worker) -> None:

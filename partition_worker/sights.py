@@ -10,7 +10,10 @@ from common.messages import Resources
 from common.resources import pruned, saturated
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation
 from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.applications.history import History, Use
 from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.applications.task_group import TaskGroup
 from partition_worker.engine.limits.trackers import Level, Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
@@ -27,9 +30,11 @@ from partition_worker.views import (
     ForeignAllocationView,
     GroupView,
     HistoryView,
+    LogEntryView,
     NodeSortingView,
     NodeView,
     PartitionView,
+    PlaceholderView,
     QueueView,
     StateView,
     TemplateView,
@@ -37,6 +42,7 @@ from partition_worker.views import (
     UserView,
     duration,
     percentages,
+    rfc3339,
 )
 
 
@@ -92,6 +98,7 @@ def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
         max_resource=saturated(one.maximum or {}),
         guaranteed_resource=saturated(one.guaranteed or {}),
         allocated_resource=_nonzero(one.allocated),
+        preempting_resource=_nonzero(one.preempting),
         headroom=saturated(headroom(one) or {}),
         is_leaf=one.leaf,
         is_managed=one.managed,
@@ -104,6 +111,7 @@ def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
+        allocating_accepted_apps=sorted(one.allocating),
         sorting_policy=policies.application_sort if one.leaf else "fair",
         priority_sorting=policies.priority_sort,
         preemption_enabled=policies.preemption != "disabled",
@@ -147,10 +155,33 @@ def application(application: Application, shown: Shown) -> ApplicationView:
         user=application.user.name,
         groups=list(application.user.groups),
         state_log=[StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
+        placeholder_data=[_task_group(application.task_groups[name]) for name in sorted(application.task_groups)],
+        has_reserved=bool(application.reservations),
+        reservations=sorted(application.reservations),
         max_request_priority=application.priority,
         start_time=application.started_ns // 1_000_000 if application.started_ns else NEVER_MS,
-        resource_history=HistoryView(),
+        resource_history=HistoryView(
+            resource_usage=_used(application.history, Use.REAL),
+            preempted_resource=_used(application.history, Use.PREEMPTED),
+            placeholder_resource=_used(application.history, Use.PLACEHOLDER),
+        ),
+        backoff_deadline=rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
     )
+
+
+def _task_group(group: TaskGroup) -> PlaceholderView:
+    return PlaceholderView(
+        task_group_name=group.name,
+        count=group.count,
+        min_resource=saturated(group.minimum),
+        replaced=group.replaced,
+        timedout=group.timed_out,
+    )
+
+
+def _used(history: History, use: Use) -> dict[str, Resources]:
+    """By instance type."""
+    return {kind: saturated(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
 def rejection(rejection: Rejection, shown: Shown) -> ApplicationView:
@@ -183,22 +214,38 @@ def _ask(ask: Allocation) -> AskView:
         application_id=ask.application_id,
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
+        allocation_log=_log(ask.group) if ask.group else [],
+        triggered_preemption=ask.preemption_triggered,
         originator=ask.originator,
+        scheduling_attempted=ask.group is not None and ask.group.attempted,
+        triggered_scale_up=ask.scale_up_told,
     )
 
 
+def _log(group: Group) -> list[LogEntryView]:
+    """Why these asks were not placed, the reasons in the order in which they were first met."""
+    return [
+        LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+        for reason, failure in group.failures.items()
+    ]
+
+
 def _allocation(allocation: Allocation) -> AllocationView:
+    asked_ns = allocation.placeholder_created_ns if allocation.placeholder_used else allocation.created_ns
     return AllocationView(
         allocation_key=allocation.key,
         allocation_tags=allocation.tags,
-        request_time=allocation.created_ns,
+        request_time=asked_ns,
         allocation_time=allocation.created_ns,
+        allocation_delay=allocation.created_ns - asked_ns,
         resource=allocation.resources,
         priority=str(allocation.priority),
         node_id=allocation.node_id,
         application_id=allocation.application_id,
         placeholder=allocation.placeholder,
+        placeholder_used=allocation.placeholder_used,
         task_group_name=allocation.task_group,
+        preempted=allocation.preempted,
         originator=allocation.originator,
     )
 
@@ -230,7 +277,8 @@ def node(node: Node) -> NodeView:
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.schedulable,
-        is_reserved=False,
+        is_reserved=bool(node.reservations),
+        reservations=sorted(node.reservations),
     )
 
 

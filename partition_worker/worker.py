@@ -9,11 +9,14 @@ A running worker takes the commands of its RM's session in order, once each, and
 placed and the RM has acknowledged enough of what it was told. Not here: decisions (the engine), sockets.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+from common import extra_config
 from common.config.check import load_problems
 from common.machine import NEVER, Delivery, Send, send
 from common.messages import (
+    PREDICATES,
     UPDATES,
     Answer,
     CommitConfig,
@@ -24,19 +27,24 @@ from common.messages import (
     KillApplication,
     MoveApplication,
     News,
+    PredicatesAnswered,
     PrepareConfig,
     Query,
     Received,
     Refused,
     Retired,
+    Schedule,
     Settings,
 )
 from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
-from partition_worker import actions, news, queries
+from partition_worker import actions, events, news, queries, steps
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.tuning import DEFAULT, Tuning
+from partition_worker.event_ring import EventRing
 from partition_worker.histogram import Histogram
 
 BUDGET_DECISIONS: Final = 256
@@ -57,9 +65,21 @@ class Worker:
     the system, `warnings`. The shell, which has the clock, also says how long each tick `took`.
     """
 
-    def __init__(self, *, partition: str, epoch: int) -> None:
+    def __init__(
+        self,
+        *,
+        partition: str,
+        epoch: int,
+        manual: bool = False,
+        plugins: Sequence[Predicate] = (),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
         self.name = partition
         self.epoch = epoch
+        self._manual = manual
+        """Whether it decides only when it is asked to; timers go off all the same."""
+        self._plugins = plugins
+        self._tuning = tuning
         self.partition: Partition | None = None
         self.notes: list[str] = []
         self.announcements: list[str] = []
@@ -72,6 +92,9 @@ class Worker:
         self._life = 0
         self.settings: dict[str, str] = {}
         """The RM's settings (`extraConfig`), as they came."""
+        self._extra = extra_config.DEFAULTS
+        """The same, as they are understood."""
+        self._events = EventRing("")
         self._prepared: tuple[Header, PrepareConfig] | None = None
         self._retiring = False
         """Whether the partition is no longer configured, and only the RM's acknowledgements are waited for."""
@@ -82,9 +105,14 @@ class Worker:
     def deadline(self) -> float:
         if self.partition is None:
             return NEVER
-        if self._outbox.full and not self.partition.idle:
+        if not self._decides:
             return self.partition.next_timer
         return self.partition.deadline
+
+    @property
+    def _decides(self) -> bool:
+        """Whether it is time for the next decisions."""
+        return self.partition is not None and not (self._manual or self._outbox.full or self.partition.idle)
 
     def hello(self) -> Send:
         """The first message to the broker."""
@@ -99,9 +127,11 @@ class Worker:
                 if header.session == self._session and header.life == self._life:
                     self._outbox.acknowledge(header.ack)
                 return self._retired()
+            case "PredicatesAnswered":
+                return self._heard(delivery, now)
             case "Query":
                 return [self._answer(delivery, now)]
-            case "KillApplication" | "MoveApplication":
+            case "KillApplication" | "MoveApplication" | "Schedule":
                 return self._act(delivery, now)
             case "GroupsFound" if delivery.source == GROUPS:
                 return self._looked_up(decoded(GroupsFound, delivery.body), now)
@@ -112,7 +142,10 @@ class Worker:
             case "RetirePartition":
                 return self._retire(now)
             case "Settings":
-                self.settings = dict(decoded(Settings, delivery.body).values)
+                settings = decoded(Settings, delivery.body)
+                self._set(dict(settings.values))
+                if self.partition is not None:
+                    self.partition.fleet.predicates.asks_manager = PREDICATES in settings.capabilities
                 return []
             case "AbortConfig":
                 self._prepared = None
@@ -128,8 +161,10 @@ class Worker:
         self._scheduled = False
         if partition is None:
             return []
-        sends = self._tell(list(news.messages(self._noted(partition.elapse(now)))))
-        if not self._outbox.full and not partition.idle:
+        elapsed = self._noted(partition.elapse(now))
+        sends = self._tell(list(news.messages(elapsed)))
+        sends += [send(BROKER, asked, self._header("PredicatesAsked", 0)) for asked in news.questions(elapsed)]
+        if self._decides:
             effects = self._noted(partition.schedule(now, BUDGET_DECISIONS))
             sends += self._tell(list(news.messages(effects)))
             self._scheduled = True
@@ -168,6 +203,18 @@ class Worker:
         effects = self._noted(self.partition.apply(command, now))
         sends = self._tell(list(news.messages(effects))) or [self._received()]
         return [*sends, *(send(GROUPS, wanted) for wanted in news.wanted(effects))]
+
+    def _heard(self, delivery: Delivery, now: float) -> list[Send]:
+        """The RM says which asks may run where."""
+        header = delivery.header
+        if self.partition is None or header.session != self._session or header.life != self._life:
+            return []
+        self._outbox.acknowledge(header.ack)
+        try:
+            answered = decoded(PredicatesAnswered, delivery.body)
+        except WireError as error:
+            return [self._refusal(header, "malformed", str(error))]
+        return self._tell(list(news.messages(self._noted(self.partition.take_verdicts(answered, now)))))
 
     def _looked_up(self, found: GroupsFound, now: float) -> list[Send]:
         """What waited for the groups of a user goes on."""
@@ -211,7 +258,15 @@ class Worker:
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         self.notes += news.notes(effects, for_people=False)
         self.announcements += news.notes(effects, for_people=True)
+        if self.partition is not None:
+            self.warnings += self.partition.fleet.predicates.taken_complaints()
+        self._record()
         return effects
+
+    def _record(self) -> None:
+        """Add to the history what the latest step was."""
+        if self.partition is not None and (happenings := self.partition.happenings()):
+            self._events.add(happenings, self.partition.now)
 
     # Configuration --------------------------------------------------------------------------------------------------
 
@@ -245,11 +300,22 @@ class Worker:
         """From an empty partition."""
         self._rm, self._session, self._life = header.rm, header.session, header.life
         self._inbox, self._outbox, self._retiring = Inbox(), Outbox(), False
-        self.settings = {}
-        self.partition = Partition(message.config, name=self.name, now=now)
+        self._events = EventRing(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
+        self.partition = Partition(message.config, name=self.name, now=now, plugins=self._plugins, tuning=self._tuning)
+        self._set({})
+        self._record()
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
             self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """The RM's settings are these from now on."""
+        self.settings = settings
+        self._extra = extra_config.read(settings)
+        self._events.resize(self._extra.event_ring_buffer_capacity)
+        if self.partition is not None:
+            self.partition.tracking = self._extra.event_tracking_enabled
+            self.partition.auditor.every_s = self._extra.health_check_interval_s
 
     def _retire(self, now: float) -> list[Send]:
         """The partition is no longer configured: the RM hears what becomes of everything in it."""
@@ -273,13 +339,17 @@ class Worker:
         header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
         if self.partition is None:
             return [send(BROKER, Answer(status=503, body=b"the partition is starting"), header)]
-        if len(self._outbox) >= BACKLOG_MAX_MESSAGES:
+        if len(self._outbox) >= BACKLOG_MAX_MESSAGES or (delivery.header.kind == "Schedule" and self._outbox.full):
             reason = f"the resource manager has {len(self._outbox)} messages to acknowledge before it is told more"
             return [send(BROKER, Answer(status=503, body=reason.encode()), header)]
-        if delivery.header.kind == "KillApplication":
-            answer, effects = actions.kill(self.partition, self._rm, decoded(KillApplication, delivery.body), now)
-        else:
-            answer, effects = actions.move(self.partition, self._rm, decoded(MoveApplication, delivery.body), now)
+        match delivery.header.kind:
+            case "KillApplication":
+                answer, effects = actions.kill(self.partition, self._rm, decoded(KillApplication, delivery.body), now)
+            case "MoveApplication":
+                answer, effects = actions.move(self.partition, self._rm, decoded(MoveApplication, delivery.body), now)
+            case _:
+                wanted = decoded(Schedule, delivery.body)
+                answer, effects = steps.make(self.partition, self._rm, wanted, now, manual=self._manual)
         return [*self._tell(list(news.messages(self._noted(effects)))), send(BROKER, answer, header)]
 
     # Questions ------------------------------------------------------------------------------------------------------
@@ -288,7 +358,11 @@ class Worker:
         header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
         if self.partition is None:
             return send(BROKER, Answer(status=503, body=b"the partition is starting"), header)
-        answer = queries.answer(self.partition, self._rm, decoded(Query, delivery.body), now, self.cycles)
+        query = decoded(Query, delivery.body)
+        if query.what == "events":
+            answer = events.answer(self._events, self._extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+            return send(BROKER, answer, header)
+        answer = queries.answer(self.partition, self._rm, query, now, self.cycles)
         if len(answer.body) > ANSWER_BYTES_MAX:
             text = (
                 f"the answer has {len(answer.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"

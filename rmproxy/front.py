@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from common.machine import MALFORMED, NEVER, Delivery, Send, send
 from common.messages import (
+    UNNUMBERED,
     UPDATES,
     ConfigurationUpdated,
     Header,
@@ -79,7 +80,7 @@ class Front:
             return [self._refused(delivery, "malformed", header.ref)]
         if header.kind in _CALLS:
             return self._call(delivery)
-        if header.kind not in UPDATES and header.kind != "Ack":
+        if header.kind not in UPDATES and header.kind not in UNNUMBERED:
             return [self._refused(delivery, "unknown-kind", f"an RM does not send {header.kind!r}")]
         seat = self._seats.get(header.rm)
         if seat is None or seat.session != header.session or seat.peer != delivery.source:
@@ -88,7 +89,7 @@ class Front:
         if not header.partition:
             return self._split(delivery, seat)
         partition = normalised(header.rm, header.partition)
-        if partition not in seat.partitions and header.kind != "Ack":  # one that is being taken down waits for those
+        if partition not in seat.partitions and header.kind in UPDATES:  # one that is taken down waits for the others
             return self._stranger(delivery, partition)
         life = seat.lives.get(partition, 0)
         if header.seq and header.life < life:
@@ -114,8 +115,8 @@ class Front:
         if header.seq:
             reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
             return [self._refused(delivery, "no-partition", reason)]
-        if header.kind == "Ack":
-            return [self._refused(delivery, "no-partition", "an acknowledgement belongs to one partition")]
+        if header.kind not in UPDATES:
+            return [self._refused(delivery, "no-partition", f"{header.kind} belongs to one partition: name it")]
         try:
             command = decoded(UPDATES[header.kind], delivery.body)
         except WireError as error:

@@ -30,6 +30,7 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    SchedulingStateResponse,
 )
 from common.session import Outgoing, Session
 from common.wire import WireError
@@ -161,7 +162,7 @@ class GrpcRm:
                 self._queue(type(message), _pieces(message))
             case Registered():
                 self.answered.set()
-            case EventResponse() | ConfigurationUpdated():
+            case EventResponse() | SchedulingStateResponse() | ConfigurationUpdated():
                 return  # the scheduler interface has no word for these
             case Refused() if self.session.state == "refused":
                 busy = message.code == "busy"  # worth trying again, as it is

@@ -24,6 +24,7 @@ from common.messages import (
     RemoveApplicationRequest,
 )
 from shim.manager import CHANGE_MAX_S, Closed, ResourceManager
+from shim.predicates import Predicate
 from shim.results import Callbacks, Result
 
 NO_CALLBACKS: Final = Callbacks()
@@ -45,6 +46,7 @@ class BlockingResourceManager:
         version: str = "",
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
+        predicate: Predicate | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self._callbacks = callbacks
@@ -63,6 +65,7 @@ class BlockingResourceManager:
             version=version,
             build_info=build_info,
             extra_config=extra_config,
+            predicate=predicate,
             timeout_s=timeout_s,
         )
         try:

@@ -71,6 +71,7 @@ COMMANDS: Final = {
     "validate": Command("shim.validate", "check a queues.yaml"),
     "config": Command("shim.config", "show and change the queues of a running system"),
     "app": Command("shim.app", "kill an application, or move it to another queue"),
+    "schedule": Command("shim.schedule", "make decisions step by step, in manual mode"),
     "settings": Command("shim.settings", "show every setting and where it came from"),
     "completion": Command("shim.completion", "print a completion script for your shell"),
 }

@@ -21,14 +21,17 @@ from common.messages import (
     Header,
     NodeResponse,
     PartitionRestarted,
+    PredicatesAsked,
     Refused,
     Registered,
     RegisterResourceManager,
+    SchedulingStateResponse,
     UpdateConfiguration,
 )
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.session import Outgoing, Session
 from common.wire import WireError, header_of
+from shim.predicates import Predicate, answer
 from shim.results import Result
 
 READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
@@ -38,9 +41,10 @@ them, and the windows of the core's partitions bound them anyway."""
 FAULTS_MAX: Final = 3
 """Times that a partition's news are asked for again because they could not be followed; then the session is over."""
 
-_News = NodeResponse | ApplicationResponse | AllocationResponse | EventResponse
+_News = NodeResponse | ApplicationResponse | AllocationResponse | EventResponse | SchedulingStateResponse
 _CONSUMED: Final = frozenset(
-    kind.__name__ for kind in (NodeResponse, ApplicationResponse, AllocationResponse, EventResponse)
+    kind.__name__
+    for kind in (NodeResponse, ApplicationResponse, AllocationResponse, EventResponse, SchedulingStateResponse)
 )
 """The kinds that count as received when the consumer takes them, not before."""
 
@@ -87,11 +91,13 @@ class _Change:
 class Dialogue:
     """One session with the core, from registration until it is `over`."""
 
-    def __init__(self, request: RegisterResourceManager, *, session: str) -> None:
+    def __init__(self, request: RegisterResourceManager, *, session: str, predicate: Predicate | None = None) -> None:
         self.session = Session(rm_id=request.rm_id, session=session)
         self.over: Exception | None = None
         """Why nothing can be done any more; None while something can."""
         self._request = request
+        self._predicate = predicate
+        """What says where asks may run; None if the core is not to ask."""
         self._to_send: list[Outgoing] = []
         self._buffer: deque[Result | tuple[Header, bytes]] = deque()
         """What the consumer has not taken: messages of the kinds in `_CONSUMED` as they came, and ready results."""
@@ -239,6 +245,8 @@ class Dialogue:
                     self.resume()  # all that could be acknowledged is
             case Refused():
                 self._buffer.append(Result(header.partition, message))
+            case PredicatesAsked() if self._predicate is not None and self.session.state == "open":
+                self._to_send.append(self.session.say(header.partition, answer(message, self._predicate)))
             case PartitionRestarted():
                 self._forget(header.partition)
                 self._buffer.append(Result(header.partition, message))

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from common.messages import (
+    PREDICATES,
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -46,6 +47,7 @@ from shim.dialogue import (
     RegistrationRefused,
     SessionLost,
 )
+from shim.predicates import Predicate
 from shim.results import Callbacks, Result
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "Closed",
     "ConfigurationRefused",
     "OutcomeUnknown",
+    "Predicate",
     "RegistrationRefused",
     "ResourceManager",
     "Result",
@@ -74,9 +77,9 @@ _log = logging.getLogger(__name__)
 class ResourceManager:
     """A registered resource manager; made by `connect`, used in one event loop."""
 
-    def __init__(self, address: str, request: RegisterResourceManager) -> None:
+    def __init__(self, address: str, request: RegisterResourceManager, predicate: Predicate | None = None) -> None:
         self.address = address
-        self._dialogue = Dialogue(request, session=secrets.token_hex(8))
+        self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
         self._taking = False
         """The consumer waits for a result."""
         self._updates_waiting = 0
@@ -97,11 +100,13 @@ class ResourceManager:
         version: str = "",
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
+        predicate: Predicate | None = None,
         timeout_s: float = 30.0,
     ) -> Self:
         """Connect and register. That removes all that an earlier process with the same `rm_id` had.
 
-        `config` is the text of a `queues.yaml`; without one the core uses its own.
+        `config` is the text of a `queues.yaml`; without one the core uses its own. With a `predicate` it has a say in
+        which ask may run on which node (`shim/predicates.py`).
 
         Raises:
             RegistrationRefused: the core says why.
@@ -115,8 +120,9 @@ class ResourceManager:
             build_info=dict(build_info or {}),
             config=config,
             extra_config=dict(extra_config or {}),
+            capabilities=[] if predicate is None else [PREDICATES],
         )
-        rm = cls(address, request)
+        rm = cls(address, request, predicate)
         registered = False
         try:
             async with asyncio.timeout(timeout_s):

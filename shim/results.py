@@ -23,6 +23,8 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 
@@ -31,6 +33,7 @@ Update = (
     | ApplicationResponse
     | AllocationResponse
     | EventResponse
+    | SchedulingStateResponse
     | ConfigurationUpdated
     | PartitionRestarted
     | Refused
@@ -71,6 +74,8 @@ class Callbacks:
     """Somebody else gave this resource manager another configuration: these are its partitions now."""
     event: Callback[EventRecord] | None = None
     """Something happened that concerns this resource manager, such as a queue that drains."""
+    scheduling_state_updated: Callback[UpdateContainerSchedulingState] | None = None
+    """An ask waits for nothing but nodes: more of them would help it. Told once for each ask."""
     refused: Callback[Refused] | None = None
     """A whole message was not acted on."""
 
@@ -90,6 +95,8 @@ class Callbacks:
                 yield from _each(self.node_rejected, news.rejected)
             case EventResponse() as news:
                 yield from _each(self.event, news.events)
+            case SchedulingStateResponse() as news:
+                yield from _each(self.scheduling_state_updated, news.updated)
             case ConfigurationUpdated() as changed:
                 yield from _each(self.configuration_changed, [changed])
             case PartitionRestarted():

@@ -1,17 +1,20 @@
-"""What administrators do to an application: end it, or let it go on in another queue.
+"""What administrators do: end an application, let it go on in another queue, have a partition decide step by step.
 
-The worker of its partition decides whether they may and whether it can be done. Not here: who asks (`people.py`).
+The worker of the partition decides whether they may and whether it can be done, but for steps, which are for scheduler
+administrators only. Not here: who asks (`people.py`).
 """
 
+import re
 from typing import Final
 
-from common.messages import Actor, KillApplication, MoveApplication
+from common.messages import STEPS_MAX, Actor, KillApplication, MoveApplication, Schedule
 from webservice.calls import Call, Change, Changing, Named, Reply, Respond, document, partition_of
 from webservice.errors import RequestError
 from webservice.parameters import queue_name
 from webservice.router import Route
 
-_APPLICATION: Final = "/ws/v1/partition/{partition}/application/{application}"
+_PARTITION: Final = "/ws/v1/partition/{partition}"
+_APPLICATION: Final = f"{_PARTITION}/application/{{application}}"
 
 
 async def kill(call: Call, actor: Actor) -> Reply:
@@ -30,6 +33,18 @@ async def move(call: Call, actor: Actor) -> Reply:
     return await _change(call, partition, wanted)
 
 
+async def schedule(call: Call, actor: Actor) -> Reply:
+    """Make `?steps=N` decisions (one if it is not said) in a partition that decides only when asked to."""
+    partition = await partition_of(call)
+    return await _change(call, partition, Schedule(steps=_steps(call.query.get("steps", "1"))))
+
+
+def _steps(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= STEPS_MAX:
+        raise RequestError(400, f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {text[:32]!r}")
+    return int(text)
+
+
 async def _change(call: Call, partition: Named, wanted: Change) -> Reply:
     return Reply(document(await call.link.change(wanted, partition=partition.full_name)).strip() + b"\n")
 
@@ -37,4 +52,5 @@ async def _change(call: Call, partition: Named, wanted: Change) -> Reply:
 ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
     Route("POST", f"{_APPLICATION}/kill", Changing(kill, by_scheduler_admins=False)),
     Route("POST", f"{_APPLICATION}/move", Changing(move, by_scheduler_admins=False)),
+    Route("POST", f"{_PARTITION}/schedule", Changing(schedule, by_scheduler_admins=True)),
 )

@@ -152,7 +152,7 @@ def _require_right(actor: Actor, route: Changing) -> None:
     if route.by_scheduler_admins and not actor.scheduler_admin:
         raise RequestError(
             403,
-            f"User {actor.user!r} is not a scheduler administrator, and only they change configurations."
+            f"User {actor.user!r} is not a scheduler administrator, and only they may do this."
             " Ask one of them, or to be named by the setting scheduler-admins",
         )
 

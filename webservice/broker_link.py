@@ -19,12 +19,15 @@ from common.messages import (
     Answer,
     ChangeConfig,
     Header,
+    KillApplication,
     ListPartitions,
     Message,
+    MoveApplication,
     PartitionList,
     Query,
     ReadConfig,
     Refused,
+    Schedule,
 )
 from common.names import BROKER, WEBSERVICE
 from common.sockets import Dealer, Wire
@@ -39,6 +42,13 @@ CHANGE_MAX_S: Final = 30.0
 QUESTIONS_MAX: Final = 256
 CHANGES_MAX: Final = 32
 
+_CHANGED: Final[dict[type[Change], str]] = {
+    ChangeConfig: "the configuration",
+    KillApplication: "the application",
+    MoveApplication: "the application",
+    Schedule: "the applications",
+}
+"""Where to look whether a change was made."""
 
 _M = TypeVar("_M", bound=Message)
 _log = logging.getLogger("core.rest")
@@ -101,7 +111,7 @@ class BrokerLink:
                 async with asyncio.timeout(self._change_max_s):
                     delivery = await self._sent(Header(kind="", rm=rm, partition=partition), wanted)
             except TimeoutError:
-                look = "the configuration" if isinstance(wanted, ChangeConfig) else "the application"
+                look = _CHANGED[type(wanted)]
                 said = f"{whom} did not answer within {self._change_max_s:g} s"
                 raise RequestError(
                     503, f"{said}. Whether the change was made is not known: read {look} before trying again"

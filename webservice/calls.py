@@ -17,6 +17,7 @@ from common.messages import (
     PartitionList,
     Query,
     ReadConfig,
+    Schedule,
 )
 from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.errors import RequestError
@@ -25,7 +26,7 @@ from webservice.views import SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
 
-Change = ChangeConfig | KillApplication | MoveApplication
+Change = ChangeConfig | KillApplication | MoveApplication | Schedule
 """What changes something, and so may have happened although nobody said so."""
 
 

@@ -15,6 +15,13 @@ from webservice.errors import RequestError
 ACTIVE: Final = "active"
 PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
 ACTIVE_STATUSES: Final = ("new", "accepted", "running", "completing", "failing", "resuming")
+"""Those that YuniKorn has, and names when it is asked for another one."""
+
+LIMIT_MAX: Final = 100_000
+"""The most entries that may be asked for; there are fewer."""
+
+STARTING: Final = "starting"
+"""That of applications that begin to run in a queue sorted by `stateaware`; YuniKorn has no such status any more."""
 
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
@@ -99,6 +106,17 @@ def active_status(text: str) -> str:
         RequestError: there is no such status.
     """
     status = text.lower()
-    if status and status not in ACTIVE_STATUSES:
+    if status and status not in (*ACTIVE_STATUSES, STARTING):
         raise RequestError(400, f"Only following active statuses are allowed: {','.join(ACTIVE_STATUSES)}")
     return status
+
+
+def limit(text: str) -> int:
+    """How many entries of a list are wanted.
+
+    Raises:
+        RequestError: it is no number, or too large.
+    """
+    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) > LIMIT_MAX:
+        raise RequestError(400, f"limit must be a number from 0 to {LIMIT_MAX}")
+    return int(text)

@@ -6,13 +6,14 @@ changes something (`admin_routes.py`).
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from typing import Final
 
 from common.config.check import load
 from common.config.problems import ConfigError
 from common.messages import PartitionEntry, Query
-from webservice import admin_routes, config_routes, metrics
+from webservice import admin_routes, config_routes, health, metrics
 from webservice.calls import Call, Changing, Named, Reply, Respond, document, named, partition_of
 from webservice.errors import RequestError
 from webservice.parameters import (
@@ -21,12 +22,13 @@ from webservice.parameters import (
     active_status,
     application_state,
     group_name,
+    limit,
     queue_path,
     user_name,
 )
 from webservice.resolve import Directory
 from webservice.router import Route
-from webservice.views import ClusterView, VerdictView, encoded
+from webservice.views import ClusterView, NoEventsView, VerdictView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
 
@@ -65,6 +67,35 @@ async def all_metrics(call: Call) -> Reply:
         except ValueError as error:
             raise RequestError(503, f"Partition {partition} answered what cannot be read: {error}") from None
     return Reply(metrics.text(found), content_type=metrics.CONTENT_TYPE)
+
+
+async def healthcheck(call: Call) -> Reply:
+    """What the latest look at each partition found; all or nothing."""
+    return Reply(encoded(health.view(await _ask_all(call, "health"))))
+
+
+async def events(call: Call) -> Reply:
+    """The history of a partition, which the parameter `partition` names: each has one of its own. While there is only
+    one partition it need not be named, and before there is any nothing has happened.
+    """
+    known = await call.link.partitions()
+    directory = Directory(known.partitions)
+    name = call.query.get("partition", "")
+    if name:
+        found = named(directory, name)
+        if found is None:
+            raise RequestError(404, "Partition not found")
+    else:
+        everything = directory.all()
+        if not everything:
+            instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
+            return Reply(encoded(NoEventsView(InstanceUUID=str(instance))))
+        if len(everything) > 1:
+            names = ", ".join(shown for shown, _ in everything)
+            raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {names}")
+        ((shown, only),) = everything
+        found = Named(only.full_name, shown)
+    return await _ask(call, found, "events", start=call.query.get("start", ""), count=call.query.get("count", ""))
 
 
 async def _ask_all(call: Call, what: str) -> list[tuple[str, bytes]]:
@@ -148,6 +179,12 @@ def about_named(what: str) -> Respond:
     return respond
 
 
+async def preemptions(call: Call) -> Reply:
+    """Who had to go for whom, the newest first; with the query parameter `limit` so many at most."""
+    wanted = {"limit": str(limit(call.query["limit"]))} if "limit" in call.query else {}
+    return await _ask(call, await partition_of(call), "preemptions", **wanted)
+
+
 async def queue(call: Call) -> Reply:
     """One queue; with the query parameter `subtree`, whatever its value, all below it too."""
     partition = await partition_of(call)
@@ -198,6 +235,8 @@ _PARTITION: Final = "/ws/v1/partition/{partition}"
 ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
     Route("GET", "/ws/v1/clusters", clusters),
     Route("GET", "/ws/v1/metrics", all_metrics),
+    Route("GET", "/ws/v1/scheduler/healthcheck", healthcheck),
+    Route("GET", "/ws/v1/events/batch", events),
     *config_routes.ROUTES,
     Route("POST", "/ws/v1/validate-conf", validate),
     Route("GET", "/ws/v1/partitions", partitions),
@@ -211,6 +250,7 @@ ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
     *admin_routes.ROUTES,
     Route("GET", f"{_PARTITION}/nodes", about_partition("nodes")),
     Route("GET", f"{_PARTITION}/node/{{node}}", about_named("node")),
+    Route("GET", f"{_PARTITION}/preemptions", preemptions),
     Route("GET", f"{_PARTITION}/usage/users", about_usage("users")),
     Route("GET", f"{_PARTITION}/usage/user/{{user}}", about_usage_of("user", user_name, "User not found")),
     Route("GET", f"{_PARTITION}/usage/groups", about_usage("groups")),

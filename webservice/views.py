@@ -25,6 +25,15 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     cluster_name: str
 
 
+class NoEventsView(Struct, frozen=True, kw_only=True):
+    """The history while there is no partition whose history it could be."""
+
+    InstanceUUID: str
+    LowestID: int = 0
+    HighestID: int = 0
+    EventRecords: None = None
+
+
 class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a configuration would be taken, and if not, its first problem."""
 

@@ -34,6 +34,7 @@ from common.messages import (
     Refused,
     RemoveApplicationRequest,
     Resources,
+    SchedulingStateResponse,
 )
 from common.names import normalised
 from shim.parts import application, ask, node, release
@@ -203,6 +204,8 @@ class Replay:
                 self._report_again(site, now)
             case Refused():
                 self.note(f"{partition or 'core'}: message {news.seq} refused ({news.code}): {news.reason}")
+            case SchedulingStateResponse():
+                pass  # the clusters of a replay do not grow
             case _:
                 self.note(f"unexpected {type(news).__name__} from {partition!r}")
 

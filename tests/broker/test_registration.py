@@ -191,3 +191,14 @@ def test_the_same_call_on_another_connection_is_answered_there() -> None:
     [asked] = [one for one in house.hello(PARTITION) if is_prepare(one)]
     answer = house.vote(asked)[-1]
     assert (answer.to, answer.header.kind, answer.header.ref) == ("rmproxy-2", "Registered", "again")
+
+
+def test_what_an_rm_can_do_reaches_every_worker_even_without_settings() -> None:
+    house = House()
+    request = RegisterResourceManager(rm_id=RM, config=ONE_QUEUE, capabilities=["predicates"])
+    house.hear(PROXY, request, ref="call")
+    _, settings, _ = house.vote(house.hello(PARTITION)[0])
+    wanted = sent(PARTITION, Settings(values={}, capabilities=["predicates"]), partition=PARTITION, session="")
+    assert settings == wanted
+    _, _, settings, _ = house.hello(PARTITION)
+    assert settings == wanted

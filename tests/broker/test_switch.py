@@ -8,11 +8,15 @@ from common.machine import NEVER, Delivery, Send
 from common.messages import (
     AbortConfig,
     Ack,
+    Actor,
     Answer,
     CommitConfig,
     Header,
     Hello,
+    KillApplication,
     ListPartitions,
+    Message,
+    MoveApplication,
     NodeRequest,
     NodeResponse,
     PartitionEntry,
@@ -21,6 +25,7 @@ from common.messages import (
     Query,
     Refused,
     Registered,
+    Schedule,
     WorkersWanted,
 )
 from common.wire import body_of
@@ -222,6 +227,19 @@ def test_a_vote_under_an_old_lease_does_not_count() -> None:
     vote = Delivery(PARTITION, Header(kind="ConfigVote", rm=RM, epoch=99), b"\x81\xa7rollout\x01")
     assert house.switch.handle(vote, 1) == []
     assert house.vote(asked)[-1].header.kind == "Registered"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        KillApplication(application_id="a", actor=Actor(user="op")),
+        MoveApplication(application_id="a", queue="root.b", actor=Actor(user="op")),
+        Schedule(steps=3),
+    ],
+)
+def test_what_an_administrator_wants_of_a_partition_goes_to_its_worker(message: Message) -> None:
+    [wanted] = registered().hear(WEB, message, partition=PARTITION, ref="web 17", **NONE)
+    assert (wanted.to, wanted.header.kind, wanted.body) == (PARTITION, type(message).__name__, body_of(message))
 
 
 def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_reference() -> None:

@@ -31,7 +31,9 @@ SETTINGS = (
     "settings",
     "preemption-threshold",
     "preemption-pause",
+    "predicates",
 )
+FLAGS = ("manual",)
 FOLDER = Path(os.environ.get("FAKES", "."))
 
 
@@ -39,6 +41,8 @@ def main(role: str, arguments: list[str]) -> int:
     options = parser(role, "a fake")
     for name in ("listen", "default-config", "broker", "native", "grpc", "rest", "partition", "epoch", *SETTINGS):
         options.add_argument(f"--{name}")
+    for name in FLAGS:
+        options.add_argument(f"--{name}", action="store_true")
     args = options.parse_args(arguments)
 
     def stop(number: int, frame: FrameType | None) -> None:

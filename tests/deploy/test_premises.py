@@ -181,3 +181,7 @@ def test_the_settings_are_written_down_for_those_who_ask() -> None:
         assert [one["name"] for one in shown] == list(OPTIONS)
         assert {"name": "scheduler-admins", "value": "ann", "source": "--scheduler-admins"} in shown
         assert premises.record.parent == premises.settings.parent.parent
+
+
+def test_a_plug_in_that_is_not_installed_is_refused() -> None:
+    assert refusal(asked(predicates="racks")) == "--predicates: no plug-in 'racks' is installed; there are: none"

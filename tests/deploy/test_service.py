@@ -167,7 +167,7 @@ def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
 
 
 def test_every_role_is_told_its_settings(folder: Path) -> None:
-    options = ("--allowed-rms", "rm-1,rm-2", "--preemption-threshold", "50", "--scheduler-admins", "ann")
+    options = ("--allowed-rms", "rm-1,rm-2", "--preemption-threshold", "50", "--scheduler-admins", "ann", "--manual")
     with up("--state", str(folder / "s"), *FREE_PORTS, *options, folder=folder, module=FAKES) as system:
         system.announced()
         system.until(lambda: whole(system, folder))
@@ -181,6 +181,7 @@ def test_every_role_is_told_its_settings(folder: Path) -> None:
         assert "--scheduler-admins=ann" in web
         assert "--preemption-threshold=50" in worker
         assert "--preemption-pause=15" in worker
+        assert "--manual" in worker
         shown = json.loads(Path(web[web.index("--settings") + 1]).read_text())
         assert {"name": "allowed-rms", "value": "rm-1,rm-2", "source": "--allowed-rms"} in shown
         assert system.stop() == 0

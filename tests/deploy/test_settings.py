@@ -22,6 +22,8 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (settings.grpc_tls, settings.rest_tls) == (None, None)
     assert (settings.allowed_rms, settings.scheduler_admins, settings.same_hierarchy) == (("*",), "", "warn")
     assert (settings.preemption_threshold_percent, settings.preemption_pause_s) == (0, 15.0)
+    assert not settings.manual
+    assert settings.predicates == ()
 
 
 def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
@@ -31,6 +33,8 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "scheduler_admins": ("scheduler-admins", "ann,bob ops", "ann,bob ops"),
         "preemption_threshold_percent": ("preemption-threshold", "80%", 80),
         "preemption_pause_s": ("preemption-pause", "1m30s", 90.0),
+        "predicates": ("predicates", "licences, racks", ("licences", "racks")),
+        "manual": ("manual", "yes", True),
     }
     file = tmp_path / "settings.yaml"
     file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))
@@ -242,3 +246,9 @@ def test_addresses_come_back_as_they_were_written(text: str) -> None:
 @pytest.mark.parametrize("text", ["*", " ops", "ann", "ann,bob ops,staff", "svc$"])
 def test_administrators_are_an_access_control_list(text: str) -> None:
     assert settings_from({"scheduler-admins": text}, HOME).scheduler_admins == text
+
+
+@pytest.mark.parametrize("text", ["a b", "a,,b", ",", "-x"])
+def test_names_of_plug_ins_have_commas_between(text: str) -> None:
+    with pytest.raises(Unusable, match=r"^--predicates: expected names of plug-ins with commas between, got "):
+        settings_from({"predicates": text}, HOME)

@@ -13,6 +13,9 @@ from common.messages import (
     NodeRequest,
     NodeResponse,
     PartitionRestarted,
+    PredicatesAnswered,
+    PredicatesArgs,
+    PredicatesAsked,
     Received,
     Refused,
     Registered,
@@ -308,3 +311,21 @@ def test_updates_of_nodes_go_by_their_attribute() -> None:
         PARTITION,
         GPU,
     ]
+
+
+def test_a_question_about_predicates_reaches_the_rm_and_its_answer_the_core() -> None:
+    front = open_front()
+    asked = PredicatesAsked(
+        question=3, deadline_milli_seconds=200, asked=[PredicatesArgs(allocation_key="k", node_id="n1")]
+    )
+    assert front.handle(arrives(BROKER, asked, partition=PARTITION), 0) == [sent(PEER, asked, partition=PARTITION)]
+    answer = PredicatesAnswered(question=3)
+    assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [sent(BROKER, answer, partition=PARTITION)]
+
+
+def test_an_answer_about_predicates_needs_a_session_and_a_partition() -> None:
+    front = open_front()
+    answer = PredicatesAnswered(question=3)
+    stranger = one_refusal(front.handle(arrives(OTHER, answer, partition=PARTITION), 0), OTHER)
+    assert stranger.code == "unknown-session"
+    assert one_refusal(front.handle(arrives(PEER, answer), 0)).code == "no-partition"

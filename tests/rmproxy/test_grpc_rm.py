@@ -14,6 +14,8 @@ from common.messages import (
     NodeResponse,
     PartitionRestarted,
     RejectedNode,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
 )
 from common.outbox import WINDOW_MESSAGES
 from rmproxy.grpc_rm import RESPONSE_ENTRIES_MAX, RESPONSES_QUEUED_MAX
@@ -71,6 +73,20 @@ def test_what_a_vanished_client_did_not_read_waits_for_its_next_stream() -> None
             gone.cancel()
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.initial_metadata()
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    asyncio.run(scenario())
+
+
+def test_what_the_scheduler_interface_has_no_word_for_is_passed_over() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            waits = UpdateContainerSchedulingState(application_id="a", allocation_key="k")
+            world.front.say(SchedulingStateResponse(updated=[waits]))
             world.front.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 

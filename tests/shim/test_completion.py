@@ -29,7 +29,7 @@ def said(shell: str, text: str, folder: Path) -> set[str]:
 
 
 CASES = [
-    ("", {"up", "replay", "validate", "config", "app", "settings", "completion"}),
+    ("", {"up", "replay", "validate", "config", "app", "schedule", "settings", "completion"}),
     ("up --e", {"--ephemeral"}),
     ("up --log-level ", {"debug", "info", "warning", "error"}),
     ("up --config q", {"q u.yaml"}),

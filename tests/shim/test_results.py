@@ -13,6 +13,8 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SchedulingStateResponse,
+    UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 from shim.results import Callbacks, Result, Update
@@ -24,6 +26,7 @@ ACCEPTED = AcceptedApplication(application_id="a1")
 REJECTED = RejectedApplication(application_id="a2")
 UPDATED = UpdatedApplication(application_id="a1", state="Running")
 NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2")
+WAITING = UpdateContainerSchedulingState(application_id="a1", allocation_key="k4", state=4)
 REFUSED = Refused(code="c", reason="r")
 
 
@@ -34,6 +37,7 @@ NEWS: list[Update] = [
     ApplicationResponse(accepted=[ACCEPTED], rejected=[REJECTED], updated=[UPDATED]),
     NodeResponse(accepted=[NODE], rejected=[NO_NODE]),
     PartitionRestarted(),
+    SchedulingStateResponse(updated=[WAITING]),
     REFUSED,
 ]
 
@@ -54,6 +58,7 @@ def test_every_item_goes_to_its_function() -> None:
         node_accepted=noting("node_accepted", book),
         node_rejected=noting("node_rejected", book),
         partition_restarted=noting("partition_restarted", book),
+        scheduling_state_updated=noting("scheduling_state_updated", book),
         refused=noting("refused", book),
     )
     for news in NEWS:
@@ -68,6 +73,7 @@ def test_every_item_goes_to_its_function() -> None:
         ("node_accepted", NODE),
         ("node_rejected", NO_NODE),
         ("partition_restarted", "rm-1_p"),
+        ("scheduling_state_updated", WAITING),
         ("refused", REFUSED),
     ]
 

@@ -8,7 +8,7 @@ import httpx
 
 from common.acl import NOBODY, Acl
 from common.config.checksum import checksum_of
-from common.messages import Actor, Answer, ChangeConfig, PartitionEntry, PartitionList, Query, ReadConfig
+from common.messages import Actor, Answer, ChangeConfig, PartitionEntry, PartitionList, Query, ReadConfig, Schedule
 from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.calls import Change, Startup
@@ -65,6 +65,8 @@ def change(wanted: Change) -> Answer:
     if isinstance(wanted, ChangeConfig):
         made = {"checksum": checksum_of(wanted.config), "version": 4, "partitions": ["rm-1_default"]}
         return answer({**made, "file": True, "followers": ["rm-2"]})
+    if isinstance(wanted, Schedule):
+        return answer({"made": wanted.steps})
     return answer({"applicationID": wanted.application_id})
 
 

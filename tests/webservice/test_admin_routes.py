@@ -1,8 +1,8 @@
-"""Killing and moving: what the worker is asked, by whom, and every answer."""
+"""Killing, moving and steps: what the worker is asked, by whom, and every answer."""
 
 import pytest
 
-from common.messages import Answer, KillApplication, MoveApplication
+from common.messages import STEPS_MAX, Answer, KillApplication, MoveApplication, Schedule
 from tests.webservice.fakes import ADMIN, ALICE, FakeLink, partition, people, request
 
 APPLICATION = "/ws/v1/partition/default/application/App%20+%251"
@@ -64,3 +64,40 @@ def test_only_posting_does_it(action: str) -> None:
     for method in ("GET", "PUT", "DELETE", "HEAD"):
         response = request(link(), f"{APPLICATION}/{action}", method)
         assert (response.status_code, response.headers["allow"]) == (405, "OPTIONS, POST")
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+SCHEDULE = "/ws/v1/partition/default/schedule"
+
+
+@pytest.mark.parametrize(
+    ("query", "steps"), [("", 1), ("?steps=3", 3), ("?steps=007", 7), (f"?steps={STEPS_MAX}", STEPS_MAX)]
+)
+def test_a_scheduler_administrator_has_a_partition_decide_step_by_step(query: str, steps: int) -> None:
+    asked = link()
+    response = request(asked, f"{SCHEDULE}{query}", "POST", who=people(0))
+    assert (response.status_code, response.json()) == (200, {"made": steps})
+    assert asked.changes == [("rm-1_default", Schedule(steps=steps))]
+
+
+@pytest.mark.parametrize("steps", ["0", "-1", "1.5", "many", "", "1e3", "\u0663", str(STEPS_MAX + 1), "9" * 5000])
+def test_a_number_of_steps_that_cannot_be_is_refused_with_what_can(steps: str) -> None:
+    asked = link()
+    response = request(asked, f"{SCHEDULE}?steps={steps}", "POST", who=people(0))
+    assert response.status_code == 400
+    assert response.json()["message"].startswith(f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}")
+    assert asked.changes == []
+
+
+def test_steps_are_for_scheduler_administrators_only() -> None:
+    asked = link()
+    response = request(asked, SCHEDULE, "POST")
+    assert (response.status_code, "not a scheduler administrator" in response.json()["message"]) == (403, True)
+    assert asked.changes == []
+
+
+def test_steps_that_the_worker_refuses_are_told_as_it_says() -> None:
+    asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it decides by itself"))
+    response = request(asked, SCHEDULE, "POST", who=people(0))
+    assert (response.status_code, response.json()["message"]) == (409, "it decides by itself")

@@ -193,7 +193,7 @@ def test_nobody_else_does(method: str, path: str) -> None:
     response = request(asked, path, method, body=QUEUES.encode())
     assert response.status_code == 403
     assert response.json()["message"] == (
-        "User 'alice' is not a scheduler administrator, and only they change configurations."
+        "User 'alice' is not a scheduler administrator, and only they may do this."
         " Ask one of them, or to be named by the setting scheduler-admins"
     )
     assert (asked.changes, asked.read_of) == ([], [])

@@ -35,4 +35,5 @@ def test_a_queue_path_is_lower_case() -> None:
 def test_states_and_statuses_are_words_in_any_case() -> None:
     assert application_state("Completed", ("active", "completed")) == "completed"
     assert active_status("RESUMING") == "resuming"
+    assert active_status("Starting") == "starting"
     assert active_status("") == ""

@@ -52,6 +52,8 @@ def missing_queue(query: Query) -> Answer:
         ("/usage/user/a%252Fb", "user", {"user": "a/b"}),
         ("/usage/group/Dev", "group", {"group": "Dev"}),
         ("/placementrules", "rules", {}),
+        ("/preemptions", "preemptions", {}),
+        ("/preemptions?limit=010", "preemptions", {"limit": "10"}),
     ],
 )
 def test_a_path_asks_the_partition_one_question(path: str, what: str, args: dict[str, str]) -> None:
@@ -101,6 +103,11 @@ def test_an_answer_is_passed_on_as_it_is() -> None:
             400,
             "Only following application states are allowed: active, rejected, completed",
         ),
+        # preemptions: limit, partition
+        (f"{PARTITION}/preemptions?limit=", 400, "limit must be a number from 0 to 100000"),
+        ("/ws/v1/partition/x/preemptions?limit=-1", 400, "limit must be a number from 0 to 100000"),
+        ("/ws/v1/partition/x/preemptions?limit=100001", 400, "limit must be a number from 0 to 100000"),
+        ("/ws/v1/partition/x/preemptions", 404, "Partition not found"),
         # usage of one: decoding, syntax, existence
         (f"{PARTITION}/usage/user/a%25zz", 400, 'invalid URL escape "%zz"'),
         (f"{PARTITION}/usage/user/1abc", 400, "Invalid user name"),
@@ -225,3 +232,35 @@ def test_a_configuration_gets_a_verdict(body: bytes, verdict: bytes) -> None:
 def test_a_configuration_that_is_not_text_is_not_allowed() -> None:
     response = request(link(), "/ws/v1/validate-conf", "POST", body=b"\xff")
     assert response.json()["allowed"] is False
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+EVENTS = "/ws/v1/events/batch"
+
+
+def test_the_history_is_asked_for_with_the_texts_of_the_query() -> None:
+    asked = link()
+    assert request(asked, f"{EVENTS}?start=x&count=7").status_code == 200
+    assert asked.asked == [("rm-1_default", Query(what="events", name="default", args={"start": "x", "count": "7"}))]
+
+
+def test_before_there_is_a_partition_nothing_has_happened() -> None:
+    found = request(FakeLink(), EVENTS).json()
+    assert len(found.pop("InstanceUUID")) == 36
+    assert found == {"LowestID": 0, "HighestID": 0, "EventRecords": None}
+
+
+def test_of_several_histories_one_has_to_be_chosen() -> None:
+    several = FakeLink(partition("rm-1"), partition("rm-2"))
+    refused = request(several, EVENTS)
+    assert refused.status_code == 409
+    assert refused.json()["message"] == (
+        "There are several partitions, choose one with the parameter partition: rm-1_default, rm-2_default"
+    )
+    assert request(several, f"{EVENTS}?partition=rm-2_default").status_code == 200
+    assert [name for name, _ in several.asked] == ["rm-2_default"]
+
+
+def test_a_history_of_a_partition_that_does_not_exist_is_not_found() -> None:
+    assert request(link(), f"{EVENTS}?partition=other").json()["message"] == "Partition not found"

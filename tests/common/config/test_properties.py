@@ -18,6 +18,8 @@ from partition_worker.engine.queues.policies import policies
         ("preemption.policy", ["DISABLED", "fence", "default"], ["off", "never"]),
         ("preemption.delay", ["10s"], ["10", "0", "10 s"]),
         ("quota.preemption.delay", ["15m"], ["15", "-15m", "1d"]),
+        ("node.sort.policy", ["fair", "binpacking", "Pack"], ["packed", "default"]),
+        ("allocation.batch", ["1", "256"], ["0", "-1", "2.5", "many", str(2**31)]),
     ],
 )
 def test_each_property_takes_its_values_only(name: str, good: list[str], bad: list[str]) -> None:
@@ -64,6 +66,8 @@ def test_a_delay_of_nothing_is_none() -> None:
         ("applicationSortPriority", "application.sort.priority"),
         ("priority_offset", "priority.offset"),
         ("priority.offsets", "priority.offset"),
+        ("node.sortpolicy", "node.sort.policy"),
+        ("allocation.batches", "allocation.batch"),
         ("pre-emption.delay", "preemption.delay"),
         ("application.unschedask.backoff", "application.unschedasks.backoff"),
     ],

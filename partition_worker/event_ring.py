@@ -1,0 +1,73 @@
+"""The history of a partition: the newest events, numbered from 0 in the order in which they happened.
+
+    ring.add(happenings, now)     what happened in one step
+    ring.since(start, count)      what is still there of it
+
+A number is never used again, and the oldest events go when there is no room. The history begins anew with the
+partition, and a text that says which history it is tells that to those who read on.
+
+Not here: which events there are (`engine/happenings.py`), how they are shown (`events.py`).
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from itertools import count, islice
+from typing import Final, NamedTuple
+
+from common.extra_config import DEFAULTS
+from partition_worker.engine.effects import Happened, Happening
+
+CAPACITY_MAX: Final = 1_000_000
+"""Events that are kept at most, whatever is configured: about half a gigabyte."""
+
+
+class Span(NamedTuple):
+    """A run of events, and when each happened: strictly later than the one before it, in Unix nanoseconds."""
+
+    times_ns: list[int]
+    happenings: list[Happening]
+
+
+class EventRing:
+    """The newest events, numbered from `lowest` to `highest`; both are 0 while there are none."""
+
+    def __init__(self, name: str, capacity: int = DEFAULTS.event_ring_buffer_capacity) -> None:
+        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+        """Which history this is, in the form of a UUID; two whose names differ never have the same."""
+        self._events: deque[tuple[int, Happened]] = deque(maxlen=capacity)
+        self._added = 0
+        self._last_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def lowest(self) -> int:
+        return self._added - len(self._events) if self._events else 0
+
+    @property
+    def highest(self) -> int:
+        return self._added - 1 if self._events else 0
+
+    def add(self, happenings: Sequence[Happened], now: float) -> None:
+        """Append the events of one step, in order."""
+        first_ns = max(self._last_ns + 1, int(now * 1e9))
+        self._events.extend(zip(count(first_ns), happenings, strict=False))
+        self._added += len(happenings)
+        self._last_ns = first_ns + len(happenings) - 1
+
+    def resize(self, capacity: int) -> None:
+        """Keep so many from now on, if that is no more than can be; the newest of those that are there."""
+        capacity = min(capacity, CAPACITY_MAX)
+        if capacity != self._events.maxlen:
+            self._events = deque(self._events, maxlen=capacity)
+
+    def since(self, start: int, most: int) -> Span | None:
+        """Up to so many events from this number on, or None if there is none of this number."""
+        if not self._events or not self.lowest <= start <= self.highest:
+            return None
+        first = start - self.lowest
+        found = list(islice(self._events, first, first + most))
+        return Span([at_ns for at_ns, _ in found], [Happening._make(happened) for _, happened in found])

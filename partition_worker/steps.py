@@ -1,0 +1,60 @@
+"""Decisions one at a time, for tests and teaching: made when somebody asks for them, and told what each was.
+
+A step is one decision: an ask gets a node, a placeholder makes place for a real ask, a node is kept for an ask, others
+are asked to make room for one. Each sees the effects of those before, exactly as when a worker decides by itself.
+
+Not here: what a decision is (`engine/cycle.py`), and who may ask (`webservice/admin_routes.py`).
+"""
+
+from msgspec import field
+from msgspec.json import encode
+
+from common.messages import AllocationRelease, Answer, Part, Schedule
+from common.names import external
+from partition_worker.engine.cycle import Decision
+from partition_worker.engine.decisions import Release
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+
+
+class Step(Part, frozen=True):
+    """A decision as people read it."""
+
+    kind: str
+    """`allocate`, `reserve`, `replace`, `release` (placeholders that are too small) or `preempt`."""
+    application_id: str
+    allocation_key: str
+    """Of the ask that gets something by it."""
+    node_id: str
+    """Empty if no node is chosen by it."""
+    releases: list[str] = field(default_factory=list)
+    """Keys that the RM is asked to let go."""
+
+
+def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual: bool) -> tuple[Answer, list[Effect]]:
+    """Make the decisions: what the asker is answered, and what follows for everybody else."""
+    name = external(rm, partition.name)
+    if not manual:
+        reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
+        return Answer(status=409, body=reason.encode()), []
+    decisions: list[Step] = []
+    effects: list[Effect] = []
+    for _ in range(wanted.steps):
+        decision, follows = partition.schedule_next(now)
+        if decision is None:
+            break
+        effects += follows
+        decisions.append(described(decision, follows))
+    document = {"partition": name, "made": len(decisions), "idle": partition.idle, "decisions": decisions}
+    return Answer(status=200, body=encode(document)), effects
+
+
+def described(decision: Decision, effects: list[Effect]) -> Step:
+    """A decision, and which releases the RM is told to make for it."""
+    return Step(
+        kind=type(decision).__name__.lower(),
+        application_id=decision.application.application_id,
+        allocation_key=decision.ask.key,
+        node_id="" if isinstance(decision, Release) else decision.node.node_id,
+        releases=[part.allocation_key for _, part in effects if isinstance(part, AllocationRelease)],
+    )

@@ -1,0 +1,107 @@
+"""The health of all partitions together, compared with what YuniKorn answers."""
+
+import json
+from typing import Final
+
+import pytest
+
+from common.messages import Answer, Query
+from tests.webservice.fakes import FakeLink, partition, request
+from webservice.errors import RequestError
+from webservice.health import view
+
+SOUND: Final[dict[str, object]] = {
+    "scheduling_errors": 0,
+    "negative": 0,
+    "inconsistent": False,
+    "nodes": 4,
+    "reservations": 3,
+    "negative_nodes": [],
+    "inconsistent_nodes": [],
+    "orphans_on_nodes": [],
+    "orphans_of_applications": [],
+    "drift": [],
+}
+
+
+def found(**more: object) -> bytes:
+    return json.dumps({**SOUND, **more}).encode()
+
+
+def diagnoses(*bodies: tuple[str, bytes]) -> list[str]:
+    return [check.DiagnosisMessage for check in view(bodies).HealthChecks]
+
+
+def failed(**more: object) -> list[str]:
+    shown = view([("rm-1_default", found(**more))])
+    wrong = [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded]
+    assert shown.Healthy == (not wrong)
+    return wrong
+
+
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_one_more() -> None:
+    shown = view([("rm-1_default", found())])
+    assert shown.Healthy
+    assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
+        ("Scheduling errors", "There were 0 scheduling errors logged in the metrics"),
+        ("Failed nodes", "There were 0 failed nodes logged in the metrics"),
+        ("Negative resources", "Partitions with negative resources: []"),
+        ("Negative resources", "Nodes with negative resources: []"),
+        ("Consistency of data", "Partitions with inconsistent data: []"),
+        ("Consistency of data", "Nodes with inconsistent data: []"),
+        ("Reservation check", "Reservation/node nr ratio: [0.750000]"),
+        ("Orphan allocation on node check", "Orphan allocations: []"),
+        ("Orphan allocation on app check", "OrphanAllocations: []"),
+        ("Audit", "Sums that drifted: []"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "diagnosis"),
+    [
+        ({"scheduling_errors": 3}, "There were 3 scheduling errors logged in the metrics"),
+        ({"negative": 2}, 'Partitions with negative resources: ["rm-1_default" "rm-1_default"]'),
+        ({"negative_nodes": ["n1", "n2"]}, 'Nodes with negative resources: ["n1" "n2"]'),
+        ({"inconsistent": True}, 'Partitions with inconsistent data: ["rm-1_default"]'),
+        ({"inconsistent_nodes": ["n1"]}, 'Nodes with inconsistent data: ["n1"]'),
+        ({"orphans_on_nodes": ["one", "two"]}, "Orphan allocations: [one two]"),
+        ({"orphans_of_applications": ["one"]}, "OrphanAllocations: [one]"),
+        ({"drift": ["queue root: ..."]}, 'Sums that drifted: ["rm-1_default: queue root: ..."]'),
+    ],
+)
+def test_each_check_can_fail_and_says_why(more: dict[str, object], diagnosis: str) -> None:
+    assert failed(**more) == [diagnosis]
+
+
+def test_partitions_are_counted_together() -> None:
+    told = diagnoses(
+        ("rm-1_a", found(scheduling_errors=1)), ("rm-1_b", found(scheduling_errors=2, nodes=0, reservations=0))
+    )
+    assert told[0] == "There were 3 scheduling errors logged in the metrics"
+    assert told[6] == "Reservation/node nr ratio: [0.750000 NaN]"
+
+
+def test_without_partitions_the_system_is_healthy() -> None:
+    body = request(FakeLink(), "/ws/v1/scheduler/healthcheck").json()
+    assert body["Healthy"] is True
+    assert body["HealthChecks"][6]["DiagnosisMessage"] == "Reservation/node nr ratio: []"
+
+
+def test_every_partition_is_asked_and_the_status_is_200_for_the_unhealthy_too() -> None:
+    link = FakeLink(partition(), partition("rm-2"), worker=lambda _: Answer(status=200, body=found(inconsistent=True)))
+    response = request(link, "/ws/v1/scheduler/healthcheck")
+    assert (response.status_code, response.json()["Healthy"]) == (200, False)
+    assert [(to, query.what) for to, query in link.asked] == [("rm-1_default", "health"), ("rm-2_default", "health")]
+
+
+def test_a_partition_that_does_not_answer_makes_no_health() -> None:
+    def worker(query: Query) -> Answer:
+        return Answer(status=503, body=b"the partition is starting")
+
+    response = request(FakeLink(partition(), worker=worker), "/ws/v1/scheduler/healthcheck")
+    assert (response.status_code, "is starting" in response.json()["message"]) == (503, True)
+
+
+def test_an_answer_that_cannot_be_read_is_told() -> None:
+    with pytest.raises(RequestError, match="rm-1_default answered what cannot be read"):
+        view([("rm-1_default", b"[]")])
