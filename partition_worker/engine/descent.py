@@ -138,11 +138,11 @@ class Attempt:
 
     def _on_required_node(self, group: Group) -> Decision | None:
         """Its node is kept for it at once if it has no room, whoever it was kept for before."""
-        node = self.books.fleet.get(group.need.required_node)
         group.attempted = True
         if group.kind.standing is Standing.RESERVED:
             return None
-        if node is None or node.kept_for_preemption:
+        node = self.books.fleet.only_node(group.need)
+        if node is None:
             self._wait(group)
             return None
         fits = node.has_room(group.need.shape) and self.books.fleet.admits(group.need, node)
@@ -155,6 +155,7 @@ class Attempt:
             node = self.books.fleet.node_for(group.need, self.application)
             if node is not None:
                 return Allocate(self.application, group.head, node)
+            self._tell_refusals(group)
             decision = self._reserve(group)
             if decision is not None:
                 return decision
@@ -163,6 +164,16 @@ class Attempt:
             group.attempted = True
             self.failed.append(group)
         return preempt
+
+    def _tell_refusals(self, group: Group) -> None:
+        """If predicates are why no node takes the ask, say so from time to time."""
+        ask, books = group.head, self.books
+        if books.now < ask.unschedulable_told_at + happenings.UNSCHEDULABLE_TOLD_EVERY_S:
+            return
+        reasons = books.fleet.refusals(group.need)
+        happenings.unschedulable(books, ask, reasons)
+        for reason in reasons:
+            group.note(reason, books.now)
 
     def _reserve(self, group: Group) -> Reserve | None:
         may_reserve = self._wait(group)

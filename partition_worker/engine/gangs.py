@@ -84,4 +84,3 @@ def _give_up(books: Books, application: Application) -> None:
     placeholders.let_go(books, application, having, ALLOCATED)
     for ask in asks:
         books.emit(ask.release(books.name, PENDING, TIMEOUT))
-    lifecycle.placeholder_gone(books, application)

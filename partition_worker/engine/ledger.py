@@ -92,9 +92,13 @@ def remove_allocation(
 
 
 def roll_back(books: Books, application: Application, allocation: Allocation) -> None:
-    """Something that runs, or was to, waits for a node again. A placeholder is still the same one of its group."""
+    """Something that runs, or was to, waits for a node again. A placeholder is still the same one of its group, whose
+    time begins anew if it was the only one.
+    """
     assert allocation.partner is None, allocation.key
     _discharge(books, application, allocation)
+    if is_zero(application.allocated_placeholder):
+        books.timers.stop(application, "placeholders")
     happenings.allocation_removed(books, allocation, SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.placeholder_used = False
     _wait(books, application, allocation)

@@ -17,7 +17,7 @@ from partition_worker.engine.applications.asks import Group
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.preemption import guaranteed
-from partition_worker.engine.preemption.guaranteed import ATTEMPTS_PER_LEAF
+from partition_worker.engine.preemption.guaranteed import ATTEMPTS_PER_LEAF, NO_HELP
 from partition_worker.engine.queues.queue import Queue
 
 WINDOW_S: Final = 0.1
@@ -28,7 +28,6 @@ lets the victims go at once frees the node for the next ask meanwhile. Seconds, 
 EXHAUSTED: Final = "Preemption max attempts exhausted"
 PRECONDITIONS: Final = "Preemption preconditions failed"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
-NO_HELP: Final = "Preemption does not help"
 
 
 def attempt(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
@@ -37,8 +36,8 @@ def attempt(books: Books, application: Application, group: Group, *, nodes_tried
         return None
     plan = _plan(books, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
-        group.note(plan, books.now)
-        group.note(NO_HELP, books.now)
+        for reason in dict.fromkeys((plan, NO_HELP)):
+            group.note(reason, books.now)
         return None
     return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
 
@@ -85,7 +84,10 @@ def _plan(books: Books, application: Application, group: Group, *, nodes_tried: 
         group.preemption_tried = books.now
         return NOT_USED_ENOUGH
     leaf.preemption_attempts += 1
-    plan = guaranteed.plan(books, application, group.head, nodes_tried=nodes_tried)
+    ask = group.head
+    has_demands = ask.need.constraint is not None
+    admits = (lambda one, node: books.fleet.admits(one.need, node)) if has_demands else None
+    plan = guaranteed.plan(books, application, ask, nodes_tried=nodes_tried, admits=admits)
     if isinstance(plan, str):  # what failed for the oldest of them would fail for each
         group.preemption_tried = books.now
     return plan

@@ -212,8 +212,7 @@ class Readiness:
     def _has_node(self, need: Need, *, reserves: bool) -> bool:
         """Whether a node has room for the need, or may be kept for it; an only possible one always may."""
         if need.required_node:
-            node = self._fleet.get(need.required_node)
-            return node is not None and not node.kept_for_preemption
+            return self._fleet.only_node(need) is not None
         return self._fleet.node_for(need) is not None or (reserves and self._fleet.may_reserve(need))
 
     def _dissolve(self, queue: Queue) -> None:

@@ -68,6 +68,7 @@ def resized(books: Books, reservation: Reservation) -> None:
     books.reserved.drop(reservation)
     reservation.need = reservation.ask.need
     books.reserved.add(reservation)
+    books.readiness.relieve()  # other nodes may have room for what it wants now
     if reservation.keeps:
         headroom.no_longer_keep(reservation.application.queue, reservation.keeps)
         reservation.keeps = {}

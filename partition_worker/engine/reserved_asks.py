@@ -64,6 +64,8 @@ def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt 
         if victims:
             return Preempt(application, ask, node, tuple(victims))
         happenings.no_victim(books, ask)
+        assert ask.group is not None, ask.key
+        ask.group.note(required_node.NO_HELP, books.now)
     books.reserved.settle(reservation)
     return None
 

@@ -44,9 +44,7 @@ def test_neighbours_of_one_sort_are_one_message() -> None:
     assert list(news.messages(of(APP, NO_APP))) == [ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1)]
     assert list(news.messages(of(ONE, OTHER))) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
     assert list(news.messages(of(GONE))) == [AllocationResponse(released=[GONE], cause=1)]
-    assert list(news.messages(of(WAITING, WAITING))) == [
-        SchedulingStateResponse(updated=[WAITING, WAITING], cause=1)
-    ]
+    assert list(news.messages(of(WAITING, WAITING))) == [SchedulingStateResponse(updated=[WAITING, WAITING], cause=1)]
     assert list(news.messages(of(REFUSED))) == [AllocationResponse(rejected_allocations=[REFUSED], cause=1)]
 
 

@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from common.messages import Resources
+from common.resources import total_of
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.books import Books
@@ -219,7 +220,9 @@ class Plain:
         for v in victims + extra:
             if v.node_id != node.node_id and not fit(node.available, self.wanted):
                 continue
-            if gt_ex(self.wanted, total):
+            here = [one.resources for one in victims + extra if one.key in final and one.node_id == node.node_id]
+            missing = not fit(total_of([node.available, *here]), self.wanted)
+            if gt_ex(self.wanted, total) or (v.node_id == node.node_id and missing):
                 final.append(v.key)
                 total = add(total, v.resources)
         if gt_ex(self.wanted, total):

@@ -231,9 +231,9 @@ class PlainScheduler(PlainUpdates):
             return Decision("place", ask.key, node.name)
         if ask.reserved or self.now < ask.created / 1e9 + RESERVE_AFTER_S:
             return None
-        candidates = [one for one in self._open_nodes() if one.could_take(ask)]
+        candidates = [one for one in self._open_nodes() if one.could_take(ask) and one.name not in ask.forbidden]
         best = min(candidates, key=lambda one: _left_over(one, ask), default=None)
-        return None if best is None or best.name in ask.forbidden else Decision("reserve", ask.key, best.name)
+        return None if best is None else Decision("reserve", ask.key, best.name)
 
     def _node_for(self, ask: PlainAsk) -> PlainNode | None:
         return next((node for node in self._open_nodes() if node.takes(ask)), None)

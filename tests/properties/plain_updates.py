@@ -328,8 +328,11 @@ class PlainUpdates:
         ask.app.asks.remove(ask)
 
     def unreserve(self, ask: PlainAsk) -> None:
-        self.nodes[ask.reserved].reserving.remove(ask)
-        ask.reserved = ""
+        """A node that comes back into the order has its score of now, as if it had been drained."""
+        node, ask.reserved = self.nodes[ask.reserved], ""
+        node.reserving.remove(ask)
+        if not node.reserving:
+            node.rescore(self.policy)
 
     def add_allocation(self, app: PlainApp, one: PlainAsk, node: PlainNode) -> None:
         """It runs on the node."""

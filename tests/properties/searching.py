@@ -73,9 +73,6 @@ def _is_open(node: Node, ask: Allocation) -> bool:
 
 
 def _may_reserve(books: Books, ask: Allocation, nodes: list[Node]) -> bool:
-    """Only where no predicate has a say: it may refuse the node that the ask would fill best."""
-    if ask.need.constraint is not None:
-        return False
     old = bool(ask.need.required_node) or books.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
     return old and any(_fits(node.capacity, ask.resources) for node in nodes)
 

@@ -8,6 +8,8 @@ import random
 import time
 from collections import Counter
 
+import pytest
+
 from common.messages import NODE_DRAIN
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.applications.allocation import Allocation
@@ -20,7 +22,7 @@ from tests.properties.plain_preemption import Plain, remaining
 from tests.trial import Trial
 
 LONG = os.environ.get("PROPERTIES") == "long"
-CLUSTERS = 20_000 if LONG else 1_000
+CLUSTERS = 20_000 if LONG else 700
 QUESTIONS = 4
 """Asked of each cluster."""
 
@@ -113,6 +115,7 @@ def odd_numbers(ask: Allocation, node: Node) -> bool:
     return int(node.node_id[1:]) % 2 == 1
 
 
+@pytest.mark.timeout(1200 if LONG else 120)
 def test_both_find_the_same_victims() -> None:
     seed = time.time_ns() if LONG else 0
     outcomes: Counter[str] = Counter()

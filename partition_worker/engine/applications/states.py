@@ -1,7 +1,7 @@
 """The states of an application, as a table.
 
     New --RUN--> Accepted --RUN--> Running --COMPLETE--> Completing --COMPLETE--> Completed --EXPIRE--> Expired
-     |               |--RUN--> Starting --RUN--> Running    (instead, in a leaf that is aware of states; else as Running)
+     |               |--RUN--> Starting --RUN--> Running     (in a leaf that is aware of states; goes on as Running)
      |               \\--COMPLETE--> Completing <--RUN-- (back to Running when there is something to do again)
      |--REJECT--> Rejected --EXPIRE--> Expired
      |--FAIL--> Failing --FAIL--> Failed --EXPIRE--> Expired          (FAIL also from Accepted and Running)

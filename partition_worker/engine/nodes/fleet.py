@@ -199,6 +199,13 @@ class Fleet:
 
     # Nodes to keep for an ask ---------------------------------------------------------------------------------------
 
+    def only_node(self, need: Need) -> Node | None:
+        """The node that an ask requires, if it is or can be kept for it: one that exists, is large enough, and that
+        nobody was asked to leave for somebody else.
+        """
+        node = self._nodes.get(need.required_node)
+        return node if node is not None and node.is_large_enough(need.shape) and not node.kept_for_preemption else None
+
     def may_reserve(self, need: Need) -> bool:
         """Whether there is a node that might be kept for an ask with this need."""
         if need.required_node or not self._has_keeper(need.shape):

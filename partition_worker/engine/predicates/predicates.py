@@ -109,8 +109,8 @@ class Predicates:
         """The first of the nodes with room (without `allocate`, of those that may be kept for it) that admits such an
         ask; `all_nodes` says that there are no others.
 
-        Whether there is one does not depend on their order. Where none can be, as the resource manager has named none,
-        the search ends with the room in its next question: more nodes will be looked at when that is answered.
+        Whether there is one does not depend on their order. Where none can be, as the resource manager has named none
+        with room, the search ends with the room in its next question: more will be looked at when that is answered.
         """
         if (need, allocate) in self.in_vain:
             return None
@@ -122,7 +122,7 @@ class Predicates:
                 return node
             if wanting and problem is WAITING:
                 wanting = self.verdicts.want(asked, node, allocate=allocate)
-                if not wanting and not self.verdicts.hopeful(asked):
+                if not wanting and not self._is_hopeful(need, allocate=allocate):
                     return None
         if all_nodes:
             if len(self.in_vain) >= IN_VAIN_MAX:
@@ -159,6 +159,12 @@ class Predicates:
         return complaints
 
     # Private --------------------------------------------------------------------------------------------------------
+
+    def _is_hopeful(self, need: "Need", *, allocate: bool) -> bool:
+        """Whether the resource manager admits the ask to a node that has room for it."""
+        assert need.constraint is not None
+        admitting = self.verdicts.admitting(need.constraint.asked)
+        return any(node.has_room(need.shape) if allocate else node.is_large_enough(need.shape) for node in admitting)
 
     def _refused(self, need: "Need", allocate: bool, node: "Node") -> bool:  # noqa: FBT001 - half of what was sought
         """Whether the node is no reason to look for one again."""

@@ -15,7 +15,7 @@ Not here: who is woken (`engine/verdict_updates.py`), messages (`partition_worke
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -55,10 +55,15 @@ class Pair(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """A node as it was; another one of the same name has another rank."""
+    """A node as it was."""
 
-    rank: int
+    node: "Node"
     version: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still is."""
+        return self.node.version == self.version
 
 
 class _Said(NamedTuple):
@@ -109,17 +114,19 @@ class Verdicts:
     def of(self, key: str, node: "Node", *, allocate: bool) -> str | None:
         """Why the ask may not run on the node: empty if it may, None if that is not known."""
         said = self._said.get(key, {}).get((node.node_id, allocate))
-        if said is None or (said.stamp is not None and said.stamp != (node.rank, node.version)):
+        if said is None or (said.stamp is not None and (said.stamp.node is not node or not said.stamp.holds)):
             return None
         return said.refusal
 
-    def hopeful(self, key: str) -> bool:
-        """Whether there may be a node on which the ask may run."""
-        return any(not said.refusal for said in self._said.get(key, {}).values())
+    def admitting(self, key: str) -> Iterator["Node"]:
+        """The nodes on which the ask may run, or for which it may wait, as far as they have not changed."""
+        for said in self._said.get(key, {}).values():
+            if not said.refusal and said.stamp is not None and said.stamp.holds:
+                yield said.stamp.node
 
     def want(self, key: str, node: "Node", *, allocate: bool) -> bool:
         """Note that a verdict is wanted; whether there is room for one more of this ask."""
-        pair, stamp = Pair(key, node.node_id, allocate), Stamp(node.rank, node.version)
+        pair, stamp = Pair(key, node.node_id, allocate), Stamp(node, node.version)
         if self._question is not None and pair in self._question.pairs:
             return True  # asked just now; if the node has changed, it is asked again after that
         pairs = self._wanted.get(key)

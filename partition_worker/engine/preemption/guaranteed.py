@@ -6,8 +6,9 @@
     4. More are supposed to go for what else the queue of the ask is guaranteed.
     5. Of all these, as many go as cover what the ask wants.
 
-The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even where the node has some room,
-and one type that is covered twice over ends the collection. Beyond it, nobody may strike back: for a while nothing is
+The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even where the node has some room.
+But there one type that is covered twice over ends the collection, here all that are missing on the node have to be.
+Beyond it, nobody may strike back: for a while nothing is
 taken from a queue that took from that of the ask (`truces.py`).
 
 Pure: a plan is returned, nothing is changed. Not here: when an ask may look for victims, and carrying a plan out
@@ -69,6 +70,7 @@ def plan(
     if not _is_guaranteed(guarantees, wanted, among):
         return NO_GUARANTEE
     usable, cancels = nodes.usable(books.fleet, ask, wanted, books.now)
+    usable = {key: node for key, node in usable.items() if books.fleet.admits(ask.need, node, allocate=False)}
     choice = nodes.best(usable, ask, wanted, among, nodes_tried=nodes_tried, admits=admits)
     if choice is None:
         return NO_HELP
@@ -126,16 +128,20 @@ def _more_victims(
 
 def _enough(wanted: Resources, node: Node, chosen: list[Candidate]) -> list[Allocation]:
     """The first of them that cover what is wanted; nobody if all do not. Those on other nodes count only if the ask
-    has room on its own.
+    has room on its own. On its node they are taken until it has room there, or they would go for nothing.
     """
-    anywhere = fits(node.available, wanted)
+    room = dict(node.available)
+    anywhere = fits(room, wanted)
     victims: list[Allocation] = []
     total: Resources = {}
     for candidate in chosen:
         victim = candidate.allocation
-        if (anywhere or victim.node_id == node.node_id) and _falls_short(total, wanted):
+        here = victim.node_id == node.node_id
+        if (here and not fits(room, wanted)) or ((here or anywhere) and _falls_short(total, wanted)):
             victims.append(victim)
             add_to(total, victim.resources)
+            if here:
+                add_to(room, victim.resources)
     return [] if _falls_short(total, wanted) else victims
 
 

@@ -2,8 +2,8 @@
 
 from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
 from partition_worker.engine.descent import NO_QUEUE_QUOTA
-from partition_worker.engine.preempting import EXHAUSTED, NO_HELP, NOT_USED_ENOUGH, PRECONDITIONS
-from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE
+from partition_worker.engine.preempting import EXHAUSTED, NOT_USED_ENOUGH, PRECONDITIONS
+from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE, NO_HELP
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
@@ -190,6 +190,11 @@ def test_a_victim_that_is_moved_leaves_the_sums_right() -> None:
     one.moves("borrower", "root.other")
     assert one.queue("root.borrower").preempting == {"memory": 0}
     assert one.queue("root.other").preempting == {"memory": 4}
+
+
+def test_nobody_goes_where_the_ask_could_not_run() -> None:
+    one = borrowed(wanted="memory=4 tag.yunishard/forbiddenNodes=n1").waits(100)
+    assert going(one) == []
 
 
 # One node only ------------------------------------------------------------------------------------------------------

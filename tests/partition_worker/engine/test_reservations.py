@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
+from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.reserved import RESERVATION_WAIT_S
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
@@ -183,6 +183,12 @@ def test_an_ask_that_grows_keeps_its_node_if_that_could_take_it(amount: str, exp
     assert kept(one) == expected
 
 
+def test_an_ask_that_shrinks_is_placed_wherever_there_is_room_now() -> None:
+    one = fragmented().waits(2.1).does(asks("small x memory=4 on=n1"))
+    one.told()
+    assert one.does(asks("big b1 memory=4")).placed() == ["b1 on n2"]
+
+
 def test_a_move_gives_the_node_up_and_a_node_is_kept_anew() -> None:
     one = fragmented().waits(2.1).moves("big", "root.a")
     assert kept(one) == {"b1": "n1"}
@@ -214,3 +220,9 @@ def test_a_node_that_does_not_exist_yet_is_waited_for() -> None:
     one = fragmented().does(asks("big d1 memory=5 required=n9 priority=1"))
     assert kept(one) == {}
     assert one.does(nodes("n9 memory=9")).placed() == ["d1 on n9"]
+
+
+def test_a_node_that_is_too_small_is_kept_for_nobody_and_waited_for_to_grow() -> None:
+    one = fragmented().does(asks("big d1 memory=11 required=n1 priority=1"), nodes("n3 memory=30"))
+    assert kept(one.waits(1)) == {}
+    assert kept(one.does(nodes("n1 memory=12", action=NODE_UPDATE))) == {"d1": "n1"}

@@ -13,11 +13,12 @@ def summaries(one: Trial) -> list[str]:
 def test_an_application_that_ran_leaves_a_line_with_what_it_used() -> None:
     one = Trial().does(nodes("n1 memory=10 tag.si/instance-type=large"), apps("app-1 root.a user=bob"))
     one.does(asks("app-1 a1 memory=4")).waits(5.5).does(released("app-1 a1")).waits(30)
-    assert summaries(one) == [
+    (line,) = summaries(one)
+    assert line == (
         "summary of application app-1: Completed, user bob, queue root.a, submitted 2023-11-14T22:13:20+00:00, "
         "started 2023-11-14T22:13:20+00:00, finished 2023-11-14T22:13:55+00:00, used {large: map[memory:20]}, "
         "preempted {}, placeholders {} (amounts times seconds, by type of instance)"
-    ]
+    )
     (ended,) = one.partition.ended.values()
     assert ended.history == {}
 

@@ -115,13 +115,13 @@ def test_a_verdict_is_forgotten_after_a_while_and_a_refused_ask_is_tried_again()
 
 
 def test_an_old_verdict_does_not_take_a_newer_one_along() -> None:
-    verdicts = answered()
+    verdicts, other = answered(), a_node(rank=7)
     verdicts.elapse(NOW + 20)
-    verdicts.want("a1", a_node(rank=7), allocate=True)
+    verdicts.want("a1", other, allocate=True)
     number, _ = asked(verdicts, NOW + 20)
     verdicts.answer(number, {Pair("a1", "n1", True): "no"}, NOW + 20)
     assert not verdicts.elapse(NOW + FRESH_S).keys
-    assert verdicts.of("a1", a_node(rank=7), allocate=True) == "no"
+    assert verdicts.of("a1", other, allocate=True) == "no"
 
 
 def test_silence_is_a_refusal_for_twice_as_long_each_time() -> None:
@@ -212,7 +212,11 @@ def test_a_node_where_an_ask_could_not_be_started_is_closed_to_it_for_a_while() 
     assert verdicts.of("a1", node, allocate=True) is None
 
 
-def test_only_who_has_been_admitted_somewhere_is_hopeful() -> None:
-    assert answered().hopeful("a1")
-    assert not answered({}).hopeful("a1")
-    assert not Verdicts().hopeful("a1")
+def test_the_nodes_that_admit_an_ask_are_known_until_they_change() -> None:
+    node = a_node()
+    verdicts = answered(node=node)
+    assert list(verdicts.admitting("a1")) == [node]
+    assert list(verdicts.admitting("a2")) == []
+    assert list(answered({}).admitting("a1")) == []
+    node.resize({"memory": 20})
+    assert list(verdicts.admitting("a1")) == []

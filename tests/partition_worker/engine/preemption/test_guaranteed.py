@@ -19,7 +19,7 @@ def test_others_go_only_as_long_as_their_queue_has_too_much_without_the_first_on
     """As above, but the queue is within its guarantee as soon as one has gone; and that one does not cover the ask."""
     queues, parts = "root.a guaranteed=memory:5; root.b guaranteed=memory:10", ("root.a r3 n1 memory=3",)
     trial = cluster(queues, "n1 memory=10", *parts, "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
-    assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
+    assert plan(trial, "root.b ask memory=4") == TOO_LITTLE
 
 
 def test_the_last_victim_may_leave_its_queue_with_less_than_its_guarantee() -> None:
@@ -92,20 +92,19 @@ def test_victims_that_cover_two_types_together() -> None:
     assert victims(trial, "root.b ask memory=4 gpu=2") == ["r2", "r1"]
 
 
-def test_one_type_that_is_covered_exactly_ends_the_collection_too_if_it_is_the_only_one() -> None:
+def test_one_type_that_is_covered_exactly_does_not_end_the_collection() -> None:
     trial = cluster(
         "root.a; root.b guaranteed=memory:4,gpu:1", "n1 memory=4 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=4"
     )
-    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2"]
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2", "r1"]
 
 
-def test_one_type_in_excess_ends_the_collection() -> None:
-    """As in YuniKorn: the gpu of the ask is not covered, and the plan holds all the same."""
+def test_one_type_in_excess_does_not_end_the_collection_while_another_is_missing_on_the_node() -> None:
     trial = cluster(
         "root.a; root.b guaranteed=memory:9,gpu:1",
         *("n1 memory=10 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=8"),
     )
-    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2"]
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2", "r1"]
 
 
 def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> None:
