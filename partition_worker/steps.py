@@ -3,7 +3,7 @@
 A step is one decision: an ask gets a node, a placeholder makes place for a real ask, a node is kept for an ask, others
 are asked to make room for one. Each sees the effects of those before, exactly as when a worker decides by itself.
 
-Not here: what a decision is (`engine/cycle.py`), and who may ask (`webservice/admin_routes.py`).
+Not here: what a decision is (`engine/cycle/cycle.py`), and who may ask (`webservice/admin_routes.py`).
 """
 
 from msgspec import field
@@ -11,7 +11,7 @@ from msgspec.json import encode
 
 from common.messages import AllocationRelease, Answer, Part, Schedule
 from common.names import external
-from partition_worker.engine.cycle import Decision
+from partition_worker.engine.cycle.cycle import Decision
 from partition_worker.engine.decisions import Release
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition

@@ -31,7 +31,7 @@ from common.messages import (
 )
 from common.names import FILE, RECORD, WEBSERVICE
 from common.wire import decoded, frames_of, header_of
-from partition_worker.engine.invariants import check
+from partition_worker.engine.checks.invariants import check
 from partition_worker.worker import Worker
 from rmproxy.front import BROKER, Front
 from tests.world_rm import RM

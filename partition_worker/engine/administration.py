@@ -8,19 +8,20 @@ Rules of a move that are ours to choose: it never makes a queue exceed a maximum
 of resources nor of running applications, although a smaller one in a new configuration may. What runs would otherwise
 be the one way around quotas. Only the queues that the application newly comes into are looked at.
 
-Not here: who the actor is (whoever asks has established it), and the RM's own removals (`application_updates.py`).
+Not here: who the actor is (whoever asks has established it), and the RM's own removals (`updates/`).
 """
 
 from common import event_codes
 from common.messages import Actor, EventRecord
 from common.names import RECOVERY_QUEUE
 from common.resources import admits, plus, text
-from partition_worker.engine import ledger, lifecycle, removal
+from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues import gang
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.updates import removal
 from partition_worker.engine.users import User
 
 MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING, AppState.COMPLETING})

@@ -1,8 +1,8 @@
 """The books of a partition: everything it knows, in one place that the modules of the engine share.
 
 Queues, nodes, applications, users, timers and counters, and the effects that the present step has had so far. Who
-changes them is above: `ledger.py` for what is asked for and allocated, `lifecycle.py` for states, the `*_updates.py`
-for the RM's word, `cycle.py` for decisions. Not here: rules.
+changes them is above: `ledger.py` for what is asked for and allocated, `lifecycle.py` for states, `updates/` for the
+RM's word, `cycle/` for decisions. Not here: rules.
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.predicates.predicates import Predicates
 from partition_worker.engine.preemptions import Preemptions
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness import Readiness
+from partition_worker.engine.readiness.readiness import Readiness
+from partition_worker.engine.readiness.reserved import Reserved
+from partition_worker.engine.readiness.swappable import Swappable
 from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.reserved import Reserved
-from partition_worker.engine.swappable import Swappable
 from partition_worker.engine.timers import Timers
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.engine.users import Users, resolver_of

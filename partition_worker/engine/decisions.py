@@ -1,4 +1,4 @@
-"""What the cycle may decide, as values: checked before they are made, carried out afterwards (`cycle.py`)."""
+"""What the cycle may decide, as values: checked before they are made, carried out afterwards (`cycle/cycle.py`)."""
 
 from dataclasses import dataclass
 

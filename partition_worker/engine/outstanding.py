@@ -12,7 +12,7 @@ to tell costs one comparison.
        see what is left after them, told already or not.
     3. What is told newly is taken off the room that applications and queues after it see.
 
-Not here: trying (`descent.py`), and what becomes of the message (`partition_worker/news.py`).
+Not here: trying (`cycle/descent.py`), and what becomes of the message (`partition_worker/news.py`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ from partition_worker.engine.books import Books
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.queues.fairness import queue_key
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness import application_key
+from partition_worker.engine.readiness.readiness import application_key
 
 REPORT_EVERY_S: Final = 1.0
 

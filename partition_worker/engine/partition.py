@@ -7,8 +7,7 @@
     effects = partition.reconfigure(config, now) another configuration, to which it had no `objections`
 
 Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never goes back. What it knows is in
-`books.py`, what each kind of input does in `node_updates.py`, `application_updates.py`, `allocation_updates.py` and
-`reconfiguration.py`, and what a decision is in `cycle.py`.
+`books.py`, what each kind of input does in `updates/` and `reconfiguration.py`, and what a decision is in `cycle/`.
 """
 
 from collections.abc import Sequence
@@ -25,26 +24,23 @@ from common.messages import (
 )
 from partition_worker.engine import (
     administration,
-    allocation_updates,
-    application_updates,
-    cycle,
     draining,
     gangs,
     lifecycle,
-    node_updates,
     reconfiguration,
     reservations,
     retirement,
-    verdict_updates,
 )
 from partition_worker.engine.applications.states import AppEvent
-from partition_worker.engine.auditor import Auditor
 from partition_worker.engine.books import Books
+from partition_worker.engine.checks.auditor import Auditor
+from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.outstanding import Outstanding
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.tuning import DEFAULT, Tuning
+from partition_worker.engine.updates import allocation_updates, application_updates, node_updates, verdict_updates
 
 
 class Partition(Books):

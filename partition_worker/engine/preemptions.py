@@ -2,7 +2,7 @@
 
 What is lost when an allocation has to go is what it used for as long as it ran: its work so far, as amount times
 seconds. The latest entries are kept for those who ask. Not here: choosing and telling victims (`preemption/`,
-`preempting.py`), the rule of truces (`truces.py`).
+`cycle/preempting.py`), the rule of truces (`truces.py`).
 """
 
 from collections import deque

@@ -4,7 +4,7 @@ A node is kept for one ask, or for several of which each can run nowhere else. W
 at its queues, the room that they left: nobody else below a queue with a maximum gets it. So what was freed for an ask
 waits for it.
 
-Not here: who deserves a reservation (`descent.py`), using it (`reserved_asks.py`).
+Not here: who deserves a reservation (`cycle/descent.py`), using it (`cycle/reserved_asks.py`).
 """
 
 from common import event_codes

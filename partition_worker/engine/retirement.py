@@ -8,10 +8,11 @@ Not here: when a partition has to go (the broker knows).
 from typing import Final
 
 from common.messages import AllocationRelease
-from partition_worker.engine import allocation_updates, application_updates, happenings, lifecycle, removal
+from partition_worker.engine import happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.books import Books
+from partition_worker.engine.updates import allocation_updates, application_updates, removal
 
 CAUSE: Final = "PartitionRemoved"
 """Why every application fails, as RMs know it."""

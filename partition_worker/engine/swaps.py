@@ -1,7 +1,7 @@
 """The second turn of the cycle: real asks take the places of placeholders of their task group.
 
-    1. The most deserving application that has both (`swappable.py`), and of its asks the first whose group has a
-       placeholder.
+    1. The most deserving application that has both (`readiness/swappable.py`), and of its asks the first whose group
+       has a placeholder.
     2. Placeholders that are smaller than the ask are of no use to it: they are let go.
     3. The ask takes the place of the first that is large enough, on the same node; if that node does not admit it, it
        gets another one.

@@ -1,6 +1,6 @@
 """Times at which something happens to an application if nothing else does first.
 
-Not here: what happens then (`lifecycle.py`, `gangs.py`, `readiness.py`).
+Not here: what happens then (`lifecycle.py`, `gangs.py`, `readiness/readiness.py`).
 """
 
 import heapq

@@ -4,7 +4,7 @@ The engine waits for nothing: a submission whose user has to be looked up outsid
 the answer comes. All of a user go on together, in the order in which they came, and what the RM said about an
 application in the meantime follows it.
 
-Not here: looking up (`partition_worker/groups.py`), and what a submission is (`application_updates.py`).
+Not here: looking up (`partition_worker/groups.py`), and what a submission is (`updates/application_updates.py`).
 """
 
 from typing import Final

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.configuration import busy, measured, text_of
 from common.config.check import load, load_problems
 from common.config.model import PartitionConfig
-from partition_worker.engine.invariants import check
+from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.queues.changes import Add, Drain, Set, changes
 from partition_worker.engine.queues.tree import Tree
 

@@ -15,7 +15,7 @@ from common.messages import (
     PrepareConfig,
     UserGroupInformation,
 )
-from partition_worker.engine.invariants import check
+from partition_worker.engine.checks.invariants import check
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
 

@@ -14,7 +14,7 @@ from common.config.check import load, load_problems
 from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
 from common.resources import Limit
-from partition_worker.engine.invariants import check
+from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.blueprint import Settings, settings_of
 from partition_worker.engine.queues.blueprint import wanted as wanted_of

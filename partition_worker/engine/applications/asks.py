@@ -3,7 +3,7 @@
 Asks with the same need, priority and standing are one group, because what happens to one of them now would happen to
 each: an attempt looks at the first of each group, the oldest, so it costs the number of groups, not of asks.
 
-Not here: whether an ask can be placed (`cycle.py`).
+Not here: whether an ask can be placed (`cycle/cycle.py`).
 """
 
 from collections.abc import Iterator

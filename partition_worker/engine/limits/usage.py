@@ -9,7 +9,7 @@ An application counts as running for its user and group from its first allocatio
 and at each queue above. Which group that is, is decided at the first contact and then stays, until the application is
 forgotten or the group loses its limit at a queue at or above the leaf; then it is decided again at once.
 
-Not here: what is done about a limit (`cycle.py`), and who waits for one (`readiness.py`).
+Not here: what is done about a limit (`cycle/cycle.py`), and who waits for one (`readiness/readiness.py`).
 """
 
 from itertools import count

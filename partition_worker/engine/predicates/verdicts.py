@@ -11,7 +11,7 @@ tried again when it is answered, or when its deadline passes:
 So a resource manager that is slow or dead costs a question now and then, and its other asks go on. An answer that is
 late still counts, unless another question was put. Verdicts of an ask that is gone are forgotten with it.
 
-Not here: who is woken (`engine/verdict_updates.py`), messages (`partition_worker/worker.py`).
+Not here: who is woken (`engine/updates/verdict_updates.py`), messages (`partition_worker/worker.py`).
 """
 
 import heapq

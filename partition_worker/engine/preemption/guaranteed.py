@@ -12,7 +12,7 @@ Beyond it, nobody may strike back: for a while nothing is
 taken from a queue that took from that of the ask (`truces.py`).
 
 Pure: a plan is returned, nothing is changed. Not here: when an ask may look for victims, and carrying a plan out
-(`preempting.py`).
+(`cycle/preempting.py`).
 """
 
 from typing import Final, NamedTuple

@@ -3,7 +3,7 @@
 Only that node counts: neither guarantees nor queues nor fences protect anybody, and a switched-off preemption does not
 either. Such an ask is never a victim itself, so nobody can strike back, and no truce is kept.
 
-Pure: nothing is changed. Not here: when such an ask looks for victims, and carrying it out (`preempting.py`).
+Pure: nothing is changed. Not here: when such an ask looks for victims, and carrying it out (`cycle/preempting.py`).
 """
 
 from common.messages import Resources

@@ -3,7 +3,7 @@
 A queue's share is that of the resource type it uses most of, relative to what it is guaranteed or else to the most it
 could get: dominant resource fairness with weights (Ghodsi et al., NSDI 2011), where the guarantee is the weight.
 
-Not here: keeping the orders (`engine/readiness.py`).
+Not here: keeping the orders (`engine/readiness/readiness.py`).
 """
 
 from collections.abc import Mapping

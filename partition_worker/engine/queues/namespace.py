@@ -4,7 +4,7 @@ dynamic queue that was made for it.
 A resource manager that has namespaces (Kubernetes is one) sends these tags with every application, so a change of the
 namespace reaches the queue with the next one. A text that cannot be read sets nothing and is no error.
 
-Not here: which queues take notice (`application_updates.py`).
+Not here: which queues take notice (`updates/application_updates.py`).
 """
 
 import re

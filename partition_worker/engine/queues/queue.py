@@ -124,7 +124,7 @@ class Queue:
 
     @property
     def state_aware(self) -> bool:
-        """Whether it lets one application at a time begin to run (`engine/turns.py`)."""
+        """Whether it lets one application at a time begin to run (`engine/readiness/turns.py`)."""
         return self.policies.application_sort == "stateaware"
 
     @property

@@ -1,6 +1,6 @@
 """The queues of a partition: edges, lookup, and queues that placement creates and that go again.
 
-Not here: which queue is the next to get something (`engine/readiness.py`).
+Not here: which queue is the next to get something (`engine/readiness/readiness.py`).
 """
 
 from collections.abc import Iterator

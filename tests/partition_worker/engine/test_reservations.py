@@ -3,7 +3,7 @@
 import pytest
 
 from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.reserved import RESERVATION_WAIT_S
+from partition_worker.engine.readiness.reserved import RESERVATION_WAIT_S
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial

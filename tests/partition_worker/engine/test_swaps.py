@@ -4,8 +4,8 @@ import pytest
 
 from common import event_codes
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN
-from partition_worker.engine import cycle
 from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.cycle import cycle
 from partition_worker.engine.decisions import Release, Replace
 from partition_worker.engine.effects import Happening
 from tests.builders import apps, asks, config, gone, nodes, released

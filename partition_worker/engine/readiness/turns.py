@@ -13,7 +13,7 @@ when
 
 A look at it costs O(log n) in the applications of the leaf.
 
-Not here: the order itself (`engine/readiness.py`), what Starting means (`engine/lifecycle.py`).
+Not here: the order itself (`engine/readiness/readiness.py`), what Starting means (`engine/lifecycle.py`).
 """
 
 from dataclasses import dataclass, field

@@ -10,14 +10,13 @@ back that can be helped, the next one when that got something. So a release cost
 that wait, however many applications and asks do. What waits for room of its user or group is not even looked at before
 `freed` names that user or group. `touch` says that a queue or application itself changed: its key may be another.
 
-Not here: deciding (`cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`.
+Not here: deciding (`cycle/cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`.
 """
 
 from collections.abc import Iterable
 
 from common.resources import is_positive
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.aside import Aside, Closed, Shelf, Wait
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.needs import Need
 from partition_worker.engine.nodes.fleet import Fleet
@@ -27,7 +26,8 @@ from partition_worker.engine.queues.fairness import descending_shares, queue_key
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.turns import Turns
+from partition_worker.engine.readiness.aside import Aside, Closed, Shelf, Wait
+from partition_worker.engine.readiness.turns import Turns
 
 
 class Readiness:

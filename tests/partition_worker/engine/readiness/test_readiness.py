@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.descent import Attempt
+from partition_worker.engine.cycle.descent import Attempt
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 

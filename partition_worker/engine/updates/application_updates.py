@@ -17,7 +17,7 @@ from common.messages import (
     RemoveApplicationRequest,
 )
 from common.names import RECOVERY_QUEUE
-from partition_worker.engine import gangs, happenings, lifecycle, removal
+from partition_worker.engine import gangs, happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.books import Books
@@ -27,6 +27,7 @@ from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError
 from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.updates import removal
 from partition_worker.engine.users import (
     NO_GROUP,
     GroupsUnknown,

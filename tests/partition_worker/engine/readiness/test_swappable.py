@@ -1,6 +1,6 @@
 """Who has something to swap is known without looking for it, in the order of the regular cycle."""
 
-from partition_worker.engine.swappable import Swappable
+from partition_worker.engine.readiness.swappable import Swappable
 from tests.builders import apps
 from tests.trial import Trial
 

@@ -12,7 +12,7 @@ from math import inf
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.fairness import path_key
-from partition_worker.engine.readiness import application_key
+from partition_worker.engine.readiness.readiness import application_key
 
 
 class Swappable:

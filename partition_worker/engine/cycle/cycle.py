@@ -7,15 +7,16 @@
 A decision is a value; carrying it out is the ledger's. Each decision is the one that a cycle of its own would have
 made, so many are made in one go; only who asks for it gets several nodes in a row (`batches.py`).
 
-Not here: the orders (`queues/fairness.py`, `readiness.py`) and the books (`ledger.py`).
+Not here: the orders (`queues/fairness.py`, `readiness/readiness.py`) and the books (`ledger.py`).
 """
 
 from itertools import islice
 
-from partition_worker.engine import batches, descent, ledger, preempting, reservations, reserved_asks, swaps
+from partition_worker.engine import ledger, reservations, swaps
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
+from partition_worker.engine.cycle import batches, descent, preempting, reserved_asks
 from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve
 from partition_worker.engine.queues import admission
 

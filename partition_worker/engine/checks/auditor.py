@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 from common import event_codes
 from common.machine import NEVER
-from partition_worker.engine import invariants
 from partition_worker.engine.books import Books
-from partition_worker.engine.health import Health
+from partition_worker.engine.checks import invariants
+from partition_worker.engine.checks.health import Health
 
 SLICE_EVERY_S: Final = 0.1
 SLICE_ITEMS: Final = 500

@@ -18,10 +18,11 @@ from common.messages import (
 )
 from common.names import NODE_PARTITION
 from common.resources import equal
-from partition_worker.engine import happenings, removal, reservations, swaps
+from partition_worker.engine import happenings, reservations, swaps
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.updates import removal
 
 
 def handle(books: Books, request: NodeRequest) -> None:

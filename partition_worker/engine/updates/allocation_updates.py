@@ -1,6 +1,6 @@
 """What an RM's word about asks and allocations does to the partition: new, changed, already running, and released.
 
-Not here: who gets a node (`cycle.py`), and the books (`ledger.py`).
+Not here: who gets a node (`cycle/cycle.py`), and the books (`ledger.py`).
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from common.messages import (
     RejectedAllocation,
 )
 from common.resources import equal, is_positive, is_zero
-from partition_worker.engine import happenings, ledger, lifecycle, removal, swaps, verdict_updates
+from partition_worker.engine import happenings, ledger, lifecycle, swaps
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
@@ -25,6 +25,7 @@ from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.constraint import Constraint
 from partition_worker.engine.queues import quota_timing
+from partition_worker.engine.updates import removal, verdict_updates
 from partition_worker.engine.waiting import HELD_MAX, Said
 
 _CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})

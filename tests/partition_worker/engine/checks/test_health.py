@@ -1,7 +1,7 @@
 """What the checks of a partition find (spec 11)."""
 
-from partition_worker.engine import health
-from partition_worker.engine.health import Health
+from partition_worker.engine.checks import health
+from partition_worker.engine.checks.health import Health
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 

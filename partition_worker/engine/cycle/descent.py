@@ -6,26 +6,27 @@
        take. An ask that no node can take and that has waited for a while gets a node that is kept for it, the one that
        it would fill best; one that is entitled to more may make others go.
 
-What cannot be helped is set aside (`readiness.py`) until something is freed, or until it has waited for long enough; so
-a decision costs the depth of the tree and the logarithm of what is kept in order, however much waits.
+What cannot be helped is set aside (`readiness/`) until something is freed, or until it has waited for long enough; so a
+decision costs the depth of the tree and the logarithm of what is kept in order, however much waits.
 
-Not here: asks for which a node is kept already (`reserved_asks.py`) and those for which a placeholder is (`gangs.py`).
+Not here: asks for which a node is kept already (`reserved_asks.py`) and those for which a placeholder is (`swaps.py`).
 """
 
 from typing import Final
 
 from common.machine import NEVER
-from partition_worker.engine import back_off, happenings, preempting
+from partition_worker.engine import happenings
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.asks import Group, Standing
 from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.aside import Wait
 from partition_worker.engine.books import Books
+from partition_worker.engine.cycle import back_off, preempting
 from partition_worker.engine.decisions import Allocate, Preempt, Reserve
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.queues.admission import may_start
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.readiness.aside import Wait
 
 Decision = Allocate | Reserve | Preempt
 

@@ -1,8 +1,8 @@
 """Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
 
 from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
-from partition_worker.engine.descent import NO_QUEUE_QUOTA
-from partition_worker.engine.preempting import EXHAUSTED, NOT_USED_ENOUGH, PRECONDITIONS
+from partition_worker.engine.cycle.descent import NO_QUEUE_QUOTA
+from partition_worker.engine.cycle.preempting import EXHAUSTED, NOT_USED_ENOUGH, PRECONDITIONS
 from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE, NO_HELP
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, nodes, released

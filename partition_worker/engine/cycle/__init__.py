@@ -1,0 +1,1 @@
+"""What is decided next: the turns of a scheduling cycle."""

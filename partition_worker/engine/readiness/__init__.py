@@ -1,0 +1,1 @@
+"""Who is next, and who waits for what."""

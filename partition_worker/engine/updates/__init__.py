@@ -1,0 +1,1 @@
+"""What the word of a resource manager does to a partition."""
