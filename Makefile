@@ -27,7 +27,7 @@ up: setup ## start the system and leave it running
 test: setup ## run all tests
 	$(BIN)/python -m pytest -q
 
-differential: setup ## compare with the reference: ORACLE_DIR=its Go source; AREAS= TRACES= SEED= REPLAY= (needs Go)
+differential: setup ## compare with the reference, which needs Go: AREAS= TRACES= SEED= REPLAY= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
 		$(if $(AREAS),--areas $(AREAS)) $(if $(TRACES),--traces $(TRACES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 

@@ -40,6 +40,7 @@ def test_a_node_is_kept_for_an_ask_that_has_waited_for_two_seconds() -> None:
 
 
 def test_the_node_is_the_one_that_the_ask_would_fill_best() -> None:
+    """Vector 17."""
     one = Trial().does(
         nodes("a vcore=4 memory=8", "b vcore=4 memory=40", "c vcore=4 memory=8 gpu=1"),
         apps("app-1 root.a"),

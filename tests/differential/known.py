@@ -1,0 +1,76 @@
+"""Differences that are meant: each is in docs/compatibility.md, which has the reasons.
+
+Not here: what the generator avoids altogether, such as keys that two applications use.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.conformance.items import Item
+
+
+@dataclass(frozen=True)
+class Known:
+    """Differences that `explains` recognises, in traces with such a step."""
+
+    why: str
+    explains: Callable[[str], bool]
+    step: Callable[[str, Item], bool]
+
+
+def _is_usage(line: str) -> bool:
+    return re.match(r"\[\d+\]/partitions/default/(users|groups)/", line) is not None
+
+
+def _releases_everything(name: str, body: Item) -> bool:
+    return name == "release" and any("key" not in item for item in body.get("items", []))
+
+
+def _has_placeholders(name: str, body: Item) -> bool:
+    return name == "asks" and any(item.get("placeholder") for item in body.get("items", []))
+
+
+def _is_running_application(line: str) -> bool:
+    return re.match(r"\[\d+\]/partitions/default/(users|groups)/[^:]*/apps: expected \[\], got", line) is not None
+
+
+def _is_completed_left_out(line: str) -> bool:
+    found = re.match(r"\[\d+\]/rms/rm-1/appStates/[\w-]+: expected (\[.*\]), got (\[.*\])$", line)
+    if found is None:
+        return False
+    theirs, mine = ([one for one in json.loads(text) if one != "Completed"] for text in found.groups())
+    return theirs == mine
+
+
+def _removes_application(name: str, body: Item) -> bool:
+    return name == "apps" and bool(body.get("remove"))
+
+
+KNOWN: Final = (
+    Known(
+        "releasing everything of an application while asks wait leaves its use with its user for ever",
+        _is_usage,
+        _releases_everything,
+    ),
+    Known(
+        "an application whose last real allocation goes while it holds placeholders counts no longer for its user",
+        _is_running_application,
+        _has_placeholders,
+    ),
+    Known(
+        "an application that is removed while it only asks is told to have Completed as well",
+        _is_completed_left_out,
+        _removes_application,
+    ),
+)
+
+
+def unexplained(steps: list[Item], found: Iterable[str]) -> list[str]:
+    """The differences that nothing here explains."""
+    apply = [
+        known for known in KNOWN if any(known.step(name, body) for step in steps for name, body in step.items() if body)
+    ]
+    return [line for line in found if not any(known.explains(line) for known in apply)]

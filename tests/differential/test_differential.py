@@ -1,0 +1,67 @@
+"""The parts of the comparison that need no reference: traces, making them smaller, and differences that are meant."""
+
+import pytest
+
+from tests.conformance.items import Item
+from tests.differential.areas import AREAS, trace_of
+from tests.differential.known import unexplained
+from tests.differential.shrinking import shrunk, up_to_record
+
+STEPS: list[Item] = [
+    {"register": {"config": ""}},
+    {"asks": {"items": [{"key": "a"}, {"key": "b"}]}},
+    {"settle": {}},
+    {"sleep": 1},
+    {"settle": {}},
+]
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_same_seed_gives_the_same_trace(area: str) -> None:
+    assert trace_of(area, 1) == trace_of(area, 1)
+    assert trace_of(area, 1) != trace_of(area, 2)
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_a_trace_begins_with_a_registration_and_ends_with_a_record(area: str) -> None:
+    names = [next(iter(step)) for step in trace_of(area, 3)]
+    assert names[0] == "register"
+    assert names[-1] == "settle"
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_no_two_asks_of_a_trace_are_equally_old(area: str) -> None:
+    asked = [item for step in trace_of(area, 4) for item in step.get("asks", {}).get("items", [])]
+    times = [item["tags"]["creationTime"] for item in asked if "creationTime" in item.get("tags", {})]
+    assert len(times) == len(set(times)) > 0
+
+
+def test_what_comes_after_the_first_differing_record_is_cut_off() -> None:
+    assert up_to_record(STEPS, "[0]/rms: expected 1, got 2") == STEPS[:3]
+    assert up_to_record(STEPS, "[1]/rms: expected 1, got 2") == STEPS
+    assert up_to_record(STEPS, "ours breaks: alas") == STEPS
+
+
+def test_a_trace_is_shrunk_to_what_still_disagrees() -> None:
+    def disagree(steps: list[Item]) -> bool:
+        return any({"key": "b"} in step.get("asks", {}).get("items", []) for step in steps)
+
+    assert shrunk(STEPS, disagree, tries_max=100) == [STEPS[0], {"asks": {"items": [{"key": "b"}]}}, STEPS[-1]]
+
+
+def test_shrinking_ends_after_so_many_tries() -> None:
+    tried: list[int] = []
+
+    def disagree(steps: list[Item]) -> bool:
+        tried.append(len(steps))
+        return True
+
+    shrunk(STEPS, disagree, tries_max=2)
+    assert len(tried) == 3
+
+
+def test_a_known_difference_counts_only_where_its_cause_is() -> None:
+    line = '[0]/partitions/default/users/bob: expected {"queues": {}}, got null'
+    release_all: Item = {"release": {"items": [{"app": "app-1"}]}}
+    assert unexplained([release_all], [line]) == []
+    assert unexplained(STEPS, [line]) == [line]
