@@ -16,7 +16,12 @@ def run() -> int:
     ):
         options.add_argument(option, default=default, metavar=metavar, help=about)
     options.add_argument("--listen", required=True, metavar="ADDRESS", help="where our processes connect, ipc://...")
-    options.add_argument("--same-hierarchy", choices=("off", "warn", "enforce"), default="warn")
+    options.add_argument(
+        "--same-hierarchy",
+        choices=("off", "warn", "enforce"),
+        default="warn",
+        help="what to do about a queue that has another parent in another partition (default: warn)",
+    )
     args = options.parse_args()
     return main("broker", args, lambda life: serve(args, life))
 

@@ -81,7 +81,7 @@ def tell(lifeline: int | None, line: dict[str, object]) -> None:
 def parser(role: str, about: str) -> argparse.ArgumentParser:
     """The options that all server processes share."""
     options = argparse.ArgumentParser(prog=f"python -m {role}", description=about)
-    options.add_argument("--log-level", choices=LOG_LEVELS, default="info")
+    options.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="how much to log (default: info)")
     options.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
     return options
 

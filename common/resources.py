@@ -87,12 +87,8 @@ def pruned(amount: Resources) -> Resources:
 
 def is_positive(amount: Resources) -> bool:
     """No negative value, and at least one positive."""
-    positive = False
-    for value in amount.values():
-        if value < 0:
-            return False
-        positive = positive or value > 0
-    return positive
+    values = amount.values()
+    return any(values) and min(values) >= 0
 
 
 def is_zero(amount: Resources) -> bool:

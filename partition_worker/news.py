@@ -1,8 +1,8 @@
 """From effects to messages: what the engine wants told, gathered into as few messages as keep the order.
 
-Neighbours of one sort and one cause become one message, after the states that applications entered have been put first:
-each was entered before what shows it was told, and without that a batch of a thousand releases would be two thousand
-messages.
+Neighbours of one sort and one cause become one message, after two sorts have been put first: applications that were
+accepted or rejected, and then the states that applications entered. Each of these was so before what shows it was told,
+and without that a batch of a thousand releases would be two thousand messages.
 
 Not here: numbering and sending (`worker.py`).
 """
@@ -49,11 +49,16 @@ _SORT: Final[dict[type[Part], str]] = {
     UpdateContainerSchedulingState: "scheduling states",
 }
 
+_FIRST: Final[dict[type[Part], int]] = {AcceptedApplication: 0, RejectedApplication: 0, UpdatedApplication: 1}
+"""What is told before the rest, and in which order."""
+
 
 def messages(effects: Sequence[Effect]) -> Iterator[News]:
-    """The messages for the effects of one input, or of a batch of decisions: first states, then the rest in order."""
+    """The messages for the effects of one input, or of a batch of decisions: applications that came, then states, then
+    the rest in order.
+    """
     told = [effect for effect in effects if not isinstance(effect.part, Note | GroupsWanted | PredicatesAsked)]
-    told.sort(key=lambda effect: not isinstance(effect.part, UpdatedApplication))
+    told.sort(key=lambda effect: _FIRST.get(type(effect.part), len(_FIRST)))
     for (sort, cause), group in groupby(told, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
         parts = [effect.part for effect in group]
         for start in range(0, len(parts), ITEMS_MAX):

@@ -37,14 +37,9 @@ def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual:
     if not manual:
         reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
         return Answer(status=409, body=reason.encode()), []
-    decisions: list[Step] = []
-    effects: list[Effect] = []
-    for _ in range(wanted.steps):
-        decision, follows = partition.schedule_next(now)
-        if decision is None:
-            break
-        effects += follows
-        decisions.append(described(decision, follows))
+    made = partition.schedule_each(now, wanted.steps)
+    decisions = [described(decision, follows) for decision, follows in made]
+    effects = [effect for _, follows in made for effect in follows]
     document = {"partition": name, "made": len(decisions), "idle": partition.idle, "decisions": decisions}
     return Answer(status=200, body=encode(document)), effects
 

@@ -10,9 +10,6 @@ from urllib.parse import quote
 
 from shim.rest import NOT_FOUND, Answer, Failed, Rest, add_rest
 
-NO_PARTITION: Final = "Partition not found"
-"""What the system says of a partition that it does not have."""
-
 LISTED: Final = {"queue": "queues", "application": "applications/active"}
 """What may be missing, by the first word in which the system says so; and where its partition lists what is there."""
 
@@ -54,8 +51,7 @@ def main(args: argparse.Namespace) -> int:
         rest = Rest(args.rest, args.ca)
         partition = args.partition or _partition_of(rest, args.application)
         query = {"queue": args.queue} if args.action == "move" else {}
-        path = ("partition", partition, "application", args.application, args.action)
-        answer = _done(rest, path, query)
+        answer = _done(rest, partition, ("application", args.application, args.action), query)
     except Failed as failed:
         sys.stderr.write(f"yunishard app {args.action}: {failed}\n")
         return failed.status
@@ -69,26 +65,22 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _done(rest: Rest, path: tuple[str, ...], query: dict[str, str]) -> Answer:
+def _done(rest: Rest, partition: str, path: tuple[str, ...], query: dict[str, str]) -> Answer:
     """Have it done; where something is not there, the failure says what is."""
     try:
-        return rest.change("POST", *path, query=query)
+        return rest.in_partition(partition, *path, query=query)
     except Failed as failed:
-        if failed.code != NOT_FOUND:
-            raise
-        if str(failed) == NO_PARTITION:
-            raise failed.going_on(f": {path[1]} (there are {_list(_partitions(rest)) or 'none'})") from None
         kind = LISTED.get(str(failed).partition(" ")[0])
-        if kind is None:
+        if failed.code != NOT_FOUND or kind is None:
             raise
         raise failed.going_on(
-            f": GET {rest.url}/ws/v1/partition/{quote(path[1])}/{kind} lists those there are"
+            f": GET {rest.url}/ws/v1/partition/{quote(partition)}/{kind} lists those there are"
         ) from None
 
 
 def _partition_of(rest: Rest, application: str) -> str:
     """The partition that has the application."""
-    partitions = _partitions(rest)
+    partitions = rest.partitions()
     if len(partitions) == 1:
         return partitions[0]
     found = [partition for partition in partitions if _has(rest, partition, application)]
@@ -97,12 +89,6 @@ def _partition_of(rest: Rest, application: str) -> str:
     if found:
         raise Failed(f"several partitions have an application {application}: say which, --partition {_list(found)}")
     raise Failed(f"no partition has an active application {application} (there are {_list(partitions) or 'none'})")
-
-
-def _partitions(rest: Rest) -> list[str]:
-    clusters = rest.get("clusters").as_json()
-    entries = clusters if isinstance(clusters, list) else []
-    return [str(entry["partition"]) for entry in entries if isinstance(entry, dict) and "partition" in entry]
 
 
 def _has(rest: Rest, partition: str, application: str) -> bool:

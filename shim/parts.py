@@ -4,10 +4,11 @@ The structs of `common/messages.py` have every field of the scheduler interface;
 resource manager needs every day. Amounts are integers in base units (`memory` in bytes, `vcore` in thousandths) or text
 as in `queues.yaml`: `{"vcore": "500m", "memory": "2Gi"}`.
 
-Not here: gangs (fill `task_group_name`, `placeholder` and `placeholder_ask` of the structs yourself).
+Not here: what an update goes with and how it is sent (`manager.py`).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from common.messages import (
     NODE_CREATE,
@@ -50,14 +51,25 @@ def application(
     groups: Sequence[str] = (),
     partition: str = "",
     tags: Mapping[str, str] | None = None,
+    gang: Mapping[str, int | str] | None = None,
+    gang_style: Literal["Soft", "Hard"] = "Soft",
+    gang_timeout_s: int = 0,
 ) -> AddApplicationRequest:
-    """A new application of a user, with the queue it would like; the partition's placement rules decide."""
+    """A new application of a user, with the queue it would like; the partition's placement rules decide.
+
+    `gang` is what its placeholders need in all. After `gang_timeout_s` (0: a quarter of an hour) those whose places no
+    real ask has taken go; if not all had a node by then, all it asked for goes, and it asks anew (`Soft`) or has failed
+    (`Hard`).
+    """
     return AddApplicationRequest(
         application_id=application_id,
         queue_name=queue,
         partition_name=partition,
         ugi=UserGroupInformation(user=user, groups=list(groups)),
         tags=dict(tags or {}),
+        placeholder_ask=amounts(gang or {}),
+        gang_scheduling_style="" if gang is None else gang_style,
+        execution_timeout_milli_seconds=gang_timeout_s * 1000,
     )
 
 
@@ -71,8 +83,13 @@ def ask(
     node_id: str = "",
     tags: Mapping[str, str] | None = None,
     preemption: PreemptionPolicy | None = None,
+    task_group: str = "",
+    placeholder: bool = False,
 ) -> Allocation:
-    """An ask for one allocation, with a key unique in its partition; with a node, one that already runs there."""
+    """An ask for one allocation, with a key unique in its partition; with a node, one that already runs there.
+
+    With a task group it takes the place of one of the placeholders of that group, or is one.
+    """
     return Allocation(
         allocation_key=allocation_key,
         application_id=application_id,
@@ -82,6 +99,8 @@ def ask(
         priority=priority,
         allocation_tags=dict(tags or {}),
         preemption_policy=preemption,
+        task_group_name=task_group,
+        placeholder=placeholder,
     )
 
 

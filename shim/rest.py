@@ -24,6 +24,8 @@ CHANGE_MAX_S: Final = 90.0
 BODY_BYTES_MAX: Final = 64 * 2**20
 
 NOT_FOUND: Final = 404
+NO_PARTITION: Final = "Partition not found"
+"""What the system says of a partition that it does not have."""
 PRECONDITION_FAILED: Final = 412
 
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
@@ -106,6 +108,21 @@ class Rest:
             for build in cluster.get("rmBuildInformation", [])
         ]
         return sorted({str(build.get("rmId", "")) for build in builds if isinstance(build, dict)} - {""})
+
+    def partitions(self) -> list[str]:
+        """The partitions, by the names that paths take."""
+        clusters = self.get("clusters").as_json()
+        entries = clusters if isinstance(clusters, list) else []
+        return [str(entry["partition"]) for entry in entries if isinstance(entry, dict) and "partition" in entry]
+
+    def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
+        """Have something changed in a partition; where there is none of that name, the failure says which there are."""
+        try:
+            return self.change("POST", "partition", name, *path, query=query)
+        except Failed as failed:
+            if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
+                raise failed.going_on(f": {name} (there are {', '.join(self.partitions()) or 'none'})") from None
+            raise
 
     def change(
         self, method: str, *path: str, body: bytes = b"", if_match: str = "", query: Mapping[str, str] | None = None

@@ -7,6 +7,7 @@ import argparse
 import sys
 from typing import Final
 
+from common.messages import STEPS_MAX
 from shim.rest import Failed, Rest, add_rest
 from shim.tables import show
 
@@ -33,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, MORE
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("partition", metavar="PARTITION", help="its name, as the web service shows it")
-    parser.add_argument("--steps", metavar="N", type=int, default=1, help="how many decisions (default: 1)")
+    parser.add_argument(
+        "--steps", metavar="N", type=_steps, default=1, help=f"how many decisions, at most {STEPS_MAX} (default: 1)"
+    )
     add_rest(parser)
 
 
@@ -41,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     """Make them; the exit status."""
     try:
         rest = Rest(args.rest, args.ca)
-        answer = rest.change("POST", "partition", args.partition, "schedule", query={"steps": str(args.steps)})
+        answer = rest.in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
         found = answer.as_json()
     except Failed as failed:
         sys.stderr.write(f"yunishard schedule: {failed}\n")
@@ -56,6 +59,12 @@ def main(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write("nothing to decide\n")
     return 0
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or len(text) > len(str(STEPS_MAX)) or not 1 <= int(text) <= STEPS_MAX:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {STEPS_MAX}, got {text[:32]!r}")
+    return int(text)
 
 
 def _row(decision: dict[str, object]) -> list[str]:

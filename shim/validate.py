@@ -173,7 +173,8 @@ def _tell(verdict: Verdict) -> None:
     for problem in verdict.warnings:
         sys.stdout.write(line_of(verdict.file, problem, "warning: ") + "\n")
     if not verdict.problems:
-        sys.stdout.write(f"{verdict.file}: valid, {verdict.partitions} partitions, {verdict.queues} queues\n")
+        counts = f"{_counted(verdict.partitions, 'partition')}, {_counted(verdict.queues, 'queue')}"
+        sys.stdout.write(f"{verdict.file}: valid, {counts}\n")
 
 
 _CANNOT_BE_BUILT: Final = {"load": "cannot be loaded: ", "rules": "placement rules cannot be built: "}
@@ -187,3 +188,7 @@ def line_of(file: str, problem: Problem, label: str = "") -> str:
     hint = f" ({problem.hint})" if problem.hint else ""
     told = f"{place}: {label}{path}{_CANNOT_BE_BUILT.get(problem.kind, '')}{problem.message}{hint}"
     return " ".join(told.splitlines())
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

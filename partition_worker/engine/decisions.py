@@ -1,6 +1,6 @@
 """What the cycle may decide, as values: checked before they are made, carried out afterwards (`cycle/cycle.py`)."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
@@ -8,8 +8,7 @@ from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.nodes.node import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(NamedTuple):
     """Give this ask that node."""
 
     application: Application
@@ -17,8 +16,7 @@ class Allocate:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """Let this ask take the place of that placeholder, on its node or on another one."""
 
     application: Application
@@ -27,8 +25,7 @@ class Replace:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """Let go the placeholders that this ask of their group is too large for."""
 
     application: Application
@@ -36,8 +33,7 @@ class Release:
     placeholders: tuple[Allocation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(NamedTuple):
     """Keep that node for this ask."""
 
     application: Application
@@ -45,8 +41,7 @@ class Reserve:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(NamedTuple):
     """Ask the RM to let the victims go, and keep the node for this ask; reservations in the way end."""
 
     application: Application

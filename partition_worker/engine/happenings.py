@@ -275,7 +275,7 @@ def quota_room(books: Books, ask: Allocation, account: Account, *, found: bool) 
     for level in account.bounds:
         if level.allowance is not None:
             room = tightened(room, less(level.allowance.resources, level.used))
-    amounts = f"(requested {text(ask.resources)}, available {_text_of_room(room)})"
+    amounts = f"(requested {text(ask.resources)}, available {text(room or {})})"
     request(books, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
 
 
@@ -287,7 +287,7 @@ def queue_room(books: Books, ask: Allocation, leaf: Queue, *, found: bool) -> No
     if found:
         request(books, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
         return
-    amounts = f"(requested {text(ask.resources)}, available {_text_of_room(headroom(leaf))})"
+    amounts = f"(requested {text(ask.resources)}, available {text(headroom(leaf) or {})})"
     request(books, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
 
 
@@ -336,8 +336,3 @@ def request(books: Books, ask: Allocation, message: str, resource: Resources | N
         message=message,
         resource=ask.resources if resource is None else resource,
     )
-
-
-def _text_of_room(room: Limit | None) -> str:
-    """What is left; where more is used than is allowed that is nothing."""
-    return text({kind: max(value, 0) for kind, value in (room or {}).items()})

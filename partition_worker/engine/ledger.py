@@ -66,7 +66,7 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
     happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
     if allocation.placeholder:
         placeholders.watch(books, application)
-    else:
+    elif application.state is not AppState.RUNNING:
         lifecycle.fire(books, application, AppEvent.RUN)
     _charge(books, application, allocation)
     if allocation.placeholder:
@@ -88,6 +88,8 @@ def remove_allocation(
     if allocation.placeholder:
         placeholders.gone(books, application, allocation)
     happenings.allocation_removed(books, allocation, termination_type)
+    if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
+        books.usage.discount(application)
     _freed(books, application)
 
 
@@ -239,8 +241,10 @@ def move(books: Books, application: Application, leaf: Queue) -> None:
     happenings.queue_application(books, leaf, event_codes.ADD, name)
     if running:
         admission.started(leaf)
-    if counted:
+    if application.allocations or counted:
         books.usage.increase(application, dict(application.charged))
+        if not counted:
+            books.usage.discount(application)
     priorities.exchange(leaf, None, priority)
     headroom.expect(leaf, application.pending)
     headroom.charge(leaf, application.charged)

@@ -119,7 +119,7 @@ def emptied(books: Books, application: Application) -> None:
 
 
 def _complete_if_done(books: Books, application: Application) -> None:
-    if application.state in (AppState.ACCEPTED, *ACTIVE) and _has_nothing(application):
+    if _has_nothing(application) and application.state in (AppState.ACCEPTED, *ACTIVE):
         fire(books, application, AppEvent.COMPLETE)
 
 
@@ -173,6 +173,7 @@ def leave_queue(books: Books, application: Application) -> None:
     assert not application.allocations, application.application_id
     assert not application.swapping, application.application_id
     books.timers.stop(application, "placeholders")
+    books.timers.stop(application, "look")
     books.swappable.drop(application)
     del books.applications[application.application_id]
     del application.queue.applications[application.application_id]

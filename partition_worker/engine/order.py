@@ -1,17 +1,21 @@
 """Things kept in order while their keys change one at a time.
 
-Queues by share, applications by policy, nodes by score and asks by rank are all kept like this instead of being
-sorted for every decision. Putting, moving and dropping cost O(log n); the first is at hand.
+Queues by share, applications by policy and asks by rank are all kept like this instead of being sorted for every
+decision. Putting, moving and dropping cost O(log n) comparisons and the shift of one block; the first is at hand. Most
+orders have so few items that they are one block, and then nothing is faster than a plain sorted list.
 
-Not here: the keys; each kind of thing has its own.
+Not here: the keys; each kind of thing has its own. Nodes are kept in an order that knows more (`nodes/lineup.py`).
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
-
-from sortedcontainers import SortedList
+from itertools import chain
+from typing import Final, Generic, Protocol, TypeVar
 
 Key = tuple[float | str | tuple[float, ...], ...]
+
+BLOCK_MAX: Final = 512
+"""Items of a block; with more it is halved."""
 
 
 class Ranked(Protocol):
@@ -26,55 +30,84 @@ _T = TypeVar("_T", bound=Ranked)
 
 
 class Order(Generic[_T]):
-    """Items by ascending (key, rank). Keys in one order must be comparable with each other."""
+    """Items by ascending (key, rank). Keys in one order must be comparable with each other, and none may be the
+    beginning of another one.
+    """
+
+    __slots__ = ("_blocks", "_floors", "_items", "_places")
 
     def __init__(self) -> None:
-        self._entries = SortedList()
-        self._keys: dict[int, tuple[Key, int, _T]] = {}  # by id(), and only ever looked up
+        self._places: dict[int, Key] = {}
+        """The key of each item and its rank, in one; by id(), and only ever looked up."""
+        self._blocks: list[list[Key]] = [[]]
+        """The places in order. No block is empty, unless nothing is in."""
+        self._items: list[list[_T]] = [[]]
+        """Those that have these places."""
+        self._floors: list[Key] = []
+        """For each block but the first a place that is behind all in the blocks before, and not behind any in this one
+        or after it.
+        """
 
     def put(self, item: _T, key: Key) -> None:
         """Add an item, or move it to where its new key belongs."""
-        old = self._keys.get(id(item))
+        place = (*key, item.rank)
+        old = self._places.get(id(item))
         if old is not None:
-            if old[0] == key:
+            if old == place:
                 return
-            self._entries.remove(old)
-        entry = self._keys[id(item)] = (key, item.rank, item)
-        self._entries.add(entry)
+            self._take(old)
+        self._places[id(item)] = place
+        at = bisect_right(self._floors, place) if self._floors else 0
+        block, items = self._blocks[at], self._items[at]
+        index = bisect_left(block, place)
+        block.insert(index, place)
+        items.insert(index, item)
+        if len(block) > BLOCK_MAX:
+            self._halve(at)
 
     def drop(self, item: _T) -> None:
         """Take an item out; nothing happens if it is not in."""
-        old = self._keys.pop(id(item), None)
+        old = self._places.pop(id(item), None)
         if old is not None:
-            self._entries.remove(old)
+            self._take(old)
 
     def first(self) -> _T | None:
         """The item with the smallest key, or None when empty."""
-        if not self._keys:
-            return None
-        item: _T = self._entries[0][2]
-        return item
+        items = self._items[0]
+        return items[0] if items else None
 
     def first_place(self) -> Key | None:
         """The smallest key, made unique by the rank of its item, or None when empty."""
-        if not self._keys:
-            return None
-        key, rank, _ = self._entries[0]
-        return (*key, rank)
+        block = self._blocks[0]
+        return block[0] if block else None
 
     def last_key(self) -> Key | None:
         """The largest key, or None when empty."""
-        if not self._keys:
-            return None
-        key: Key = self._entries[-1][0]
-        return key
+        block = self._blocks[-1]
+        return block[-1][:-1] if block else None
 
     def __iter__(self) -> Iterator[_T]:
         """In order; the order must not change meanwhile."""
-        return (entry[2] for entry in self._entries)
+        return iter(self._items[0]) if not self._floors else chain.from_iterable(self._items)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._places)
 
     def __contains__(self, item: _T) -> bool:
-        return id(item) in self._keys
+        return id(item) in self._places
+
+    def _take(self, place: Key) -> None:
+        at = bisect_right(self._floors, place) if self._floors else 0
+        block, items = self._blocks[at], self._items[at]
+        index = bisect_left(block, place)
+        del block[index], items[index]
+        if not block and self._floors:
+            del self._blocks[at], self._items[at], self._floors[max(at - 1, 0)]
+
+    def _halve(self, at: int) -> None:
+        """Give half of the block at this index to a new one behind it."""
+        block, items, half = self._blocks[at], self._items[at], BLOCK_MAX // 2
+        self._blocks.insert(at + 1, block[half:])
+        self._items.insert(at + 1, items[half:])
+        self._floors.insert(at, block[half])
+        del block[half:], items[half:]

@@ -143,16 +143,17 @@ class Partition(Books):
         self.auditor.expect(self)
         return self.taken()
 
-    def schedule_next(self, now: float) -> tuple[cycle.Decision | None, list[Effect]]:
-        """Make the next decision, if there is one; and what it is."""
+    def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
+        """As `schedule`, but each decision is a step of its own, told with its effects."""
         self.begin(now)
-        decision = cycle.decide(self)
-        if decision is not None:
-            cycle.commit(self, decision)
-        self._idle = decision is None
+        made: list[tuple[cycle.Decision, list[Effect]]] = []
+        for decision in cycle.decisions(self, budget):
+            made.append((decision, self.taken()))
+            self.begin(now)
+        self._idle = len(made) < budget
         self.outstanding.expect(self)
         self.auditor.expect(self)
-        return decision, self.taken()
+        return made
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
         """A user that was asked for has been looked up."""

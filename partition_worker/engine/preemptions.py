@@ -22,6 +22,9 @@ ENTRIES_MAX: Final = 1_000
 VICTIMS_MAX: Final = 100
 """Victims that an entry names. Of those beyond it only the sums are kept."""
 
+CALLED_MAX: Final = 16
+"""Applications that look for victims at once when a pause ends early; others do when it would have ended."""
+
 Kind = Literal["guaranteed", "required-node", "quota"]
 
 
@@ -68,6 +71,8 @@ class Preemptions:
         self.truces = Truces()
         self.pause_until = 0.0
         """No ask looks for victims before this Unix time."""
+        self._paused_for = ""
+        self._turned_away: dict[str, None] = {}
         self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
 
     def __iter__(self) -> Iterator[Preemption]:
@@ -91,6 +96,26 @@ class Preemptions:
     def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
         """These have to go because their queue, or one above it, has more than its maximum by now."""
         self._add(now, "quota", queue.path, "", "", "", victims)
+
+    def pause(self, ask: Allocation, until: float) -> None:
+        """Nobody else looks for victims until this ask runs, or for so long (Unix seconds)."""
+        self.pause_until, self._paused_for = until, ask.key
+        self._turned_away = {}
+
+    def turn_away(self, application_id: str) -> None:
+        """An ask of the application would look for victims now, were it not for the pause."""
+        if len(self._turned_away) < CALLED_MAX:
+            self._turned_away[application_id] = None
+
+    def settled(self, ask: Allocation) -> tuple[str, ...]:
+        """Nothing has to be kept any more for an ask for which others had to go. If the pause was for it, that is over;
+        the applications that were turned away, the first one in front.
+        """
+        if ask.key != self._paused_for:
+            return ()
+        called = tuple(self._turned_away)
+        self.pause_until, self._paused_for, self._turned_away = 0.0, "", {}
+        return called
 
     def forbids(self, now: float, claimant: Queue, victim: Allocation) -> bool:
         """Whether an ask of this queue must leave this allocation alone, as the queue lost to that of the victim."""

@@ -52,6 +52,9 @@ def cancel(books: Books, reservation: Reservation) -> None:
     if reservation.keeps:
         headroom.no_longer_keep(application.queue, reservation.keeps)
         reservation.keeps = {}
+        for called in books.preemptions.settled(ask):
+            if called in books.applications:
+                books.readiness.touch_application(books.applications[called])
     if ask.key in application.requests:
         application.asks.regroup(ask)
     if not node.reservations:
@@ -65,14 +68,11 @@ def resized(books: Books, reservation: Reservation) -> None:
     if not fits(reservation.node.capacity, reservation.ask.resources):
         cancel(books, reservation)
         return
-    books.reserved.drop(reservation)
-    reservation.need = reservation.ask.need
-    books.reserved.add(reservation)
-    books.readiness.relieve()  # other nodes may have room for what it wants now
     if reservation.keeps:
         headroom.no_longer_keep(reservation.application.queue, reservation.keeps)
-        reservation.keeps = {}
-        keep_room(reservation)
+        headroom.keep(reservation.application.queue, reservation.ask.resources)
+    books.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
+    books.readiness.relieve()  # other nodes may have room for what it wants now
 
 
 def clear(books: Books, node: Node) -> None:
@@ -96,8 +96,8 @@ def expire(books: Books) -> None:
         cancel(books, oldest)
 
 
-def keep_room(reservation: Reservation) -> None:
+def keep_room(books: Books, reservation: Reservation) -> None:
     """The queues of an ask for which others have to go keep the room that these leave."""
     assert not reservation.keeps, reservation.ask.key
-    reservation.keeps = reservation.ask.resources
+    books.reserved.amend(reservation, reservation.need, reservation.ask.resources)
     headroom.keep(reservation.application.queue, reservation.keeps)

@@ -4,7 +4,7 @@ Not here: what happens then (`lifecycle.py`, `gangs.py`, `readiness/readiness.py
 """
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from common.machine import NEVER
 
@@ -12,12 +12,24 @@ if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Alarm, Application
 
 
+SPARE_MAX: Final = 64
+"""So many more that no longer count may wait than at their last removal."""
+
+_Entry = tuple[float, int, "Alarm", "Application"]
+
+
 class Timers:
-    """Deadlines in order. One that was superseded is not removed: its number no longer is the application's."""
+    """Deadlines in order. One that was superseded is not removed at once: its number no longer is the application's."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[float, int, Alarm, Application]] = []
+        self._waiting: list[_Entry] = []
         self._last = 0
+        self._kept = 0
+        """How many were waiting when those that no longer count were last removed."""
+
+    def __len__(self) -> int:
+        """Those that are kept, whether or not they still count: not many more than once did."""
+        return len(self._waiting)
 
     @property
     def deadline(self) -> float:
@@ -31,6 +43,10 @@ class Timers:
         self._last += 1
         application.alarms[alarm] = self._last
         heapq.heappush(self._waiting, (at, self._last, alarm, application))
+        if len(self._waiting) > 2 * self._kept + SPARE_MAX:
+            self._waiting = [entry for entry in self._waiting if self._counts(entry)]
+            heapq.heapify(self._waiting)
+            self._kept = len(self._waiting)
 
     def stop(self, application: "Application", alarm: "Alarm") -> None:
         application.alarms.pop(alarm, None)
@@ -44,6 +60,6 @@ class Timers:
         return application, alarm
 
     @staticmethod
-    def _counts(entry: "tuple[float, int, Alarm, Application]") -> bool:
+    def _counts(entry: _Entry) -> bool:
         _, number, alarm, application = entry
         return application.alarms.get(alarm) == number

@@ -57,6 +57,15 @@ def test_states_go_first_and_the_order_of_the_rest_is_kept() -> None:
     ]
 
 
+def test_an_application_is_accepted_before_it_enters_a_state() -> None:
+    """As when its user has been looked up: what was asked for it in the meantime follows at once."""
+    assert list(news.messages(of(APP, STATE, NO_APP, ONE))) == [
+        ApplicationResponse(accepted=[APP], rejected=[NO_APP], cause=1),
+        ApplicationResponse(updated=[STATE], cause=1),
+        AllocationResponse(new=[ONE], cause=1),
+    ]
+
+
 def test_a_thousand_applications_that_end_are_two_messages() -> None:
     assert len(list(news.messages(of(*[STATE, GONE] * 1000)))) == 2
 

@@ -76,9 +76,9 @@ def test_two_predicates_of_one_name_are_refused() -> None:
 
 def test_the_example_of_the_documentation_is_a_predicate() -> None:
     page = (ROOT / "docs" / "predicates.md").read_text()
-    source = page[page.index("class Licences") :]
+    block = next(block for block in page.split("```python\n") if "class Licences" in block)
     found: dict[str, type[Predicate]] = {}
-    exec("from __future__ import annotations\n" + source[: source.index("```")], found)
+    exec(block[: block.index("```")], found)
     example = found["Licences"]()
     assert isinstance(example, Predicate)
     node = NodeView("n1", {"licences": "matlab ansys"}, {})

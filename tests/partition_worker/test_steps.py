@@ -79,6 +79,16 @@ def test_the_rm_hears_of_each_step_by_itself(bench: Bench) -> None:
     assert len(set(causes)) == len(causes) == 2
 
 
+def test_steps_that_are_asked_for_together_go_as_those_of_a_worker_that_decides_by_itself() -> None:
+    one = Trial("root.a application.sort.policy=fair allocation.batch=2").takes(nodes("n1 memory=9"))
+    one.takes(apps("app-1 root.a", "app-2 root.a"))
+    one.takes(
+        asks(*(f"{app} {key}{number} memory=1" for number in "123" for app, key in (("app-1", "a"), ("app-2", "b"))))
+    )
+    made = one.partition.schedule_each(one.now, 5)
+    assert [decision.ask.key for decision, _ in made] == ["a1", "a2", "b1", "b2", "a3"]
+
+
 def test_fewer_are_made_when_nothing_is_left_and_that_is_said(bench: Bench) -> None:
     document, sends = steps(bench, STEPS_MAX)
     assert (document["made"], document["idle"], placed(sends)) == (3, True, ["a1", "a2", "a3"])
@@ -132,8 +142,7 @@ def test_a_node_that_is_kept_for_an_ask_is_a_step_of_which_the_rm_hears_nothing(
     one = Trial().takes(nodes("n1 memory=4", "n2 memory=2"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=3", "app-1 a2 memory=3"))
     one.partition.elapse(one.now + 3)
-    decision, effects = one.partition.schedule_next(one.now + 3)
-    assert decision is not None
+    ((decision, effects),) = one.partition.schedule_each(one.now + 3, 1)
     assert described(decision, effects) == Step(
         kind="reserve", application_id="app-1", allocation_key="a2", node_id="n1"
     )

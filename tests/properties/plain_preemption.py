@@ -131,7 +131,7 @@ class Plain:
         admits: Callable[[Allocation, Node], bool] | None = None,
     ) -> None:
         self.books, self.leaf, self.ask, self.nodes_tried = books, application.queue, ask, nodes_tried
-        self.admits = admits
+        self.admits = admits or (lambda ask, node: True)
         self.wanted = {t: n for t, n in ask.resources.items() if n}
         """A type of which nothing is asked is not asked for."""
         self.start = self.snapshots()
@@ -280,8 +280,6 @@ class Plain:
             if second is not None:
                 checks.append((second[0], node.node_id, node, second[1]))
         checks.sort(key=lambda check: check[:2])
-        if self.admits is None:
-            return next(((node, results[: index + 1]) for index, _, node, results in checks), None)
         best: tuple[int, Node, list[Allocation]] | None = None
         while checks:
             batch, checks = checks[:10], checks[10:]

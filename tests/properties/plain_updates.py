@@ -1,10 +1,9 @@
-"""What an RM's word, and time, do to the plain scheduler's state.
+"""What an RM's word does to the plain scheduler's state.
 
-Straight from the words of the specification: the states of applications (2), nodes (7), asks, releases and swaps (8).
-Not here: decisions (`plain_scheduler.py`).
+Straight from the words of the specification: nodes (7), asks, releases and swaps (8). Not here: what follows for states
+(`plain_states.py`), and decisions (`plain_scheduler.py`).
 """
 
-from common.config.model import QueueConfig
 from common.messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
@@ -23,136 +22,12 @@ from common.messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from tests.properties.plain_limits import PlainLimits
 from tests.properties.plain_model import PlainApp, PlainAsk, PlainGroup, PlainNode, PlainQueue
-
-COMPLETING_S = 30.0
-RESERVATION_S = 7200.0
-
-EVENTS = {
-    "run": {"New": "Accepted", "Resuming": "Accepted", "Accepted": "Running", "Completing": "Running"},
-    "complete": {"Accepted": "Completing", "Running": "Completing", "Completing": "Completed"},
-    "fail": {"New": "Failing", "Accepted": "Failing", "Running": "Failing", "Failing": "Failed"},
-    "resume": {"New": "Resuming", "Accepted": "Resuming"},
-}
+from tests.properties.plain_states import PlainStates
 
 
-class PlainUpdates:
-    """The state of a partition, and what changes it besides decisions."""
-
-    def __init__(self, root: QueueConfig, *, policy: str, now: float) -> None:
-        self.policy = policy
-        self.now = now
-        self.root = PlainQueue("root", None, root)
-        self.queues = {"root": self.root}
-        self._build(self.root)
-        self.limits = PlainLimits()
-        self.apps: dict[str, PlainApp] = {}
-        self.nodes: dict[str, PlainNode] = {}
-        self._stamps = 0
-        self._groups: dict[str, list[str]] = {}
-
-    def _build(self, queue: PlainQueue) -> None:
-        for config in queue.config.queues:
-            child = PlainQueue(f"{queue.path}.{config.name}", queue, config)
-            self.queues[child.path] = child
-            queue.children.append(child)
-            self._build(child)
-
-    def stamp(self) -> int:
-        self._stamps += 1
-        return int(self.now * 1e9) + self._stamps
-
-    # Time -----------------------------------------------------------------------------------------------------------
-
-    def elapse(self, now: float) -> None:
-        """What is due happens, in order."""
-        self.now = now
-        while True:
-            due = [(app.completes_at, 0, app) for app in self.apps.values() if app.completes_at is not None]
-            due += [(app.times_out_at, 1, app) for app in self.apps.values() if app.times_out_at is not None]
-            due = [one for one in due if one[0] <= now]
-            if not due:
-                break
-            _, kind, app = min(due, key=lambda one: one[:2])
-            if kind == 0:
-                self._lingered(app)
-            else:
-                self._placeholders_timed_out(app)
-        for ask in [ask for node in self.nodes.values() for ask in node.reserving]:
-            if ask.reserved_at + RESERVATION_S <= now:
-                self.unreserve(ask)
-
-    def _lingered(self, app: PlainApp) -> None:
-        app.completes_at = None
-        if app.held and any(app.held.values()):
-            self._let_go(app)
-        else:
-            self.fire(app, "complete")
-
-    def _placeholders_timed_out(self, app: PlainApp) -> None:
-        app.times_out_at = None
-        if app.state in ("Running", "Completing"):
-            self._let_go(app)
-            return
-        self.fire(app, "fail" if app.hard else "resume")
-        if app.hard:
-            for real in tuple(app.swapping):
-                self.unlink(real)
-        for one in app.allocations:
-            one.released = one.released or not one.preempted
-        for ask in tuple(app.asks):
-            self.take_ask(ask)
-            self._timed_out(app, ask)
-        self._placeholder_gone(app)
-
-    def _let_go(self, app: PlainApp) -> None:
-        for one in app.allocations:
-            one.released = one.released or one.free
-
-    # States ---------------------------------------------------------------------------------------------------------
-
-    def fire(self, app: PlainApp, event: str) -> None:
-        after = EVENTS[event].get(app.state)
-        if after is None:
-            return
-        app.state = after
-        app.completes_at = self.now + COMPLETING_S if after == "Completing" else None
-        if after == "Running" and app in app.queue.allocating:
-            app.queue.allocating.remove(app)
-        if after in ("Completed", "Failed"):
-            self._leave(app)
-
-    def _leave(self, app: PlainApp) -> None:
-        del self.apps[app.name]
-        app.queue.apps.remove(app)
-        if app in app.queue.allocating:
-            app.queue.allocating.remove(app)
-        app.times_out_at = app.completes_at = None
-
-    def _complete_if_done(self, app: PlainApp) -> None:
-        if app.state in ("Accepted", "Running") and not app.asks and not app.allocated:
-            self.fire(app, "complete")
-
-    def _placeholder_gone(self, app: PlainApp) -> None:
-        """Rule 7."""
-        if app.held:
-            return
-        app.times_out_at = None
-        if app.state == "Failing":
-            if not app.allocations:
-                self.fire(app, "fail")
-        elif app.state == "Resuming":
-            self.fire(app, "run")
-        elif app.state == "Completing":
-            if not app.swapping:
-                self.fire(app, "complete")
-        else:
-            self._complete_if_done(app)
-
-    def _forget_if_empty(self, app: PlainApp) -> None:
-        if not app.allocations and not app.asks and app.state != "Resuming":
-            app.counts = False
+class PlainUpdates(PlainStates):
+    """Takes commands."""
 
     # Commands -------------------------------------------------------------------------------------------------------
 
@@ -201,8 +76,10 @@ class PlainUpdates:
 
     def _remove(self, app: PlainApp) -> None:
         self._empty(app)
+        if app.state not in ("Failing", "Resuming"):
+            self._emptied(app)
         if app.name in self.apps:
-            self._leave(app)
+            self.leave(app)
 
     def _empty(self, app: PlainApp, *, keeping_asks: bool = False) -> None:
         for real in tuple(app.swapping):
@@ -210,11 +87,10 @@ class PlainUpdates:
         if not keeping_asks:
             for ask in tuple(app.asks):
                 self.take_ask(ask)
-                self._timed_out(app, ask)
+                self.timed_out(app, ask)
         for one in tuple(app.allocations):
-            self._take_allocation(app, one)
-            self._timed_out(app, one)
-        self._emptied(app)
+            self.take_allocation(app, one)
+            self.timed_out(app, one)
 
     def _emptied(self, app: PlainApp) -> None:
         app.times_out_at = None
@@ -226,7 +102,7 @@ class PlainUpdates:
         else:
             if app.state == "Resuming":
                 self.fire(app, "run")
-            self._complete_if_done(app)
+            self.complete_if_done(app)
 
     # Nodes ----------------------------------------------------------------------------------------------------------
 
@@ -320,83 +196,31 @@ class PlainUpdates:
             originator=message.originator,
         )
 
-    def take_ask(self, ask: PlainAsk) -> None:
-        """It is not asked for any more."""
-        assert ask.app is not None
-        if ask.reserved:
-            self.unreserve(ask)
-        ask.app.asks.remove(ask)
-
-    def unreserve(self, ask: PlainAsk) -> None:
-        """A node that comes back into the order has its score of now, as if it had been drained."""
-        node, ask.reserved = self.nodes[ask.reserved], ""
-        node.reserving.remove(ask)
-        if not node.reserving:
-            node.rescore(self.policy)
-
-    def add_allocation(self, app: PlainApp, one: PlainAsk, node: PlainNode) -> None:
-        """It runs on the node."""
-        one.node = node.name
-        node.own.append(one)
-        node.rescore(self.policy)
-        if one.placeholder and app.state == "Accepted" and not app.held and app.times_out_at is None:
-            app.times_out_at = self.now + app.timeout
-        app.allocations.append(one)
-        app.counts = True
-        if not one.placeholder or app.held == app.gang:
-            self.fire(app, "run")
-
-    def _take_allocation(self, app: PlainApp, one: PlainAsk) -> None:
-        app.allocations.remove(one)
-        node = self.nodes[one.node]
-        node.own.remove(one)
-        node.rescore(self.policy)
-        self._forget_if_empty(app)
-
-    @staticmethod
-    def _timed_out(app: PlainApp, one: PlainAsk) -> None:
-        if one.placeholder:
-            app.task_groups[one.group].timed_out += 1
-
     def _take_one(self, app: PlainApp, one: PlainAsk) -> None:
         """One allocation is gone."""
         if one.partner is not None:
             self.unlink(one.partner)
             if app.state == "Completing":
                 self.fire(app, "run")
-        self._take_allocation(app, one)
-        self._timed_out(app, one)
+        self.take_allocation(app, one)
+        self.timed_out(app, one)
         if one.placeholder:
-            self._placeholder_gone(app)
+            self.placeholder_gone(app)
         elif app.state == "Failing":
             if not app.allocations:
                 self.fire(app, "fail")
         else:
-            self._complete_if_done(app)
+            self.complete_if_done(app)
 
     # Swaps ----------------------------------------------------------------------------------------------------------
-
-    def unlink(self, real: PlainAsk) -> None:
-        """The real ask waits again."""
-        app, placeholder = real.app, real.partner
-        assert app is not None
-        assert placeholder is not None
-        node = self.nodes[real.node]
-        if real in node.own:
-            node.own.remove(real)
-            node.rescore(self.policy)
-        real.partner = placeholder.partner = None
-        real.node = ""
-        app.swapping.remove(real)
-        app.insert(real)
 
     def _confirm(self, app: PlainApp, placeholder: PlainAsk) -> None:
         real = placeholder.partner
         assert real is not None
         begun = bool(app.allocated)
-        self._take_allocation(app, placeholder)
+        self.take_allocation(app, placeholder)
         app.task_groups[placeholder.group].replaced += 1
-        self._placeholder_gone(app)
+        self.placeholder_gone(app)
         real.partner = placeholder.partner = None
         app.swapping.remove(real)
         node = self.nodes[real.node]
@@ -420,6 +244,7 @@ class PlainUpdates:
             return
         if not release.allocation_key:
             self._empty(app, keeping_asks=kind == TIMEOUT)
+            self._emptied(app)
             return
         everything = (*app.asks, *app.allocations, *app.swapping)
         known = next((one for one in everything if one.key == release.allocation_key), None)
@@ -433,6 +258,6 @@ class PlainUpdates:
             if known in app.swapping:
                 self.unlink(known)
             self.take_ask(known)
-            self._timed_out(app, known)
+            self.timed_out(app, known)
             if not app.held:
-                self._complete_if_done(app)
+                self.complete_if_done(app)

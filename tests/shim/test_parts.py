@@ -46,6 +46,26 @@ def test_an_ask_with_a_node_is_an_allocation_that_already_runs() -> None:
     assert ask("k1", "app", {"vcore": 500}, node_id="n1").node_id == "n1"
 
 
+def test_a_gang_says_what_its_placeholders_need_and_what_becomes_of_it() -> None:
+    assert application(
+        "app", "root.a", user="alice", gang={"vcore": "4"}, gang_style="Hard", gang_timeout_s=60
+    ) == AddApplicationRequest(
+        application_id="app",
+        queue_name="root.a",
+        ugi=UserGroupInformation(user="alice"),
+        placeholder_ask={"vcore": 4000},
+        gang_scheduling_style="Hard",
+        execution_timeout_milli_seconds=60_000,
+    )
+    assert ask("p1", "app", {"vcore": 500}, task_group="workers", placeholder=True) == Allocation(
+        allocation_key="p1",
+        application_id="app",
+        resource_per_alloc={"vcore": 500},
+        task_group_name="workers",
+        placeholder=True,
+    )
+
+
 def test_a_release_is_the_managers_own_unless_it_confirms() -> None:
     assert release("app") == AllocationRelease(application_id="app", termination_type=STOPPED_BY_RM)
     assert release("app", "k1", termination_type=TIMEOUT).termination_type == TIMEOUT

@@ -47,8 +47,18 @@ def test_a_refusal_is_told_in_the_systems_words(fake: FakeWeb, capsys: pytest.Ca
     assert capsys.readouterr().err == "yunishard schedule: partition default decides by itself\n"
 
 
-def test_a_number_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partition_that_is_not_there_is_told_with_those_there_are(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.refuses("POST partition/nope/schedule?steps=1", 404, "Partition not found")
+    fake.says("GET clusters", [{"partition": "rm-1_gpu"}, {"partition": "default"}])
+    assert schedule(fake, "nope") == 1
+    assert capsys.readouterr().err == "yunishard schedule: Partition not found: nope (there are rm-1_gpu, default)\n"
+
+
+@pytest.mark.parametrize("steps", ["many", "0", "-1", "1.5", "", "1001", "9" * 5000])
+def test_a_number_that_cannot_be_is_wrong_usage(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["schedule", "default", "--steps", "many"])
+        main(["schedule", "default", f"--steps={steps}"])
     assert ended.value.code == 2
-    assert "--steps" in capsys.readouterr().err
+    assert "--steps: expected a whole number from 1 to 1000" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_valid_file_is_status_0(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert judged(file, GOOD) == 0
-    assert capsys.readouterr().out == f"{file}: valid, 1 partitions, 2 queues\n"
+    assert capsys.readouterr().out == f"{file}: valid, 1 partition, 2 queues\n"
 
 
 def test_every_problem_has_its_place_and_its_hint(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

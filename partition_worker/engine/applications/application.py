@@ -147,8 +147,10 @@ class Application:
         """What it has grew, by an allocation or by one that was resized (negative: shrank)."""
         total = self.allocated_placeholder if placeholder else self.allocated
         add_to(total, amount)
+        highest = self.max_allocated
         for kind in amount:
-            self.max_allocated[kind] = max(total[kind], self.max_allocated.get(kind, 0))
+            if total[kind] >= highest.get(kind, 0):
+                highest[kind] = total[kind]
 
     # Placeholders ---------------------------------------------------------------------------------------------------
 

@@ -59,8 +59,6 @@ class Group:
     """Whether all of them were tried at least once, as far as their user's quota goes."""
     told: int = 0
     """Of how many the RM knows that only a larger cluster would help."""
-    preemption_tried: float = 0.0
-    """When somebody was last looked for who could make room for one of them, in Unix seconds."""
     failures: dict[str, Failure] = field(default_factory=dict)
     """Why they were not placed; there are not many reasons."""
 
@@ -91,9 +89,13 @@ class PendingAsks:
     def __init__(self) -> None:
         self._groups: dict[Kind, Group] = {}
         self._heads: Order[Group] = Order()
-        self._equals: dict[tuple[int, int], tuple[int, int, int]] = {}  # (priority, time): lowest rank, highest, count
-        self._ranks = 0
+        self._group_ranks = 0
+        self._created: dict[int, int] = {}
+        """How many were created at each time, in Unix nanoseconds."""
+        self._lowest_rank = self._highest_rank = 0
         self._count = 0
+        self.priority: int | None = None
+        """The highest of an ask, or None without any."""
         self.told = 0
         """Of how many the RM knows that only a larger cluster would help."""
         self._last: Key | None = None
@@ -112,16 +114,11 @@ class PendingAsks:
         """In the order of their first asks; must not change meanwhile."""
         return iter(self._heads)
 
-    @property
-    def priority(self) -> int | None:
-        """The highest priority of an ask, or None without any."""
-        first = self._heads.first()
-        return None if first is None else first.head.priority
-
     def add(self, ask: Allocation) -> None:
         """Add an ask at its place."""
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
+        self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
         self._count += 1
         if self._count == 1 or (self._last is not None and place_of(ask) > self._last):
             self._last = place_of(ask)
@@ -145,7 +142,7 @@ class PendingAsks:
         assert after is not None, ask.key
         after.attempted = attempted
         if after is not known:
-            after.preemption_tried, after.failures = before.preemption_tried, dict(before.failures)
+            after.failures = dict(before.failures)
 
     def tell(self, ask: Allocation) -> None:
         """The RM is told that only a larger cluster would help an ask that is in; once for each."""
@@ -158,26 +155,26 @@ class PendingAsks:
     def remove(self, ask: Allocation) -> None:
         """Take an ask out that is in."""
         self._take(ask)
-        low, high, count = self._equals[ask.priority, ask.created_ns]
-        if count > 1:
-            self._equals[ask.priority, ask.created_ns] = (low, high, count - 1)
+        others = self._created[ask.created_ns] - 1
+        if others:
+            self._created[ask.created_ns] = others
         else:
-            del self._equals[ask.priority, ask.created_ns]
+            del self._created[ask.created_ns]
         self._count -= 1
 
     def _put(self, ask: Allocation) -> None:
         kind = _kind(ask)
         group = self._groups.get(kind)
         if group is None:
-            group = self._groups[kind] = Group(kind, self._ranks)
-            self._ranks += 1
+            group = self._groups[kind] = Group(kind, self._group_ranks)
+            self._group_ranks += 1
         ask.group = group
         group.asks.put(ask, place_of(ask))
         if ask.scale_up_told:
             group.told += 1
             self.told += 1
         group.attempted = False
-        self._heads.put(group, place_of(group.head))
+        self._place(group)
 
     def _take(self, ask: Allocation) -> None:
         if self._last == place_of(ask):
@@ -188,22 +185,27 @@ class PendingAsks:
         if ask.scale_up_told:
             group.told -= 1
             self.told -= 1
-        if len(group.asks):
-            self._heads.put(group, place_of(group.head))
-        else:
+        self._place(group)
+
+    def _place(self, group: Group) -> None:
+        """The group has another first ask perhaps, or none any more."""
+        head = group.asks.first()
+        if head is None:
             self._heads.drop(group)
             del self._groups[group.kind]
+        else:
+            self._heads.put(group, place_of(head))
+        first = self._heads.first()
+        self.priority = None if first is None else first.kind.priority
 
     def _rank_among_equals(self, ask: Allocation) -> int:
-        equals = self._equals.get((ask.priority, ask.created_ns))
-        if equals is None:
-            rank, equals = 0, (0, 0, 0)
-        elif self._ends_with_equals_of(ask):
-            rank = equals[1] + 1
-        else:
-            rank = equals[0] - 1
-        self._equals[ask.priority, ask.created_ns] = (min(rank, equals[0]), max(rank, equals[1]), equals[2] + 1)
-        return rank
+        if ask.created_ns not in self._created:
+            return 0
+        if self._ends_with_equals_of(ask):
+            self._highest_rank += 1
+            return self._highest_rank
+        self._lowest_rank -= 1
+        return self._lowest_rank
 
     def _ends_with_equals_of(self, ask: Allocation) -> bool:
         if self._last is None:

@@ -231,7 +231,7 @@ def _account(books: Books, application: Application) -> Iterator[str]:
         if application.allocations:
             yield f"{name} is charged to nobody"
         return
-    if application.allocations and not account.counted:
+    if not is_zero(application.allocated) and not account.counted:
         yield f"{name} has something and does not count as running"
     charged = [("user", application.user.name, books.usage.users)]
     if account.group_name is not None:

@@ -19,12 +19,14 @@ from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.policies import ALLOCATION_BATCH
 
 
-def more(books: Books, application: Application, group: Group) -> Iterator[Allocate]:
-    """What goes along once an ask of this group has its node; each has to be carried out before the next is found."""
+def more(books: Books, application: Application, group: Group, most: int) -> Iterator[Allocate]:
+    """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
+    found.
+    """
     need, account = group.need, books.usage.account(application)
     if group.kind.standing is not Standing.OPEN or need.required_node:
         return
-    for _ in range(_size(application) - 1):
+    for _ in range(most):
         if not len(group.asks) or not account.has_room(need.shape) or not has_room(application.queue, need.shape):
             return
         node = books.fleet.node_for(need, application)
@@ -33,7 +35,7 @@ def more(books: Books, application: Application, group: Group) -> Iterator[Alloc
         yield Allocate(application, group.head, node)
 
 
-def _size(application: Application) -> int:
+def size(application: Application) -> int:
     """How many it may get in one go: as its tag says, else its queue."""
     tag = application.tags.get(ALLOCATION_BATCH)
     wanted = None if tag is None else allocation_batch(tag)

@@ -10,7 +10,7 @@ made, so many are made in one go; only who asks for it gets several nodes in a r
 Not here: the orders (`queues/fairness.py`, `readiness/readiness.py`) and the books (`ledger.py`).
 """
 
-from itertools import islice
+from collections.abc import Iterator
 
 from partition_worker.engine import ledger, reservations, swaps
 from partition_worker.engine.applications.application import Application
@@ -24,17 +24,24 @@ Decision = Allocate | Replace | Release | Reserve | Preempt
 
 
 def run(books: Books, budget: int) -> int:
-    """Make up to `budget` decisions, each seeing the effects of those before; how many were made."""
+    """Make up to `budget` decisions; how many were made."""
+    return sum(1 for _ in decisions(books, budget))
+
+
+def decisions(books: Books, budget: int) -> Iterator[Decision]:
+    """Make up to `budget` decisions, each seeing the effects of those before, and tell each once it is carried out."""
     made = 0
     while made < budget and (decision := decide(books)) is not None:
         group = decision.ask.group
         commit(books, decision)
         made += 1
-        if isinstance(decision, Allocate) and group is not None:
-            for further in islice(batches.more(books, decision.application, group), budget - made):
+        yield decision
+        size = batches.size(decision.application)
+        if size > 1 and isinstance(decision, Allocate) and group is not None:
+            for further in batches.more(books, decision.application, group, min(size - 1, budget - made)):
                 commit(books, further)
                 made += 1
-    return made
+                yield further
 
 
 def decide(books: Books) -> Decision | None:
@@ -48,14 +55,14 @@ def decide(books: Books) -> Decision | None:
 def commit(books: Books, decision: Decision) -> None:
     """Carry a decision out."""
     match decision:
-        case Replace() | Release():
-            swaps.commit(books, decision)
-            return
         case Allocate(application, ask, node):
             if ask.need.required_node:
                 reservations.clear(books, node)
             ledger.place_ask(books, application, ask, node)
             books.emit(ask.announced())
+        case Replace() | Release():
+            swaps.commit(books, decision)
+            return
         case Reserve(application, ask, node):
             if ask.need.required_node:
                 reservations.clear(books, node)

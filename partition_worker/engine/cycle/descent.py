@@ -77,6 +77,8 @@ def _may_run(books: Books, leaf: Queue, application: Application, account: Accou
 class Attempt:
     """One look at all asks of an application."""
 
+    __slots__ = ("account", "application", "books", "failed", "leaf", "look_at", "waits")
+
     def __init__(self, books: Books, leaf: Queue, application: Application, account: Account) -> None:
         self.books = books
         self.leaf = leaf
@@ -153,7 +155,9 @@ class Attempt:
 
     def _on_any_node(self, group: Group) -> Decision | None:
         if group.kind.standing is Standing.OPEN:
-            node = self.books.fleet.node_for(group.need, self.application)
+            if self.books.fleet.postpones(group.need):
+                return None
+            node = self.books.fleet.first_fit(group.need, self.application)
             if node is not None:
                 return Allocate(self.application, group.head, node)
             self._tell_refusals(group)

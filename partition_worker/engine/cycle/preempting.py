@@ -21,9 +21,13 @@ from partition_worker.engine.preemption.guaranteed import ATTEMPTS_PER_LEAF, NO_
 from partition_worker.engine.queues.queue import Queue
 
 WINDOW_S: Final = 0.1
-"""For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, as an RM that
-lets the victims go at once frees the node for the next ask meanwhile. Seconds, the length of a cycle in YuniKorn.
+"""For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask
+runs for which it was: an RM that lets the victims go at once frees the node for the next ask. Seconds, the length of a
+cycle in YuniKorn.
 """
+
+TRIED_MAX: Final = 1024
+"""Needs of one leaf of which it is remembered when they were looked into. With more all are forgotten."""
 
 EXHAUSTED: Final = "Preemption max attempts exhausted"
 PRECONDITIONS: Final = "Preemption preconditions failed"
@@ -32,7 +36,11 @@ NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
 
 def attempt(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
     """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
-    if not books.config.preemption.is_enabled or books.now < books.preemptions.pause_until:
+    if not books.config.preemption.is_enabled:
+        return None
+    if books.now < books.preemptions.pause_until:
+        if _eligible(group):
+            books.preemptions.turn_away(application.application_id)
         return None
     plan = _plan(books, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
@@ -47,7 +55,8 @@ def next_attempt(books: Books, leaf: Queue, group: Group) -> float:
     if not (books.config.preemption.is_enabled and _eligible(group) and guaranteed.may_ever_help(leaf)):
         return NEVER
     at = max(_due(books, leaf, group), books.preemptions.pause_until)
-    return max(at, leaf.preemption_window + WINDOW_S) if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF else at
+    windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # whoever is turned away comes back when it may be its turn
+    return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
 
 
 def carry_out(books: Books, decision: Preempt) -> None:
@@ -56,7 +65,7 @@ def carry_out(books: Books, decision: Preempt) -> None:
     for reservation in decision.cancels:
         reservations.cancel(books, reservation)
     books.preemptions.record(books.now, ask, decision.node, decision.victims)
-    books.preemptions.pause_until = books.now + WINDOW_S
+    books.preemptions.pause(ask, books.now + WINDOW_S)
     for victim in decision.victims:
         owner = victim.application
         assert owner is not None, victim.key
@@ -65,7 +74,7 @@ def carry_out(books: Books, decision: Preempt) -> None:
     reservation = reservations.reserve(books, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)
-    reservations.keep_room(reservation)
+    reservations.keep_room(books, reservation)
     what = "daemon set ask" if reservation.for_required_node else "ask"
     reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
     for victim in decision.victims:
@@ -76,21 +85,27 @@ def _plan(books: Books, application: Application, group: Group, *, nodes_tried: 
     leaf = application.queue
     if books.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = books.now, 0
-    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
-        return EXHAUSTED
     if not _eligible(group) or _due(books, leaf, group) > books.now:
         return PRECONDITIONS
+    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
+        leaf.preemption_attempts += 1
+        return EXHAUSTED
     if not _used_enough(books):
-        group.preemption_tried = books.now
+        _tried(books, leaf, group)
         return NOT_USED_ENOUGH
     leaf.preemption_attempts += 1
-    ask = group.head
-    has_demands = ask.need.constraint is not None
-    admits = (lambda one, node: books.fleet.admits(one.need, node)) if has_demands else None
-    plan = guaranteed.plan(books, application, ask, nodes_tried=nodes_tried, admits=admits)
-    if isinstance(plan, str):  # what failed for the oldest of them would fail for each
-        group.preemption_tried = books.now
+    plan = guaranteed.plan(books, application, group.head, nodes_tried=nodes_tried)
+    if isinstance(plan, str):
+        _tried(books, leaf, group)
     return plan
+
+
+def _tried(books: Books, leaf: Queue, group: Group) -> None:
+    """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
+    tried = leaf.preemption_tried
+    if len(tried) >= TRIED_MAX:
+        tried.clear()
+    tried[group.need, group.kind.priority] = books.now
 
 
 def _eligible(group: Group) -> bool:
@@ -99,7 +114,8 @@ def _eligible(group: Group) -> bool:
 
 def _due(books: Books, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
-    return max(waited, group.preemption_tried + books.tuning.preemption_pause_s)
+    tried = leaf.preemption_tried.get((group.need, group.kind.priority), 0.0)
+    return max(waited, tried + books.tuning.preemption_pause_s)
 
 
 def _used_enough(books: Books) -> bool:

@@ -17,6 +17,7 @@ from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Allocate, Preempt
+from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import required_node
 from partition_worker.engine.queues.admission import may_start
 from partition_worker.engine.queues.fairness import path_key
@@ -27,17 +28,14 @@ _Found = tuple[Reservation, Allocate | Preempt]
 
 def decide(books: Books) -> Allocate | Preempt | None:
     """The next decision for an ask with a reservation, or None if none can be used as things are."""
-    reserved = books.reserved
-    if not len(reserved):
+    reserved, reliefs = books.reserved, books.readiness.reliefs
+    if not reserved.worth_a_look(reliefs):
         return None
-    relieved = reserved.seen != books.readiness.reliefs
-    if relieved:
-        reserved.retry()
     found = list(_on_kept_nodes(books))
-    if relieved:
+    if reserved.relieved(reliefs):
         found += _on_other_nodes(books)
     if not found:
-        reserved.seen = books.readiness.reliefs
+        reserved.rest(reliefs)
         return None
     if len(found) > 1:
         found.sort(key=lambda one: (path_key(one[0].application.queue), one[0].rank))
@@ -45,16 +43,20 @@ def decide(books: Books) -> Allocate | Preempt | None:
 
 
 def _on_kept_nodes(books: Books) -> Iterator[_Found]:
-    for reservation in books.reserved.nudged():
-        decision = _on_kept_node(books, reservation)
-        if decision is not None:
-            yield reservation, decision
+    """Of each line whose queue has room, the oldest that can be used."""
+    for line in books.reserved.nudged():
+        vain: list[Reservation] = []
+        for reservation in _allowed(books, line):
+            decision = _on_kept_node(books, reservation)
+            if decision is not None:
+                yield reservation, decision
+                break
+            vain.append(reservation)
+        for reservation in vain:
+            books.reserved.settle(reservation)
 
 
 def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt | None:
-    if not _allowed(books, reservation):
-        books.reserved.block(reservation)
-        return None
     application, ask, node = reservation.application, reservation.ask, reservation.node
     if node.has_room(ask.need.shape):
         if books.fleet.admits(ask.need, node):
@@ -66,30 +68,33 @@ def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt 
         happenings.no_victim(books, ask)
         assert ask.group is not None, ask.key
         ask.group.note(required_node.NO_HELP, books.now)
-    books.reserved.settle(reservation)
     return None
 
 
 def _on_other_nodes(books: Books) -> Iterator[_Found]:
-    """For each need that a free node has room for, in each leaf the oldest reservation that may use it."""
-    for need, reservations in books.reserved.needs():
+    """For each need that a free node has room for, in each line the oldest reservation that may use it."""
+    for need, lines in books.reserved.needs():
         if books.fleet.node_for(need) is None:
             continue
-        leaves: dict[int, Reservation] = {}
-        for reservation in reservations:
-            if reservation.application.queue.rank not in leaves and _allowed(books, reservation):
-                leaves[reservation.application.queue.rank] = reservation
-        for reservation in leaves.values():
-            node = books.fleet.node_for(need, reservation.application)
-            assert node is not None, need
-            yield reservation, Allocate(reservation.application, reservation.ask, node)
+        for line in lines:
+            reservation = next(_allowed(books, line), None)
+            if reservation is not None:
+                node = books.fleet.node_for(need, reservation.application)
+                assert node is not None, need
+                yield reservation, Allocate(reservation.application, reservation.ask, node)
 
 
-def _allowed(books: Books, reservation: Reservation) -> bool:
-    application, shape = reservation.application, reservation.ask.need.shape
-    account = books.usage.account(application)
-    if application.state is AppState.ACCEPTED and not (
-        may_start(application.queue, application) and account.may_start()
-    ):
-        return False
-    return account.has_room(shape) and has_room(application.queue, shape, reservation.keeps)
+def _allowed(books: Books, line: Order[Reservation]) -> Iterator[Reservation]:
+    """Those of a line for which their queue, their user and their group have room."""
+    first = line.first()
+    assert first is not None, "no line is empty"
+    if not has_room(first.application.queue, first.need.shape, first.keeps):
+        return
+    for reservation in line:
+        application = reservation.application
+        account = books.usage.account(application)
+        starts = application.state is not AppState.ACCEPTED or (
+            may_start(application.queue, application) and account.may_start()
+        )
+        if starts and account.has_room(reservation.need.shape):
+            yield reservation

@@ -39,17 +39,18 @@ class Level:
     """By path."""
     charged: int = 0
     """Applications in this very queue whose use is charged here, whether or not they use anything."""
+    _upward: "tuple[Level, ...]" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._upward = (self,) if self.above is None else (self, *self.above.upward())
 
     @property
     def empty(self) -> bool:
         return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
 
-    def upward(self) -> "Iterator[Level]":
+    def upward(self) -> "tuple[Level, ...]":
         """Itself, then each level up to the root's."""
-        level: Level | None = self
-        while level is not None:
-            yield level
-            level = level.above
+        return self._upward
 
     @property
     def bounds(self) -> "tuple[Level, ...]":

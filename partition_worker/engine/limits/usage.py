@@ -2,11 +2,13 @@
 
     usage.account(application)    to whom it is charged, and what they may have more: the first contact
     usage.increase / decrease     something of it was placed, grew, shrank or was released
-    usage.forget(application)     it counts no longer
+    usage.discount(application)   it has placeholders only
+    usage.forget(application)     it has nothing
     usage.reconfigure(config)     other limits
 
 An application counts as running for its user and group from its first allocation until it is forgotten, at its leaf
-and at each queue above. Which group that is, is decided at the first contact and then stays, until the application is
+and at each queue above; but not while only placeholders are left, from its last real allocation until the next one.
+Which group that is, is decided at the first contact and then stays, until the application is
 forgotten or the group loses its limit at a queue at or above the leaf; then it is decided again at once.
 
 Not here: what is done about a limit (`cycle/cycle.py`), and who waits for one (`readiness/readiness.py`).
@@ -83,6 +85,14 @@ class Usage:
             account.group.refund(amount)
         self._changed(account, event_codes.REMOVE, amount)
 
+    def discount(self, application: Application) -> None:
+        """The application counts no longer, until something of it is placed again. It stays charged for what it has."""
+        account = self._accounts[application.rank]
+        account.counted = False
+        for level in (account.user, account.group):
+            if level is not None:
+                level.discount(application.application_id)
+
     def forget(self, application: Application) -> None:
         """The application, to which nothing is charged any more, counts no longer; its group is no longer settled."""
         account = self._accounts.pop(application.rank, None)
@@ -102,7 +112,7 @@ class Usage:
         Only levels count at which its user or group would have more than now.
         """
         account = self.known(application)
-        if account is None or not account.counted:
+        if account is None or not (account.counted or application.allocations):
             return ""
         shared = {queue.path for queue in application.queue.ancestry()}
         user, group = application.user.name, group_of(self._limits, application.user.groups, leaf)
@@ -138,6 +148,10 @@ class Usage:
         self.groups.allow({path: here.groups for path, here in limits.items()})
         for account in homeless:
             self._join_group(account)
+            if account.group is not None:
+                account.group.charge(account.application.charged)
+                if account.counted:
+                    account.group.count(account.application.application_id)
         for account in self._accounts.values():
             account.bind()
         for name in tuple(self._idle):
@@ -195,7 +209,7 @@ class Usage:
             account.group.count(account.application.application_id)
 
     def _join_group(self, account: Account) -> None:
-        """Decide the group, which is charged with all that the application has if that counts already."""
+        """Decide the group."""
         application = account.application
         name = group_of(self._limits, application.user.groups, application.queue)
         if name is None:
@@ -203,9 +217,6 @@ class Usage:
         account.group_name = name
         account.group = self.groups.open(name, application.queue.path, account)
         self._linked(account, event_codes.SET)
-        if account.counted:
-            account.group.charge(application.charged)
-            account.group.count(application.application_id)
 
     def _leave_group(self, account: Account) -> None:
         name, level = account.group_name, account.group

@@ -191,6 +191,11 @@ class Fleet:
             return True
         return self.predicates.admits(need, node, allocate=allocate)
 
+    def postpones(self, need: Need) -> bool:
+        """Whether no node takes an ask with this need before others have been asked about."""
+        asked = "" if need.constraint is None else need.constraint.asked
+        return bool(asked) and self.predicates.verdicts.turns_away(asked)
+
     def refusals(self, need: Need) -> dict[str, int]:
         """On how many of the nodes with room an ask with this need is refused, by reason; a look at each of them."""
         if need.constraint is None and not self._guarded:

@@ -74,7 +74,10 @@ class Lineup:
 
     def first(self) -> Node | None:
         """The node with the smallest place, or None without any."""
-        return self._root.first()
+        block = self._root
+        while isinstance(block, _Branch):
+            block = block.blocks[0]
+        return next(iter(block), None)
 
     def having_room(self, shape: Shape) -> Iterator[Node]:
         """Those with room for these amounts, in order; the order must not change meanwhile."""
@@ -116,9 +119,6 @@ class _Block(ABC):
 
     @abstractmethod
     def gained(self, place: Place, node: Node) -> None: ...
-
-    @abstractmethod
-    def first(self) -> Node | None: ...
 
     @abstractmethod
     def having_room(self, shape: Shape) -> Iterator[Node]: ...
@@ -184,9 +184,6 @@ class _Leaf(_Block):
     def gained(self, place: Place, node: Node) -> None:
         self.notice(node)
 
-    def first(self) -> Node | None:
-        return self.nodes[0] if self.nodes else None
-
     def having_room(self, shape: Shape) -> Iterator[Node]:
         found = False
         for node in self.nodes:
@@ -247,9 +244,6 @@ class _Branch(_Block):
     def gained(self, place: Place, node: Node) -> None:
         self.notice(node)
         self.blocks[bisect_right(self.places, place) - 1].gained(place, node)
-
-    def first(self) -> Node | None:
-        return self.blocks[0].first()
 
     def having_room(self, shape: Shape) -> Iterator[Node]:
         found = False

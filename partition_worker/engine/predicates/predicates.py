@@ -11,6 +11,7 @@ Not here: the predicates, and loading those of plug-ins (`partition_worker/plugi
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -131,11 +132,12 @@ class Predicates:
         return None
 
     def refusals(self, need: "Need", nodes: Iterable["Node"]) -> dict[str, int]:
-        """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons.
-        Nodes on which it waits for the resource manager do not count.
+        """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons. Only
+        those count that come before the first of which the resource manager has not said anything yet.
         """
-        found = Counter(self.problem(need, node) for node in nodes)
-        return {reason: found[reason] for reason in sorted(found) if reason and reason != WAITING}
+        problems = (self.problem(need, node) for node in nodes)
+        found = Counter(takewhile(lambda problem: problem is not WAITING, problems))
+        return {reason: found[reason] for reason in sorted(found) if reason}
 
     # What changed ---------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ Not here: who is woken (`engine/updates/verdict_updates.py`), messages (`partiti
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common.machine import NEVER
@@ -141,6 +142,15 @@ class Verdicts:
         self._settle()
         return len(pairs) < NODES_MAX
 
+    def turns_away(self, key: str) -> bool:
+        """Whether nothing was said about this ask yet and the next question has no room for it: then no node takes it
+        now, and it is tried again when there is room in the one after.
+        """
+        if len(self._wanted) < ASKS_MAX or key in self._wanted or key in self._said:
+            return False
+        self._turned_away[key] = None
+        return True
+
     # What happens ----------------------------------------------------------------------------------------------------
 
     def question(self, now: float) -> tuple[int, tuple[Pair, ...], Woken] | None:
@@ -152,10 +162,7 @@ class Verdicts:
         self._numbers += 1
         pairs = {pair: stamp for wanted in self._wanted.values() for pair, stamp in wanted.items()}
         self._question, self._late, self._wanted = _Question(self._numbers, pairs, now + DEADLINE_S), None, {}
-        woken = Woken()
-        woken.add(list(self._turned_away)[:ASKS_MAX])
-        for key in woken.keys:
-            del self._turned_away[key]
+        woken = self._called_back()
         self._settle()
         return self._numbers, tuple(pairs), woken
 
@@ -186,6 +193,8 @@ class Verdicts:
         while self._forget and self._forget[0][0] <= now:
             _, number, keys = heapq.heappop(self._forget)
             woken.add(key for key in keys if self._forgotten(key, number))
+        if self._question is None and not self._wanted and self._paused_until <= now:
+            woken.add(self._called_back().keys)  # all that were to be asked before them are gone
         self._settle()
         return woken
 
@@ -201,6 +210,7 @@ class Verdicts:
             self._said[key] = lasting
         self._wanted.pop(key, None)
         self._turned_away.pop(key, None)
+        self._settle()
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -219,7 +229,16 @@ class Verdicts:
             self._said.pop(key, None)
         return any(said.refusal for said in gone)
 
+    def _called_back(self) -> Woken:
+        """As many of those that were turned away as the next question has room for."""
+        woken = Woken()
+        woken.add(islice(self._turned_away, ASKS_MAX))
+        for key in woken.keys:
+            del self._turned_away[key]
+        return woken
+
     def _settle(self) -> None:
         asked = NEVER if self._question is None else self._question.deadline
-        asking = self._paused_until if self._wanted and self._question is None else NEVER
+        waiting = self._wanted or self._turned_away
+        asking = self._paused_until if waiting and self._question is None else NEVER
         self.deadline = min(asked, asking, self._forget[0][0] if self._forget else NEVER)

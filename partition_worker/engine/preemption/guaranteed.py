@@ -2,7 +2,7 @@
 
     1. Whoever is within reach and not protected is a candidate (`fence.py`, `candidates.py`).
     2. The ask must fit what its queue is guaranteed, now or without all candidates.
-    3. The node is chosen where the fewest have to go (`nodes.py`).
+    3. The node is chosen where the fewest have to go, and best nobody who is unwilling (`nodes.py`).
     4. More are supposed to go for what else the queue of the ask is guaranteed.
     5. Of all these, as many go as cover what the ask wants.
 
@@ -71,6 +71,7 @@ def plan(
         return NO_GUARANTEE
     usable, cancels = nodes.usable(books.fleet, ask, wanted, books.now)
     usable = {key: node for key, node in usable.items() if books.fleet.admits(ask.need, node, allocate=False)}
+    admits = admits or (lambda one, node: books.fleet.admits(one.need, node))
     choice = nodes.best(usable, ask, wanted, among, nodes_tried=nodes_tried, admits=admits)
     if choice is None:
         return NO_HELP

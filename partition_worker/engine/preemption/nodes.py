@@ -1,4 +1,4 @@
-"""On which node how many have to go until the ask has room there.
+"""On which node it costs least if so many go that the ask has room there.
 
 Each node is looked at by itself. Of its candidates those go, in their order, who gain something that is missing there,
 as long as their queues have too much and that of the ask stays within what is guaranteed to it. (That the last one may
@@ -25,12 +25,8 @@ from partition_worker.engine.preemption.candidates import Candidate
 STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
 """Once an ask is this old, a more important one may take the node away that is kept for it."""
 
-CHOICES_AT_ONCE: Final = 10
-"""Choices that are compared with each other before more are asked about, where somebody has to be asked."""
-
 RELUCTANT: Final = 2**34
 ORIGINATOR: Final = 2**33
-GOOD_ENOUGH: Final = 2**32
 NOTHING_TO_GAIN: Final = 2**35
 
 Admits = Callable[[Allocation, Node], bool]
@@ -70,9 +66,10 @@ def best(
     candidates: Sequence[Candidate],
     *,
     nodes_tried: bool,
-    admits: Admits | None,
+    admits: Admits,
 ) -> Choice | None:
-    """The node where the fewest have to go; of equals the first by id. None if no node can be freed.
+    """The node where the fewest have to go, and if it can be helped no originators and nobody who did not agree to it; of
+    equals the first by id. None if no node can be freed.
 
     With `nodes_tried` a node on which the ask has room is out of the question: it did not take the ask.
     """
@@ -81,27 +78,27 @@ def best(
         node_id = candidate.allocation.node_id
         if node_id in nodes:
             on_node.setdefault(node_id, []).append(candidate)
-    choices: list[Choice] = []
-    fewest: tuple[float, str] = (inf, "")
-    for prospect in sorted(_prospects(nodes, wanted, on_node, nodes_tried=nodes_tried)):
-        at_least, node_id, missing = prospect
-        if admits is None and (at_least, node_id) > fewest:
+    found: Choice | None = None
+    cheapest: tuple[float, str] = (inf, "")
+    for cost_at_least, node_id, missing in sorted(_prospects(nodes, wanted, on_node, nodes_tried=nodes_tried)):
+        if (cost_at_least, node_id) > cheapest:
             break
-        victims = _victims(missing, on_node[node_id]) if at_least else []
-        if victims or not at_least:
-            choices.append(Choice(nodes[node_id], victims))
-            fewest = min(fewest, (len(victims), node_id))
-    choices.sort(key=lambda choice: (len(choice.victims), choice.node.node_id))
-    if admits is None:
-        return choices[0] if choices else None
-    return _best_admitted(choices, ask, on_node, admits)
+        has_room = max(missing) <= 0
+        if has_room and not admits(ask, nodes[node_id]):
+            continue
+        there = on_node.get(node_id, [])
+        victims = [] if has_room else _victims(missing, there)
+        cost = _cost(there, len(victims)), node_id
+        if (victims or has_room) and cost < cheapest:
+            found, cheapest = Choice(nodes[node_id], victims), cost
+    return found
 
 
 class _Prospect(NamedTuple):
     """A node that is worth a look, best first."""
 
-    at_least: int
-    """So many have to go, however large they are; none if the ask has room."""
+    cost_at_least: int
+    """Its cost if all who go there are as large as the largest candidate."""
     node_id: str
     missing: list[int]
     """Per wanted type; not positive where nothing is."""
@@ -121,10 +118,10 @@ def _prospects(
         missing = [amount - available.get(kind, 0) for kind, amount in wanted.items()]
         if max(missing) <= 0:
             if not nodes_tried:
-                yield _Prospect(0, node_id, missing)
+                yield _Prospect(_cost(on_node.get(node_id, []), 0), node_id, missing)
         elif node_id in on_node and all(most or lack <= 0 for most, lack in zip(largest, missing, strict=True)):
             at_least = max(-(-lack // most) for most, lack in zip(largest, missing, strict=True) if lack > 0)
-            yield _Prospect(at_least, node_id, missing)
+            yield _Prospect(_cost(on_node[node_id], at_least), node_id, missing)
 
 
 def _victims(missing: list[int], candidates: list[Candidate]) -> list[Candidate]:
@@ -152,35 +149,22 @@ def _victims(missing: list[int], candidates: list[Candidate]) -> list[Candidate]
     return victims if max(missing) <= 0 else []
 
 
-def _best_admitted(
-    choices: list[Choice], ask: Allocation, on_node: dict[str, list[Candidate]], admits: Admits
-) -> Choice | None:
-    """The best of the first ten that are admitted, or of the next ten as long as none is good enough."""
-    scored: list[tuple[int, Choice]] = []
-    for start in range(0, len(choices), CHOICES_AT_ONCE):
-        some = choices[start : start + CHOICES_AT_ONCE]
-        scored += [(_score(choice, on_node), choice) for choice in some if choice.victims or admits(ask, choice.node)]
-        if any(score < GOOD_ENOUGH for score, _ in scored):
-            break
-    return min(scored, key=lambda one: one[0])[1] if scored else None
+def _cost(candidates: list[Candidate], count: int) -> int:
+    """What it costs if so many go from a node: as many as they are, and far more if there are originators or unwilling
+    ones among them.
 
-
-def _score(choice: Choice, on_node: dict[str, list[Candidate]]) -> int:
-    """How much a choice costs: as many as go, and far more if there are originators or unwilling ones among them.
-
-    These are looked for among the first candidates of the node, as many as go, although others may go instead; and a
-    node without any candidate counts as the worst. Both is so in YuniKorn, too.
+    These are looked for among its first candidates, as many as go, although others may go instead; and a node without
+    any candidate counts as the worst. Both is so in YuniKorn, too.
     """
-    node_id = choice.node.node_id
-    if node_id not in on_node:
+    if not candidates:
         return NOTHING_TO_GAIN
-    first = [candidate.allocation for candidate in on_node[node_id][: len(choice.victims)]]
-    score = len(first)
+    first = [candidate.allocation for candidate in candidates[:count]]
+    cost = count
     if any(one.originator for one in first):
-        score |= ORIGINATOR
+        cost |= ORIGINATOR
     if not all(one.may_be_victim for one in first):
-        score |= RELUCTANT
-    return score
+        cost |= RELUCTANT
+    return cost
 
 
 def _may_end(reservation: Reservation, ask: Allocation, now: float) -> bool:

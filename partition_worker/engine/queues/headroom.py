@@ -79,8 +79,7 @@ def charge(leaf: Queue, amount: Resources) -> None:
 def refund(leaf: Queue, amount: Resources) -> None:
     """Take back what `charge` counted."""
     for level in leaf.ancestry():
-        take_from(level.allocated, amount)
-        assert all(level.allocated[kind] >= 0 for kind in amount), (level.path, level.allocated, amount)
+        _take_back(level, level.allocated, amount)
 
 
 def preempt(leaf: Queue, amount: Resources) -> None:
@@ -92,8 +91,7 @@ def preempt(leaf: Queue, amount: Resources) -> None:
 def preempted(leaf: Queue, amount: Resources) -> None:
     """Take back what `preempt` counted."""
     for level in leaf.ancestry():
-        take_from(level.preempting, amount)
-        assert all(level.preempting[kind] >= 0 for kind in amount), (level.path, level.preempting, amount)
+        _take_back(level, level.preempting, amount)
 
 
 def expect(leaf: Queue, amount: Resources) -> None:
@@ -105,5 +103,11 @@ def expect(leaf: Queue, amount: Resources) -> None:
 def no_longer_expect(leaf: Queue, amount: Resources) -> None:
     """Take back what `expect` counted."""
     for level in leaf.ancestry():
-        take_from(level.pending, amount)
-        assert all(level.pending[kind] >= 0 for kind in amount), (level.path, level.pending, amount)
+        _take_back(level, level.pending, amount)
+
+
+def _take_back(level: Queue, total: Resources, amount: Resources) -> None:
+    """Subtract from a sum of this queue what it counts."""
+    for kind, value in amount.items():
+        left = total[kind] = total.get(kind, 0) - value
+        assert left >= 0, (level.path, total, amount)

@@ -10,6 +10,8 @@ def exported(queue: Queue, before: int) -> None:
 
 def exchange(queue: Queue, old: int | None, new: int | None) -> None:
     """An application's highest ask priority went from `old` to `new` (None: it asks for nothing)."""
+    if old == new:
+        return
     before = queue.priority
     queue.priorities.exchange(old, new)
     _pass_up(queue.parent, before, queue.priority)

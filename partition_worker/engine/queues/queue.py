@@ -6,7 +6,6 @@ them.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,6 +13,7 @@ from common.acl import Acl
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.resources import Limit
+from partition_worker.engine.needs import Need
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.policies import Policies
 from partition_worker.engine.queues.tally import Tally
@@ -88,7 +88,9 @@ class Queue:
     preemption_window: float = 0.0
     """When asks of this leaf first looked for victims, of the attempts that are counted together; Unix seconds."""
     preemption_attempts: int = 0
-    """How often, since then."""
+    """How often, since then, or would have if there were no limit."""
+    preemption_tried: dict[tuple[Need, int], float] = field(default_factory=dict)
+    """When asks of this leaf with this need and priority looked for victims last, and there were none; Unix seconds."""
     allocating: dict[str, None] = field(default_factory=dict)
     """Ids of applications below that got something and are still Accepted: they count as running for the limit."""
     priorities: Tally = field(default_factory=Tally)
@@ -113,6 +115,10 @@ class Queue:
     """Allocations of its own applications that an RM reported with a node: placed by the RM, not by us."""
     released: int = 0
     """Allocations of its own applications that an RM released or that went with their node."""
+    _ancestry: "tuple[Queue, ...]" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._ancestry = (self,) if self.parent is None else (self, *self.parent.ancestry())
 
     @property
     def name(self) -> str:
@@ -147,12 +153,9 @@ class Queue:
         """How many applications are in it, with all below it."""
         return len(self.applications) + sum(child.population for child in self.children.values())
 
-    def ancestry(self) -> "Iterator[Queue]":
-        """Itself, then each parent up to the root."""
-        queue: Queue | None = self
-        while queue is not None:
-            yield queue
-            queue = queue.parent
+    def ancestry(self) -> "tuple[Queue, ...]":
+        """Itself, then each parent up to the root: a queue never goes to another parent."""
+        return self._ancestry
 
     def admits_submission(self, user: User) -> bool:
         """Whether the user may submit here: by an ACL of this queue or of any above it."""

@@ -61,6 +61,8 @@ class Shelf:
         """Those of them that have something on them and may have room, by what they have first."""
         self.closed_by: Level | None = None
         """The level that had no room when somebody looked."""
+        self.vain_at = -1
+        """The last relief after which nothing on it could be placed, whoever it is for."""
 
     @property
     def place(self) -> Key | None:
@@ -155,6 +157,8 @@ class Aside:
         """What is bound by no limit lies here directly; no shelf is empty."""
         self.searched_at = -1
         """The last relief after which nothing that is aside could be placed."""
+        self.brought_back: tuple[int, Want] | None = None
+        """The rank of the application that was made ready last, and why."""
         self._closed = closed
         self._found_on: dict[int, list[Shelf]] = {}
         """Rank of an application to the shelves on which it lies."""

@@ -52,15 +52,17 @@ class Readiness:
 
     def touch(self, leaf: Queue) -> None:
         """What the keys of this queue and of those above it depend on has changed."""
-        queue: Queue | None = leaf
-        while queue is not None:
-            self._touched[queue.rank] = queue
-            queue = queue.parent
+        touched = self._touched
+        for queue in leaf.ancestry():
+            if queue.rank in touched:  # and so are those above it
+                return
+            touched[queue.rank] = queue
 
     def touch_application(self, application: Application) -> None:
         """What the key of this application depends on has changed, or what it asks for."""
-        self._touched_applications[application.rank] = application
-        self.touch(application.queue)
+        if application.rank not in self._touched_applications:
+            self._touched_applications[application.rank] = application
+            self.touch(application.queue)
 
     def resized(self) -> None:
         """The size of the cluster changed: it is the root's maximum, and what all shares are relative to."""
@@ -134,13 +136,15 @@ class Readiness:
             self._place(application)
         self._touched_applications.clear()
         for queue in self._touched.values():
-            self._parked.pop(queue.rank, None)
-            if queue.parent is None:
+            if self._parked:
+                self._parked.pop(queue.rank, None)
+            parent = queue.parent
+            if parent is None:
                 continue
-            if queue.state != "Stopped" and is_positive(queue.pending):
-                queue.parent.ready_children.put(queue, queue_key(queue))
+            if is_positive(queue.pending) and queue.state != "Stopped":
+                parent.ready_children.put(queue, queue_key(queue))
             else:
-                queue.parent.ready_children.drop(queue)
+                parent.ready_children.drop(queue)
         self._touched.clear()
 
     def next_application(self, leaf: Queue) -> Application | None:
@@ -165,6 +169,11 @@ class Readiness:
         if aside is None:
             aside = self._aside[leaf.rank] = Aside(leaf, self._closed)
         aside.park(application, account, application_key(application), waits)
+        if aside.brought_back is not None and aside.brought_back[0] == application.rank:
+            shelf = aside.parked.get(aside.brought_back[1])
+            if shelf is not None:  # it was tried for this very want: whatever the reason, not again for nothing
+                shelf.vain_at = self.reliefs
+            aside.brought_back = None
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -187,12 +196,15 @@ class Readiness:
     def _bring_back(self, aside: Aside) -> None:
         """Make ready the most deserving application of those that want something that can be placed."""
         leaf = aside.leaf
-        wanted = [aside.first(shelf) for shelf in aside.parked.values() if self._may_be_placed(leaf, shelf)]
-        found = [(application_key(one), one.rank, one) for one in wanted if one is not None]
+        wanted = [
+            (aside.first(shelf), shelf.want) for shelf in aside.parked.values() if self._may_be_placed(leaf, shelf)
+        ]
+        found = [(application_key(one), one.rank, one, want) for one, want in wanted if one is not None]
         if not found:
             aside.searched_at = self.reliefs
             return
-        key, _, application = min(found)
+        key, _, application, want = min(found, key=lambda one: one[:2])
+        aside.brought_back = application.rank, want
         aside.take(application)
         leaf.ready_applications.put(application, key)
 
@@ -200,19 +212,27 @@ class Readiness:
         return any(self._may_be_placed(aside.leaf, shelf) for shelf in aside.parked.values())
 
     def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
-        """Whether something on the shelf may have room with its user and group, and would have it everywhere else."""
+        """Whether something on the shelf may have room with its user and group, and would have it everywhere else.
+        Where it has none, there is none before something is freed.
+        """
+        if shelf.vain_at == self.reliefs or not shelf.stocked:
+            return False
         want = shelf.want
-        return (
-            shelf.stocked
-            and has_room(leaf, want.need.shape)
+        if (
+            has_room(leaf, want.need.shape)
             and (not want.starts or has_opening(leaf))
             and self._has_node(want.need, reserves=want.reserves)
-        )
+        ):
+            return True
+        shelf.vain_at = self.reliefs
+        return False
 
     def _has_node(self, need: Need, *, reserves: bool) -> bool:
         """Whether a node has room for the need, or may be kept for it; an only possible one always may."""
         if need.required_node:
             return self._fleet.only_node(need) is not None
+        if self._fleet.postpones(need):
+            return False
         return self._fleet.node_for(need) is not None or (reserves and self._fleet.may_reserve(need))
 
     def _dissolve(self, queue: Queue) -> None:

@@ -226,7 +226,7 @@ def _release_one(books: Books, application: Application, known: Allocation, term
 
 def _release_all(books: Books, application: Application, termination_type: int) -> None:
     keeping_asks = termination_type == TIMEOUT
-    ran = removal.empty(books, application, termination_type, keeping_asks=keeping_asks)
+    ran = removal.empty(books, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
     lifecycle.emptied(books, application)
     _answer(books, ran, termination_type)

@@ -218,8 +218,8 @@ def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refu
 
 
 def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
-    """Everything of the application goes with it. An RM hears that it completes, and which allocations were
-    released.
+    """Everything of the application goes with it. An RM hears that it completes, unless it fails or resumes, and which
+    allocations were released.
     """
     application = books.applications.get(gone.application_id)
     if application is None:
@@ -227,7 +227,8 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     running = removal.empty(books, application)
-    lifecycle.emptied(books, application)
+    if application.state not in (AppState.FAILING, AppState.RESUMING):
+        lifecycle.emptied(books, application)
     if application.state in ENDED:
         books.forget_ended(application)
     else:

@@ -115,8 +115,7 @@ def _resize(books: Books, node: Node, info: NodeInfo) -> None:
 
 def _decommission(books: Books, node: Node) -> None:
     """The node goes, after everything on it has ended; the RM hears of what ended in one list."""
-    if node.schedulable:
-        happenings.schedulable(books, node.node_id, now=False)
+    happenings.schedulable(books, node.node_id, now=False)
     books.fleet.withdraw(node)
     reservations.vacate(books, node)
     released, replaced = _empty(books, node)

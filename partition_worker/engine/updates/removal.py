@@ -34,13 +34,7 @@ def take_back(books: Books, application: Application, ask: Allocation) -> None:
     lifecycle.ask_gone(books, application)
 
 
-def empty(
-    books: Books,
-    application: Application,
-    termination_type: int = STOPPED_BY_RM,
-    *,
-    keeping_asks: bool = False,
-) -> list[Allocation]:
+def empty(books: Books, application: Application, *, keeping_asks: bool = False) -> list[Allocation]:
     """Everything goes at once; what ran. What follows for the state is for the caller to say."""
     for ask in tuple(application.swapping.values()):
         swaps.unwind(books, application, ask) if keeping_asks else ledger.undo_swap(books, application, ask)
@@ -49,5 +43,5 @@ def empty(
             ledger.remove_ask(books, application, ask)
     ran = tuple(application.allocations.values())
     for allocation in ran:
-        ledger.remove_allocation(books, application, allocation, termination_type)
+        ledger.remove_allocation(books, application, allocation)
     return list(ran)

@@ -6,7 +6,7 @@ from common.messages import NODE_DECOMMISSION
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.effects import Note
 from partition_worker.engine.gangs import placeholder_timeout_s
-from tests.builders import apps, asks, nodes, released
+from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
 
 LET_GO = "(TIMEOUT: releasing allocated placeholders on placeholder timeout)"
@@ -209,6 +209,15 @@ def test_everything_may_be_released_while_it_resumes() -> None:
     one = gang().waits(4)
     one.told()
     assert one.does(released("app-1")).told()[:2] == ["app-1 Accepted", "app-1 Completing"]
+
+
+@pytest.mark.parametrize("style", ["Soft", "Hard"])
+def test_one_that_is_removed_while_it_resumes_or_fails_enters_no_other_state(style: str) -> None:
+    one = gang(style=style).waits(4)
+    one.told()
+    removed = "released (STOPPED_BY_RM: Application app-1 Removed)"
+    assert one.does(gone("app-1")).told() == [f"p1 {removed}", f"p2 {removed}"]
+    assert (one.partition.applications, one.partition.ended) == ({}, {})
 
 
 def test_it_may_be_killed_while_it_resumes_or_fails() -> None:

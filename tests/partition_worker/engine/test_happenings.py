@@ -172,6 +172,13 @@ def test_a_node_goes_with_what_runs_there() -> None:
     ]
 
 
+def test_a_node_that_goes_takes_nothing_more_even_if_it_took_nothing_before() -> None:
+    trial = furnished().does(nodes("n1", action=NODE_DRAIN))
+    trial.partition.happenings()
+    trial.does(nodes("n1", action=NODE_DECOMMISSION))
+    assert events(trial)[0] == "NODE n1 SET NODE_SCHEDULABLE: schedulable: false"
+
+
 def test_what_runs_on_a_node_without_us() -> None:
     trial = furnished()
     trial.does(foreign("f1 n1 memory=2"), foreign("f1 n1 memory=3"), foreign("f1 n2 memory=3"), released("- f1"))
@@ -256,6 +263,13 @@ def test_a_release_says_why(termination_type: str, detail: str, *, request_ends:
     found = told_of(trial, "APP app-1 a1")
     assert found[0] == f"APP app-1 a1 REMOVE {detail} (memory=10)"
     assert found[1:] == ["APP app-1 a1 REMOVE REQUEST_CANCEL (memory=10)"] * request_ends
+
+
+def test_a_release_of_everything_says_only_that_it_is_gone() -> None:
+    trial = furnished().does(asks("app-1 a1 memory=10"))
+    trial.partition.happenings()
+    trial.takes(released("app-1 type=PREEMPTED_BY_SCHEDULER"))
+    assert told_of(trial, "APP app-1 a1")[0] == "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=10)"
 
 
 def test_other_amounts_are_told_of_their_user_only() -> None:
@@ -349,6 +363,11 @@ def test_a_request_that_its_queue_has_no_room_for_is_told_of_when_that_changes()
         "REQUEST a2 app-1 NONE (memory=6): Request 'a2' has become schedulable in queue 'root.a'",
         "REQUEST a3 app-1 NONE (memory=7): Request 'a3' has become schedulable in queue 'root.a'",
     ]
+
+
+def test_room_that_is_used_up_and_more_is_told_of_as_it_is() -> None:
+    trial = furnished("root.a max=memory:20").does(asks("app-1 a1 memory=25 on=n1"), asks("app-1 a2 memory=6"))
+    assert told_of(trial, "REQUEST")[0].endswith("(requested map[memory:6], available map[memory:-5])")
 
 
 def test_a_request_that_its_user_has_no_room_for_is_told_of_when_that_changes() -> None:

@@ -93,14 +93,14 @@ def test_what_came_of_the_attempts_goes_with_an_ask_that_waits_in_another_way() 
     for one in (first, second):
         asks.add(one)
     assert first.group is not None
-    first.group.attempted, first.group.preemption_tried = True, 5.0
+    first.group.attempted = True
     first.group.note("Not enough queue quota", 7.0)
     first.held = True
     asks.regroup(first)
     moved, left = first.group, second.group
     assert moved is not None
     assert left is not None
-    assert (moved.attempted, moved.preemption_tried, moved.failures) == (True, 5.0, left.failures)
+    assert (moved.attempted, moved.failures) == (True, left.failures)
     moved.note("Not enough queue quota", 8.0)
     assert (left.attempted, left.failures["Not enough queue quota"].times) == (True, 1)
     asks.add(untried)

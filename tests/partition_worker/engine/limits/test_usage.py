@@ -3,11 +3,15 @@
 import pytest
 
 from common.messages import Resources
+from partition_worker.engine.administration import NotDone
 from partition_worker.engine.limits import usage
 from partition_worker.engine.limits.limit import Allowance
 from partition_worker.engine.limits.trackers import Level, Trackers
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
+
+
+P1_AND_P2 = ("p1 on n1", "p2 on n1")
 
 
 def cluster(queues: str = "root.p.a; root.p.b") -> Trial:
@@ -81,6 +85,45 @@ def test_an_application_that_has_nothing_any_more_is_forgotten_at_once() -> None
     one.does(released("app-1 a1"))
     assert list(levels(one, "bob")) == ["root", "root.p", "root.p.b"]
     assert users(one.does(released("app-2 b1"))) == []
+
+
+def with_placeholders_only(queues: str, app: str = "user=bob") -> Trial:
+    """An application that runs with placeholders and lost its last real allocation."""
+    one = Trial(queues).does(nodes("n1 memory=100"), apps(f"app-1 root.a {app} gang=memory:20"))
+    one.does(asks(*(f"app-1 p{number} memory=10 placeholder group=g" for number in (1, 2)), "app-1 a1 memory=5"))
+    return one.does(released("app-1 a1"))
+
+
+def test_an_application_that_has_nothing_but_placeholders_counts_no_longer_and_is_charged_for_them() -> None:
+    """Spec 2, rule 6."""
+    one = with_placeholders_only("root.a limit.user.bob=apps:1")
+    assert one.does(apps("app-2 root.a user=bob"), asks("app-2 b1 memory=7")).running == ["b1 on n1", *P1_AND_P2]
+    assert levels(one, "bob")["root.a"].used == {"memory": 27}
+    one.does(asks("app-1 a2 memory=5"))
+    assert list(levels(one, "bob")["root.a"].applications) == ["app-2", "app-1"], "it counts again"
+    one.does(gone("app-1", "app-2"))
+    assert levels(one, "bob")["root.a"].used == {"memory": 0}
+
+
+def test_who_waits_begins_when_another_has_nothing_but_placeholders() -> None:
+    one = with_placeholders_only("root.a limit.user.bob=apps:1")
+    one.does(asks("app-1 a2 memory=5"), apps("app-2 root.a user=bob"), asks("app-2 b1 memory=7"))
+    assert one.does(released("app-1 a2")).running == ["b1 on n1", *P1_AND_P2]
+
+
+def test_placeholders_of_an_application_that_does_not_count_go_with_it_to_another_group_and_queue() -> None:
+    one = with_placeholders_only("root.a limit.group.dev=memory:50; root.b", "user=bob groups=dev,qa")
+    one.reconfigures("root.a limit.group.qa=memory:50; root.b")
+    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 20}, "root.a": {"memory": 20}}
+    one.moves("app-1", "root.b")
+    assert levels(one, "bob")["root.b"].used == {"memory": 20}
+    assert not levels(one, "bob")["root.b"].applications
+
+
+def test_what_an_application_has_that_does_not_count_is_not_moved_beyond_a_limit() -> None:
+    one = with_placeholders_only("root.a; root.b limit.user.bob=memory:15")
+    with pytest.raises(NotDone, match="user bob would exceed the limit at queue root.b"):
+        one.moves("app-1", "root.b")
 
 
 def test_an_application_that_completes_without_having_run_again_is_forgotten() -> None:

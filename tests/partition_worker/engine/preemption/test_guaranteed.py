@@ -116,10 +116,11 @@ def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> No
 def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
     """The queue of the ask has no room, so nodes were not tried: the parent is full of what its other queue has."""
     queues = "root.p max=memory:4; root.p.a; root.p.b guaranteed=memory:2"
-    trial = cluster(queues, "n1 memory=4", "n2 memory=4", "root.p.a r1 n2 memory=2", "root.p.a r2 n2 memory=2")
+    rest = ("root.p.a r1 n1 memory=1", "root.p.a r2 n2 memory=1", "root.p.a r3 n2 memory=2")
+    trial = cluster(queues, "n1 memory=4", "n2 memory=3", *rest)
     found = plan(trial, "root.p.b ask memory=2", tried=False)
     assert isinstance(found, Plan)
-    assert (found.node.node_id, [one.key for one in found.victims]) == ("n1", ["r2"])
+    assert (found.node.node_id, [one.key for one in found.victims]) == ("n1", ["r3"])
     found = plan(trial, "root.p.b again memory=2", tried=True)
     assert isinstance(found, Plan)
     assert found.node.node_id == "n2"  # n1 did not take it although it has room
