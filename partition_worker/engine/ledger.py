@@ -63,6 +63,8 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
     books.allocations[allocation.key] = allocation
     node.add(allocation)
     books.fleet.changed(node)
+    if node.reservations:
+        books.reserved.nudge(node)  # whoever waits there for a say may have to make others go now
     happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
     if allocation.placeholder:
         placeholders.watch(books, application)
@@ -204,9 +206,9 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
     if allocation.placeholder:
         placeholders.offer(books, application, allocation)
     books.readiness.touch_application(application)
+    books.fleet.freed(node)
+    books.reserved.nudge(node)
     if any(amount < 0 for amount in delta.values()):
-        books.fleet.freed(node)
-        books.reserved.nudge(node)
         books.readiness.freed(books.usage.account(application))
         books.readiness.relieve()
 

@@ -56,6 +56,9 @@ class Order(Generic[_T]):
             if old == place:
                 return
             self._take(old)
+        self._add(item, place)
+
+    def _add(self, item: _T, place: Key) -> None:
         self._places[id(item)] = place
         at = bisect_right(self._floors, place) if self._floors else 0
         block, items = self._blocks[at], self._items[at]
@@ -70,6 +73,16 @@ class Order(Generic[_T]):
         old = self._places.pop(id(item), None)
         if old is not None:
             self._take(old)
+
+    def hand_over(self, item: _T, to: "Order[_T]") -> None:
+        """Let an item that is in go to another order, to the same place."""
+        place = self._places.pop(id(item))
+        self._take(place)
+        to._add(item, place)
+
+    def place(self, item: _T) -> Key:
+        """The key of an item that is in, made unique by its rank."""
+        return self._places[id(item)]
 
     def first(self) -> _T | None:
         """The item with the smallest key, or None when empty."""

@@ -2,7 +2,7 @@
 
 What is lost when an allocation has to go is what it used for as long as it ran: its work so far, as amount times
 seconds. The latest entries are kept for those who ask. Not here: choosing and telling victims (`preemption/`,
-`cycle/preempting.py`), the rule of truces (`truces.py`).
+`cycle/preempting.py`), the rule of truces (`truces.py`), what counts as a quarrel (`setbacks.py`).
 """
 
 from collections import deque
@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
 from common.resources import total_of
+from partition_worker.engine import setbacks
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
@@ -83,15 +84,17 @@ class Preemptions:
         return len(self._entries)
 
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
-        """These have to go so that the ask can run on the node. To be called while they still run."""
+        """These have to go so that the ask can run on the node. To be called before they are marked."""
         application = ask.application
         assert application is not None, ask.key
         kind: Kind = "required-node" if ask.need.required_node else "guaranteed"
         path = application.queue.path
         self._add(now, kind, path, application.application_id, ask.key, node.node_id, victims)
         if kind == "guaranteed":
+            quarrel = setbacks.explain(application.queue, ask.resources)
             for loser in dict.fromkeys(_queue(victim) for victim in victims):
-                self.truces.took(path, loser, now)
+                self.truces.took(path, loser, now, quarrel=quarrel)
+            setbacks.suffer(victims)
 
     def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
         """These have to go because their queue, or one above it, has more than its maximum by now."""
@@ -117,9 +120,10 @@ class Preemptions:
         self.pause_until, self._paused_for, self._turned_away = 0.0, "", {}
         return called
 
-    def forbids(self, now: float, claimant: Queue, victim: Allocation) -> bool:
-        """Whether an ask of this queue must leave this allocation alone, as the queue lost to that of the victim."""
-        return _queue(victim) in self.truces.winners_over(claimant.path, now)
+    def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:
+        """The paths of queues that lose nothing to an ask of this queue for so much, as it lost to them."""
+        quarrel = setbacks.explain(claimant, wanted)
+        return self.truces.winners_over(claimant.path, now, quarrel=quarrel)
 
     def _add(
         self,

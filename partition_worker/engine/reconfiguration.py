@@ -43,9 +43,8 @@ def apply(books: Books, config: PartitionConfig) -> None:
     books.fleet.reorder(books.node_sort(config), config.node_sort_policy.weights)
     for change in changes(books.tree, config.root):
         _make(books, change)
-    if books.usage.reconfigure(config):
-        books.readiness.limits_changed()
-    books.readiness.reshaped()
+    books.usage.reconfigure(config)
+    books.readiness.reconfigured()
     books.swappable.reorder()
     if any(queue.quota_preemption_at for queue in books.tree):
         books.expect_quota_look()

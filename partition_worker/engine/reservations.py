@@ -75,6 +75,14 @@ def resized(books: Books, reservation: Reservation) -> None:
     books.readiness.relieve()  # other nodes may have room for what it wants now
 
 
+def node_resized(books: Books, node: Node) -> None:
+    """The node has another capacity; it is kept no longer for those who can never run there."""
+    for reservation in tuple(node.reservations.values()):
+        if not fits(node.capacity, reservation.ask.resources):
+            cancel(books, reservation)
+    books.reserved.nudge(node)
+
+
 def clear(books: Books, node: Node) -> None:
     """Nobody keeps the node any longer for whom another one would do."""
     for reservation in tuple(node.reservations.values()):

@@ -20,6 +20,12 @@ younger than that, all its arrows would be fresh, and the last would not have be
 minutes and so on up to a day, which is what is left at the worst; a pair that keeps quiet for as long as its truce has
 lasted, and an hour at least, is forgotten.
 
+Why nobody is kept from what is guaranteed to it. Two queues whose work comes and goes take from each other again and
+again, too, each what the other had borrowed. Such a win is no *quarrel*: the queue is not below its guarantee because
+it was pushed there (`setbacks.py`). It doubles nothing, and has to respect no truce for longer than `COOL_DOWN_S`.
+There can be no endless circle of these: nobody is pushed below a guarantee without that being counted as a setback, so
+while no work ends by itself, what queues lack for other reasons never grows, and each such win makes it less.
+
 A queue that goes on taking from the same loser closes no circle and doubles nothing: filling up what is guaranteed to
 it with a hundred asks is no quarrel.
 
@@ -36,7 +42,7 @@ COOL_DOWN_S: Final = 300.0
 """How long a queue takes nothing from one that took from it."""
 
 COOL_DOWN_MAX_S: Final = 24 * 3600.0
-"""The longest that this becomes for queues that take from each other again and again."""
+"""The longest that this becomes for queues that push each other below their guarantees again and again."""
 
 QUIET_S: Final = 3600.0
 """A truce that ended is remembered for as long as it lasted, and for this long at least."""
@@ -55,8 +61,8 @@ class _Win:
     """Unix seconds."""
     cool_down_s: float
 
-    def fresh(self, now: float) -> bool:
-        return now < self.at + self.cool_down_s
+    def fresh(self, now: float, at_most_s: float) -> bool:
+        return now < self.at + min(self.cool_down_s, at_most_s)
 
     def remembered(self, now: float) -> bool:
         return now < self.at + self.cool_down_s + max(self.cool_down_s, QUIET_S)
@@ -73,22 +79,25 @@ class Truces:
         """Pairs that are remembered."""
         return len(self._wins)
 
-    def took(self, winner: str, loser: str, now: float) -> None:
-        """One queue (by path) took something from another. However many go at once, that is once."""
+    def took(self, winner: str, loser: str, now: float, *, quarrel: bool = True) -> None:
+        """One queue (by path) took something from another, because it had been pushed below its guarantee if it is a
+        quarrel. However many go at once, that is once.
+        """
         if winner == loser:
             return
         self._forget(now)
         known = self._wins.pop((winner, loser), None)
         before_s = known.cool_down_s if known is not None and known.remembered(now) else COOL_DOWN_S
-        cool_down_s = max(before_s, 2 * self._shortest_back(winner, loser, now))
+        cool_down_s = max(before_s, 2 * self._shortest_back(winner, loser, now)) if quarrel else before_s
         win = _Win(now, min(cool_down_s, COOL_DOWN_MAX_S))
         self._wins[winner, loser] = self._winners.setdefault(loser, {})[winner] = win
         if len(self._wins) > PAIRS_MAX:
             self._drop(*next(iter(self._wins)))
 
-    def winners_over(self, loser: str, now: float) -> frozenset[str]:
-        """The queues from which this one takes nothing now."""
-        return frozenset(self._back(loser, lambda win: float(win.fresh(now))))
+    def winners_over(self, loser: str, now: float, *, quarrel: bool = True) -> frozenset[str]:
+        """The queues from which this one takes nothing now; `quarrel` as in `took`."""
+        at_most_s = COOL_DOWN_MAX_S if quarrel else COOL_DOWN_S
+        return frozenset(self._back(loser, lambda win: float(win.fresh(now, at_most_s))))
 
     def _shortest_back(self, winner: str, loser: str, now: float) -> float:
         """The shortest truce on the way from the loser to the winner, of several ways the longest such; 0 without."""

@@ -29,14 +29,6 @@ def _releases_everything(name: str, body: Item) -> bool:
     return name == "release" and any("key" not in item for item in body.get("items", []))
 
 
-def _has_placeholders(name: str, body: Item) -> bool:
-    return name == "asks" and any(item.get("placeholder") for item in body.get("items", []))
-
-
-def _is_running_application(line: str) -> bool:
-    return re.match(r"\[\d+\]/partitions/default/(users|groups)/[^:]*/apps: expected \[\], got", line) is not None
-
-
 def _is_completed_left_out(line: str) -> bool:
     found = re.match(r"\[\d+\]/rms/rm-1/appStates/[\w-]+: expected (\[.*\]), got (\[.*\])$", line)
     if found is None:
@@ -54,11 +46,6 @@ KNOWN: Final = (
         "releasing everything of an application while asks wait leaves its use with its user for ever",
         _is_usage,
         _releases_everything,
-    ),
-    Known(
-        "an application whose last real allocation goes while it holds placeholders counts no longer for its user",
-        _is_running_application,
-        _has_placeholders,
     ),
     Known(
         "an application that is removed while it only asks is told to have Completed as well",

@@ -165,6 +165,11 @@ class PlainQueue:
         return summed(ask.resources for app in self.all_apps() for ask in app.asks if ask.triggered and ask.reserved)
 
     @property
+    def leaving(self) -> Resources:
+        """What those below have who were asked to leave for others."""
+        return summed(one.resources for app in self.all_apps() for one in app.allocations if one.preempted)
+
+    @property
     def maximum(self) -> Resources | None:
         return amounts(self.config.resources.max) or None
 

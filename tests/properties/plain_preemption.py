@@ -197,7 +197,7 @@ class Plain:
             if match_any(self.wanted, one.resources)
             and not (one.need.required_node or one.released or one.preempted)
             and (fenced or one.priority <= p)
-            and not self.books.preemptions.forbids(self.books.now, self.leaf, one)
+            and path_of(one) not in self.books.preemptions.protected(self.books.now, self.leaf, self.wanted)
         ]
 
     # Steps -----------------------------------------------------------------------------------------------------------

@@ -249,9 +249,9 @@ class PlainScheduler(PlainUpdates):
         total, wanted = self._fair_maximum(self.root), ask.resources
         for queue in leaf.path_up():
             maximum = total if queue is self.root else queue.maximum or {}
-            kept = {} if queue is self.root else queue.kept
+            kept, leaving = ({}, {}) if queue is self.root else (queue.kept, queue.leaving)
             for kind, most in maximum.items():
-                own = wanted.get(kind, 0) if ask.triggered and ask.reserved else 0
+                own = wanted.get(kind, 0) + leaving.get(kind, 0) if ask.triggered and ask.reserved else 0
                 used = queue.allocated.get(kind, 0) + max(0, kept.get(kind, 0) - own)
                 if wanted.get(kind, 0) > max(0, most - used):
                     return False

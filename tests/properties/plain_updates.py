@@ -116,6 +116,9 @@ class PlainUpdates(PlainStates):
         elif node is not None and info.action == NODE_UPDATE and capacity != node.capacity:
             node.capacity = capacity
             node.rescore(self.policy)
+            for ask in tuple(node.reserving):
+                if not node.could_take(ask):
+                    self.unreserve(ask)
         elif node is not None and info.action in (NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE):
             wanted = info.action == NODE_DRAIN_TO_SCHEDULABLE
             if wanted != node.schedulable:

@@ -151,6 +151,11 @@ def _has_room(queue: Queue, ask: Allocation) -> bool:
     return all(
         kind not in maximum
         or value <= 0
-        or queue.allocated.get(kind, 0) + max(0, queue.kept.get(kind, 0) - own.get(kind, 0)) + value <= maximum[kind]
+        or queue.allocated.get(kind, 0) + max(0, _kept_for_others(queue, kind, own)) + value <= maximum[kind]
         for kind, value in ask.resources.items()
     )
+
+
+def _kept_for_others(queue: Queue, kind: str, own: Resources) -> int:
+    """To an ask for which something is kept as well, what others still use who were asked to leave does not count."""
+    return queue.kept.get(kind, 0) - own.get(kind, 0) - (queue.preempting.get(kind, 0) if own else 0)

@@ -1,12 +1,14 @@
 """Preemption comes to an end, also if whoever had to go asks again at once.
 
-Random queues with guarantees, priorities and fences share a cluster that is too small for what they ask. The RM
-confirms every eviction at once and submits each victim anew as a new ask, the worst that it can do. Hours later the
-cluster has to be at rest.
+Random queues with guarantees, priorities and fences share a cluster that is too small for what they ask. Some asks can
+run on one node only, and now and then a maximum is lowered to which its queue is brought down. The RM confirms every
+eviction at once and submits each victim anew as a new ask, the worst that it can do. Hours later the cluster has to be
+at rest.
 """
 
 import os
 import random
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -33,11 +35,11 @@ LEAVES = ("root.a", "root.b", "root.p.c", "root.p.d", "root.p.q.e")
 AMOUNTS = ("memory=1", "memory=2", "memory=3", "gpu=1", "memory=1 gpu=1", "memory=2 gpu=1", "memory=1 gpu=2")
 
 
-def some_queues(rng: random.Random) -> str:
+def some_queues(rng: random.Random) -> list[str]:
     """Guarantees of two types: what a queue may take of the one is often taken from those who lack the other."""
 
     def settings(path: str) -> str:
-        found = [path, "preemption.delay=1s"]
+        found = [path, "preemption.delay=1s quota.preemption.delay=1s"]
         most = [f"memory:{rng.randint(3, 10)}", f"gpu:{rng.randint(1, 5)}"]
         chosen = rng.choice((most, most, most[:1], most[1:], []))
         if chosen:
@@ -50,7 +52,7 @@ def some_queues(rng: random.Random) -> str:
             found.append(rng.choice(("priority.policy=fence", "preemption.policy=fence", "preemption.policy=disabled")))
         return " ".join(found)
 
-    return "; ".join(settings(path) for path in LEAVES)
+    return [settings(path) for path in LEAVES]
 
 
 @dataclass
@@ -58,6 +60,7 @@ class ThrashingManager:
     """An RM that brings every victim back at once, and counts."""
 
     trial: Trial
+    queues: list[str]
     evicted_at: list[float] = field(default_factory=list)
     _heard: int = 0
     _asked: int = 0
@@ -88,10 +91,11 @@ class ThrashingManager:
 
 def crowded(rng: random.Random) -> ThrashingManager:
     """A cluster, and more asks than it has room for."""
-    trial = Trial(some_queues(rng), nodes=rng.choice(("fair", "binpacking")))
+    queues = some_queues(rng)
+    trial = Trial("; ".join(queues), nodes=rng.choice(("fair", "binpacking")), quota_preemption=True)
     trial.does(nodes(*(f"n{number} memory={rng.randint(3, 6)} gpu={rng.randint(1, 3)}" for number in range(5))))
     trial.does(apps(*(f"app-{number} {path} user=u{number}" for number, path in enumerate(LEAVES))))
-    rm = ThrashingManager(trial)
+    rm = ThrashingManager(trial, queues)
     for _ in range(rng.randint(20, 30)):
         priority = rng.choice((0, 0, 0, 0, 1))
         flags = rng.choice(("victim preemptor",) * 5 + ("preemptor",))
@@ -99,6 +103,16 @@ def crowded(rng: random.Random) -> ThrashingManager:
         rm.answer()
         trial.now += rng.choice((0.0, 0.0, 20.0))
     return rm
+
+
+def change_a_maximum(rng: random.Random, rm: ThrashingManager) -> None:
+    """Of one queue. What was guaranteed stays below it."""
+    number = rng.randrange(len(rm.queues))
+    words = [word for word in rm.queues[number].split() if not word.startswith("max=")]
+    least = int((re.findall(r"memory:(\d+)", " ".join(words)) or ["1"])[0])
+    rm.queues[number] = " ".join([*words, f"max=memory:{rng.randint(least, least + 4)}"])
+    rm.trial.reconfigures("; ".join(rm.queues))
+    rm.answer()
 
 
 def run_for_hours(rng: random.Random, rm: ThrashingManager) -> None:
@@ -114,8 +128,11 @@ def run_for_hours(rng: random.Random, rm: ThrashingManager) -> None:
             ends = rng.choice(running)
             trial.does(released(f"{ends.application_id} {ends.key}"))
             rm.answer()
-            rm.submit(f"app-{rng.randrange(len(LEAVES))}", f"{rng.choice(AMOUNTS)} victim preemptor")
+            where = f"required=n{rng.randrange(5)}" if rng.random() < 0.1 else ""
+            rm.submit(f"app-{rng.randrange(len(LEAVES))}", f"{rng.choice(AMOUNTS)} victim preemptor {where}")
             rm.answer()
+        if trial.now < start + UNREST_S and rng.random() < 0.05:
+            change_a_maximum(rng, rm)
 
 
 @pytest.mark.parametrize("first", range(0, CLUSTERS, 5))

@@ -77,12 +77,12 @@ class Cluster:
         if isinstance(plan, str):
             return None
         ask.preemption_triggered = True
+        if truces:
+            partition.preemptions.record(partition.now, ask, plan.node, plan.victims)
         for victim in plan.victims:
             assert victim.application is not None
             ledger.mark_preempted(partition, victim.application, victim)
             self.took.append((ask.application.queue.path, victim.application.queue.path))
-        if truces:
-            partition.preemptions.record(partition.now, ask, plan.node, plan.victims)
         return plan
 
     def _waiting(self) -> list[Allocation]:

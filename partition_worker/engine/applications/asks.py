@@ -168,27 +168,32 @@ class PendingAsks:
         if group is None:
             group = self._groups[kind] = Group(kind, self._group_ranks)
             self._group_ranks += 1
+        else:
+            ask.resemble(group.head)
         ask.group = group
         group.asks.put(ask, place_of(ask))
         if ask.scale_up_told:
             group.told += 1
             self.told += 1
         group.attempted = False
-        self._place(group)
+        if group.head is ask:
+            self._head_changed(group)
 
     def _take(self, ask: Allocation) -> None:
         if self._last == place_of(ask):
             self._last = None
         group, ask.group = ask.group, None
         assert group is not None, ask.key
+        was_head = group.head is ask
         group.asks.drop(ask)
         if ask.scale_up_told:
             group.told -= 1
             self.told -= 1
-        self._place(group)
+        if was_head:
+            self._head_changed(group)
 
-    def _place(self, group: Group) -> None:
-        """The group has another first ask perhaps, or none any more."""
+    def _head_changed(self, group: Group) -> None:
+        """The group has another first ask, or none any more."""
         head = group.asks.first()
         if head is None:
             self._heads.drop(group)

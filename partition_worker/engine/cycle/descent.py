@@ -40,7 +40,7 @@ def decide(books: Books) -> Decision | None:
 
 
 def _from_queue(books: Books, queue: Queue) -> Decision | None:
-    while (child := queue.ready_children.first()) is not None:
+    while (child := books.readiness.next_child(queue)) is not None:
         decision = _from_queue(books, child)
         if decision is not None:
             return decision
@@ -209,7 +209,5 @@ class Attempt:
         may be others who have to go.
         """
         self._wait(group)
-        again = max(
-            preempting.next_attempt(self.books, self.leaf, group), self.books.now + self.books.tuning.preemption_pause_s
-        )
-        self.look_at = min(self.look_at, again)
+        again = self.books.now + preempting.pause_s(self.books)
+        self.look_at = min(self.look_at, max(preempting.next_attempt(self.books, self.leaf, group), again))

@@ -115,7 +115,12 @@ def _eligible(group: Group) -> bool:
 def _due(books: Books, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried = leaf.preemption_tried.get((group.need, group.kind.priority), 0.0)
-    return max(waited, tried + books.tuning.preemption_pause_s)
+    return max(waited, tried + pause_s(books))
+
+
+def pause_s(books: Books) -> float:
+    """How long whoever looked in vain waits before looking again, in seconds; never less than a cycle."""
+    return max(books.tuning.preemption_pause_s, WINDOW_S)
 
 
 def _used_enough(books: Books) -> bool:

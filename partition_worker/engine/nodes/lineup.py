@@ -146,7 +146,7 @@ class _Block(ABC):
         """A node came or gained."""
         most = self.most
         for kind, value in node.available.items():
-            if value > 0 and most.get(kind, 0) < value:
+            if value > most.get(kind, 0):
                 most[kind] = value
         if self.lacking:
             self.lacking = {shape: None for shape in self.lacking if not node.has_room(shape)}

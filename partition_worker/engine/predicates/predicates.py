@@ -132,8 +132,8 @@ class Predicates:
         return None
 
     def refusals(self, need: "Need", nodes: Iterable["Node"]) -> dict[str, int]:
-        """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons. Only
-        those count that come before the first of which the resource manager has not said anything yet.
+        """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons.
+        Only those count that come before the first of which the resource manager has not said anything yet.
         """
         problems = (self.problem(need, node) for node in nodes)
         found = Counter(takewhile(lambda problem: problem is not WAITING, problems))

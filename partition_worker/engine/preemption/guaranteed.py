@@ -65,7 +65,7 @@ def plan(
     if not may_ever_help(leaf):
         return NO_GUARANTEE
     guarantees = Guarantees(leaf)
-    protected = books.preemptions.truces.winners_over(leaf.path, books.now)
+    protected = books.preemptions.protected(books.now, leaf, wanted)
     among = candidates(reach(leaf, wanted, ask.priority), guarantees, wanted, protected)
     if not _is_guaranteed(guarantees, wanted, among):
         return NO_GUARANTEE

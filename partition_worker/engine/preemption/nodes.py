@@ -68,8 +68,8 @@ def best(
     nodes_tried: bool,
     admits: Admits,
 ) -> Choice | None:
-    """The node where the fewest have to go, and if it can be helped no originators and nobody who did not agree to it; of
-    equals the first by id. None if no node can be freed.
+    """The node where the fewest have to go, and if it can be helped no originators and nobody who did not agree to it;
+    of equals the first by id. None if no node can be freed.
 
     With `nodes_tried` a node on which the ask has room is out of the question: it did not take the ask.
     """

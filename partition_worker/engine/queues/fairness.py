@@ -29,7 +29,8 @@ def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limi
             if entitled is None:
                 continue
         ratio = used / entitled if entitled > 0 else (1.0 if used > 0 else 0.0)
-        largest = max(largest, ratio)
+        if ratio > largest:
+            largest = ratio
     return largest
 
 

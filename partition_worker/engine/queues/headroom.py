@@ -32,12 +32,23 @@ def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
     return True
 
 
+def allows(queue: Queue, shape: Shape) -> bool:
+    """Whether the maximum of this very queue would not be exceeded with these amounts more, whatever is kept there."""
+    maximum, allocated = queue.maximum or {}, queue.allocated
+    return not any(
+        value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in shape
+    )
+
+
 def _leaves_kept(queue: Queue, shape: Shape, own: Resources) -> bool:
-    """Whether what the queue keeps for others is still there after these amounts were charged."""
-    maximum, allocated = queue.maximum, queue.allocated
+    """Whether what the queue keeps for others is still there after these amounts were charged. For whom something is
+    kept as well it is enough if it is there once all have left who were asked to, or each would wait for the victims of
+    all.
+    """
+    maximum, allocated, leaving = queue.maximum, queue.allocated, queue.preempting if own else NOTHING
     assert maximum is not None, queue.path
     for kind, value in shape:
-        others = queue.kept.get(kind, 0) - own.get(kind, 0)
+        others = queue.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
         if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
             return False
     return True

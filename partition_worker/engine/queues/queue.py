@@ -81,6 +81,8 @@ class Queue:
     """Of `allocated` what the RM was asked to let go for somebody else and has not confirmed."""
     kept: Resources = field(default_factory=dict)
     """What is kept for asks below for which somebody was preempted: nobody else below gets it."""
+    lacking: Resources = field(default_factory=dict)
+    """How far preemptions pushed it below what it guarantees, when it last lost something (`setbacks.py`)."""
     quota_preemption_at: float = 0.0
     """When it is brought down to its maximum, which it exceeds, as a Unix time; 0 is never (`quota_timing.py`)."""
     running: int = 0

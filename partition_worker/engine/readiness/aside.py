@@ -20,6 +20,7 @@ from partition_worker.engine.needs import Need
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.admission import is_limited
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.readiness.resting import Resting
 
 
 class Wait(NamedTuple):
@@ -151,7 +152,7 @@ class Closed:
 class Aside:
     """All that one leaf has set aside."""
 
-    def __init__(self, leaf: Queue, closed: Closed) -> None:
+    def __init__(self, leaf: Queue, closed: Closed, resting: Resting) -> None:
         self.leaf = leaf
         self.parked: dict[Want, Shelf] = {}
         """What is bound by no limit lies here directly; no shelf is empty."""
@@ -160,6 +161,7 @@ class Aside:
         self.brought_back: tuple[int, Want] | None = None
         """The rank of the application that was made ready last, and why."""
         self._closed = closed
+        self._resting = resting
         self._found_on: dict[int, list[Shelf]] = {}
         """Rank of an application to the shelves on which it lies."""
 
@@ -198,6 +200,7 @@ class Aside:
         """Nothing is aside any more."""
         for shelf in self.parked.values():
             self._closed.drop(shelf)
+            self._resting.no_longer_expect(self.leaf, (shelf.want.need, shelf.want.reserves))
         self.parked.clear()
         self._found_on.clear()
 
@@ -205,6 +208,7 @@ class Aside:
         shelf = self.parked.get(want)
         if shelf is None:
             shelf = self.parked[want] = Shelf(want, self._closed.next_rank())
+            self._resting.expect(self.leaf, (want.need, want.reserves))
         for level, bounds in ((account.group, account.group_bounds), (account.user, account.user_bounds)):
             if bounds and level is not None:
                 inner = shelf.inner.get(level.rank)
@@ -223,6 +227,7 @@ class Aside:
         if outer is None:
             if shelf.empty:
                 del self.parked[shelf.want]
+                self._resting.no_longer_expect(self.leaf, (shelf.want.need, shelf.want.reserves))
             return
         if not shelf.empty:
             shelf.settle()

@@ -6,16 +6,18 @@ has; or it may not start to run while so many others do. Then it is set aside an
 
 `relieve` says that something was freed. Then a leaf that set things aside is looked at once for each *need* (amounts,
 and a required node if any) that waits in it, not for each application; and only the most deserving application comes
-back that can be helped, the next one when that got something. So a release costs the number of needs and leaves
-that wait, however many applications and asks do. What waits for room of its user or group is not even looked at before
-`freed` names that user or group. `touch` says that a queue or application itself changed: its key may be another.
+back that can be helped, the next one when that got something. Leaves are looked at in their order too, and only as long
+as a need has room on a node and with the queues above. So a release costs the number of needs that wait, however many
+queues, applications and asks do. What waits for room of its user or group is not even looked at before `freed` names
+that user or group. `touch` says that a queue or application itself changed: its key may be another.
 
-Not here: deciding (`cycle/cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`.
+Not here: deciding (`cycle/cycle.py`); this only says whom to try. How what is aside is kept: `aside.py`, and queues
+with nothing but that: `resting.py`.
 """
 
 from collections.abc import Iterable
 
-from common.resources import is_positive
+from common.resources import is_positive, is_zero
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.needs import Need
@@ -27,6 +29,7 @@ from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.readiness.aside import Aside, Closed, Shelf, Wait
+from partition_worker.engine.readiness.resting import Resting
 from partition_worker.engine.readiness.turns import Turns
 
 
@@ -42,11 +45,9 @@ class Readiness:
         self._aside: dict[int, Aside] = {}
         """By the rank of the leaf."""
         self._closed = Closed()
-        self._parked: dict[int, Queue] = {}
-        """Leaves that are not ready because everything in them is aside."""
+        self._resting = Resting()
         self.reliefs = 0
         """How often something was freed."""
-        self._relieved = False
 
     # What changed ---------------------------------------------------------------------------------------------------
 
@@ -87,15 +88,17 @@ class Readiness:
         for application in leaf.applications.values():
             self.touch_application(application)
 
-    def limits_changed(self) -> None:
-        """Users or groups have other limits: whatever waits for them is tried again."""
+    def reconfigured(self) -> None:
+        """Queues, users or groups have other settings: whatever waits is tried again, as it may wait for less now, or
+        not for as long.
+        """
         for queue in self._tree:
             self.reordered(queue)
+        self.reshaped()
 
     def relieve(self) -> None:
         """Something was freed: what is aside may be worth another attempt."""
         self.reliefs += 1
-        self._relieved = True
 
     def freed(self, account: Account) -> None:
         """Something of this user and group was freed, or counts no longer."""
@@ -121,31 +124,33 @@ class Readiness:
         queue.parent.ready_children.drop(queue)
         self._touched.pop(queue.rank, None)
         self._dissolve(queue)
+        self._resting.forget(queue)
         self._turns.dissolve(queue)
 
     # Who is next ----------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Bring the orders up to date with everything that changed; O(log n) for each thing that did."""
-        if self._relieved:
-            self._relieved = False
-            for leaf in tuple(self._parked.values()):
-                if self._worth_a_look(self._aside[leaf.rank]):
-                    self.touch(leaf)
         for application in self._touched_applications.values():
             self._place(application)
         self._touched_applications.clear()
         for queue in self._touched.values():
-            if self._parked:
-                self._parked.pop(queue.rank, None)
             parent = queue.parent
             if parent is None:
                 continue
-            if is_positive(queue.pending) and queue.state != "Stopped":
+            if self._resting.children:
+                self._resting.wake(queue)
+            if queue.state != "Stopped" and not is_zero(queue.pending):
                 parent.ready_children.put(queue, queue_key(queue))
             else:
                 parent.ready_children.drop(queue)
         self._touched.clear()
+
+    def next_child(self, queue: Queue) -> Queue | None:
+        """The most deserving child of a queue below which something may be placed; None if there is none."""
+        if self._resting.children:
+            self._resting.bring_back(queue, self.reliefs, self._worth_a_look)
+        return queue.ready_children.first()
 
     def next_application(self, leaf: Queue) -> Application | None:
         """Whose turn it is in a leaf, of those that may be given something; None if nobody may."""
@@ -156,10 +161,7 @@ class Readiness:
 
     def park(self, queue: Queue) -> None:
         """Nothing below this queue can be placed as things are."""
-        assert queue.parent is not None, queue.path
-        queue.parent.ready_children.drop(queue)
-        if queue.leaf and queue.rank in self._aside:
-            self._parked[queue.rank] = queue
+        self._resting.lay(queue, self.reliefs)
 
     def park_application(self, application: Application, account: Account, waits: Iterable[Wait]) -> None:
         """The application may not start as things are, or nothing that it needs can be placed: it waits for this."""
@@ -167,7 +169,7 @@ class Readiness:
         leaf.ready_applications.drop(application)
         aside = self._aside.get(leaf.rank)
         if aside is None:
-            aside = self._aside[leaf.rank] = Aside(leaf, self._closed)
+            aside = self._aside[leaf.rank] = Aside(leaf, self._closed, self._resting)
         aside.park(application, account, application_key(application), waits)
         if aside.brought_back is not None and aside.brought_back[0] == application.rank:
             shelf = aside.parked.get(aside.brought_back[1])
@@ -188,7 +190,7 @@ class Readiness:
         aside = self._aside.get(leaf.rank)
         if aside is not None:
             aside.take(application)
-        if is_positive(application.pending) and (not leaf.state_aware or self._turns.has(application)):
+        if not is_zero(application.pending) and (not leaf.state_aware or self._turns.has(application)):
             leaf.ready_applications.put(application, application_key(application))
         else:
             leaf.ready_applications.drop(application)
@@ -208,8 +210,13 @@ class Readiness:
         aside.take(application)
         leaf.ready_applications.put(application, key)
 
-    def _worth_a_look(self, aside: Aside) -> bool:
-        return any(self._may_be_placed(aside.leaf, shelf) for shelf in aside.parked.values())
+    def _worth_a_look(self, queue: Queue) -> bool:
+        """Whether something that waits in or below a queue may be placed."""
+        if queue.children:
+            waits = self._resting.waits(queue)
+            return any(has_room(queue, need.shape) and self._has_node(need, reserves=kept) for need, kept in waits)
+        aside = self._aside.get(queue.rank)
+        return aside is not None and any(self._may_be_placed(queue, shelf) for shelf in aside.parked.values())
 
     def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
         """Whether something on the shelf may have room with its user and group, and would have it everywhere else.
@@ -237,7 +244,6 @@ class Readiness:
 
     def _dissolve(self, queue: Queue) -> None:
         """Nothing of this queue is aside any more."""
-        self._parked.pop(queue.rank, None)
         aside = self._aside.pop(queue.rank, None)
         if aside is not None:
             aside.dissolve()

@@ -109,7 +109,7 @@ def _resize(books: Books, node: Node, info: NodeInfo) -> None:
     books.fleet.resize(node, capacity)
     books.happened(event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity)
     happenings.cluster_resized(books, total)
-    books.reserved.nudge(node)
+    reservations.node_resized(books, node)
     books.readiness.relieve()
 
 

@@ -1,8 +1,11 @@
 """Order keeps things by key and rank while keys change."""
 
+import random
 from dataclasses import dataclass
 
-from partition_worker.engine.order import Order
+import pytest
+
+from partition_worker.engine.order import BLOCK_MAX, Order
 
 
 @dataclass(eq=False)
@@ -63,3 +66,49 @@ def test_keys_of_several_parts_compare_part_by_part() -> None:
     order.put(long, (1, (0.5, 0.25)))
     order.put(short, (1, (0.5,)))
     assert list(order) == [short, long]
+
+
+def test_the_first_place_is_made_unique_by_the_rank() -> None:
+    order: Order[Thing] = Order()
+    assert order.first_place() is None
+    order.put(Thing(7), (3, "a"))
+    assert order.first_place() == (3, "a", 7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_number_of_things_stays_in_order_whatever_moves_and_goes(seed: int) -> None:
+    rng = random.Random(seed)
+    order: Order[Thing] = Order()
+    keys: dict[Thing, tuple[int, ...]] = {}
+    things = [Thing(rank) for rank in range(5 * BLOCK_MAX)]
+    for growing in (True, False, True):
+        for thing in rng.sample(things, len(things)):
+            if growing or rng.random() < 0.1:
+                keys[thing] = (rng.randrange(3), rng.randrange(1000))
+                order.put(thing, keys[thing])
+            else:
+                keys.pop(thing, None)
+                order.drop(thing)
+        expected = sorted(keys, key=lambda one: (keys[one], one.rank))
+        assert list(order) == expected
+        assert len(order) == len(expected)
+        assert order.first() is expected[0]
+        assert order.first_place() == (*keys[expected[0]], expected[0].rank)
+        assert order.last_key() == keys[expected[-1]]
+    for thing in expected:
+        assert order.first() is thing
+        order.drop(thing)
+    assert (order.first(), order.last_key(), len(order), list(order)) == (None, None, 0, [])
+
+
+def test_what_comes_after_everything_went_is_in_order_again() -> None:
+    order: Order[Thing] = Order()
+    things = [Thing(rank) for rank in range(3 * BLOCK_MAX)]
+    for keys in (things, reversed(things)):
+        for key, thing in enumerate(keys):
+            order.put(thing, (key,))
+        for thing in things:
+            order.drop(thing)
+    order.put(things[1], (1,))
+    order.put(things[0], (0,))
+    assert list(order) == things[:2]

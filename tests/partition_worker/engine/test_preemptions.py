@@ -1,6 +1,7 @@
 """What the ledger of preemptions says, and how long it remembers."""
 
 from partition_worker.engine.preemptions import ENTRIES_MAX, VICTIMS_MAX, Preemption, Preemptions, Victim
+from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial
 
@@ -37,15 +38,39 @@ def test_an_entry_says_who_for_whom_and_what_was_lost() -> None:
 
 
 def test_the_queue_that_lost_may_not_strike_back() -> None:
-    trial = cluster(QUEUES, *PARTS, "root.b mine n1 memory=1", "root.a other n1 memory=1")
-    ledger, mine, other = (
-        taken(trial),
-        trial.app("root.b").allocations["mine"],
-        trial.app("root.a").allocations["other"],
-    )
-    assert ledger.forbids(trial.now + 11, trial.queue("root.a"), mine)
-    assert not ledger.forbids(trial.now + 11, trial.queue("root.b"), other)
-    assert not ledger.forbids(trial.now + 311, trial.queue("root.a"), mine)
+    trial = cluster(QUEUES, *PARTS)
+    ledger, loser, winner = taken(trial), trial.queue("root.a"), trial.queue("root.b")
+    assert ledger.protected(trial.now + 11, loser, {"memory": 1}) == {"root.b"}
+    assert ledger.protected(trial.now + 11, winner, {"memory": 1}) == frozenset()
+    assert ledger.protected(trial.now + 311, loser, {"memory": 1}) == frozenset()
+
+
+HALVES = "root.a guaranteed=memory:10; root.b guaranteed=memory:10"
+
+
+def borrowed_and_taken_back(trial: Trial, owner: str, borrower: str, number: int) -> int:
+    """The work of one queue ends, the other one borrows everything, and the first one begins again; how many it got
+    back a minute later and after the shortest truce.
+    """
+    names = [f"{owner} {one.key}" for one in trial.app(owner).allocations.values()]
+    trial.does(released(*names))
+    trial.does(asks(*(f"{borrower} {borrower}{number}.{n} memory=1 victim" for n in range(10))))
+    pending = [f"{borrower} {key}" for key in trial.app(borrower).requests]
+    trial.does(released(*pending), asks(*(f"{owner} {owner}{number}.{n} memory=1 victim preemptor" for n in range(10))))
+    for _ in range(60):
+        trial.waits(6)
+        gone = [line.split()[0] for line in trial.told() if "released (PREEMPTED" in line]
+        trial.does(*(released(f"{borrower} {key} type=PREEMPTED_BY_SCHEDULER") for key in gone))
+    return len(trial.app(owner).allocations)
+
+
+def test_queues_whose_work_comes_and_goes_get_what_is_guaranteed_however_often_they_take_it_back() -> None:
+    trial = Trial(HALVES).does(nodes("n1 memory=20"), apps("a root.a", "b root.b"))
+    trial.does(asks(*(f"{name} {name}-{n} memory=1 victim" for name in "ab" for n in range(10))))
+    for number in range(20):
+        owner, borrower = "ab" if number % 2 else "ba"
+        assert borrowed_and_taken_back(trial, owner, borrower, number) == 10, number
+        trial.waits(600)
 
 
 def test_what_a_daemon_took_makes_no_truce_for_nobody_can_take_it_back() -> None:

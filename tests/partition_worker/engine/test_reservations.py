@@ -2,7 +2,16 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
+from common.messages import (
+    NODE_CREATE_DRAIN,
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+    AllocationRequest,
+)
+from partition_worker.engine.cycle import reserved_asks
+from partition_worker.engine.queues import headroom
 from partition_worker.engine.readiness.reserved import RESERVATION_WAIT_S
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
@@ -227,3 +236,93 @@ def test_a_node_that_is_too_small_is_kept_for_nobody_and_waited_for_to_grow() ->
     one = fragmented().does(asks("big d1 memory=11 required=n1 priority=1"), nodes("n3 memory=30"))
     assert kept(one.waits(1)) == {}
     assert kept(one.does(nodes("n1 memory=12", action=NODE_UPDATE))) == {"d1": "n1"}
+
+
+# Many -----------------------------------------------------------------------------------------------------------------
+
+
+def crowd(count: int, queues: str = "root.a; root.b", others: str = "") -> Trial:
+    """So many nodes of 10 that are kept for asks of 10, as 9 of each is used."""
+    one = Trial(queues).does(
+        nodes(*(f"n{number} memory=10" for number in range(count))),
+        apps("small root.a", "big root.b"),
+        asks(*(f"small s{number} memory=9" for number in range(count))),
+    )
+    one.takes(asks(*(f"big b{number} memory=10" for number in range(count))), *([asks(others)] if others else []))
+    one.waits(2.1)
+    assert len(kept(one)) == count
+    return one
+
+
+def looks(one: Trial, monkeypatch: pytest.MonkeyPatch, *commands: AllocationRequest) -> int:
+    """How often it is asked whether a queue has room for an ask with a reservation."""
+    counted = []
+    monkeypatch.setattr(reserved_asks, "has_room", lambda *of: counted.append(of) or headroom.has_room(*of))
+    one.takes(*commands)
+    while not one.partition.idle:
+        one.partition.schedule(one.now, 100)
+    return len(counted)
+
+
+def test_nodes_that_are_free_all_at_once_cost_a_look_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = crowd(30)
+    assert looks(one, monkeypatch, released(*(f"small s{number}" for number in range(30)))) < 4 * 30
+    assert sorted(one.running) == sorted(f"b{number} on {node}" for number, node in enumerate(_nodes_of(one)))
+
+
+def _nodes_of(one: Trial) -> list[str]:
+    return [one.partition.allocations[f"b{number}"].node_id for number in range(30)]
+
+
+def test_what_waits_for_its_queue_costs_one_look_at_it_however_many_nodes_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = crowd(30, "root.a; root.b max=memory:19", "big first memory=9 priority=1")
+    one.does(released("small s0"))
+    assert "first on n0" in one.running
+    for number in range(1, 20):
+        one.takes(released(f"small s{number}")).settles()
+    one.does(foreign("f1 n29 memory=1"))
+    assert looks(one, monkeypatch, released("- f1")) < 5
+
+
+def test_a_reservation_of_another_amount_is_as_old_as_it_was() -> None:
+    one = crowd(12)
+    before = [reservation.ask.key for reservation in one.partition.reserved]
+    one.does(asks(f"big {before[0]} memory=9"))
+    assert [reservation.ask.key for reservation in one.partition.reserved] == before
+
+
+def test_a_node_that_became_too_small_is_kept_for_nobody_and_another_one_is() -> None:
+    one = Trial("root.a; root.b").does(
+        nodes("n1 memory=10", "n2 memory=10", "n3 memory=10"),
+        apps("small root.a", "big root.b"),
+        asks(*(f"small s{number} memory=6 on=n{number}" for number in (1, 2, 3))),
+        asks("big b1 memory=5"),
+    )
+    assert kept(one.waits(2.1)) == {"b1": "n1"}
+    one.does(nodes("n1 memory=4", action=NODE_UPDATE))
+    assert kept(one) == {"b1": "n2"}
+
+
+def test_what_grows_where_it_runs_changes_which_node_is_kept() -> None:
+    one = Trial().does(
+        nodes("n1 memory=10 vcore=4", "n2 memory=10 vcore=4"),
+        nodes("n3 memory=10 vcore=4", action=NODE_CREATE_DRAIN),
+        apps("app-1 root.a"),
+        asks("app-1 s1 memory=2 vcore=4 on=n1", "app-1 s2 memory=6 vcore=2 on=n2", "app-1 b1 memory=2 vcore=3"),
+    )
+    assert kept(one.waits(2.1)) == {"b1": "n2"}
+    one.takes(released("app-1 b1")).takes(asks("app-1 s1 memory=7 vcore=4", "app-1 b2 memory=2 vcore=3"))
+    assert kept(one.waits(2.1)) == {"b2": "n1"}
+
+
+def test_an_ask_that_waits_for_a_say_about_its_only_node_makes_others_go_once_they_fill_it() -> None:
+    one = Trial()
+    one.partition.fleet.predicates.asks_manager = True
+    one.does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a"))
+    one.does(asks("app-1 d1 memory=8 required=n1 priority=1"))
+    one.does(asks("app-1 x1 memory=5 on=n1"))
+    assert [line for line in one.told() if "PREEMPTED" in line] == [
+        "x1 released (PREEMPTED_BY_SCHEDULER: preempting allocations to free up resources to run daemon set ask: d1)"
+    ]

@@ -2,7 +2,7 @@
 
 from common.machine import NEVER
 from partition_worker.engine.timers import Timers
-from tests.builders import apps
+from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
 TRIAL = Trial().takes(apps("app-1 root.a", "app-2 root.a"))
@@ -56,3 +56,21 @@ def test_a_stopped_timer_never_goes_off() -> None:
     timers.stop(ONE, "state")
     assert timers.deadline == NEVER
     assert timers.due(10.0) is None
+
+
+def test_alarms_that_were_replaced_do_not_pile_up() -> None:
+    timers = Timers()
+    for number in range(10_000):
+        timers.start(ONE, "look", 1e9 + number)
+    assert len(timers) < 100
+    assert timers.deadline == 1e9 + 9999
+    assert timers.due(2e9) == (ONE, "look")
+
+
+def test_an_application_that_ended_is_not_woken() -> None:
+    trial = Trial("root.a max=memory:1").does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=1"))
+    trial.does(asks("app-1 a2 memory=1"))
+    application = trial.app("app-1")
+    assert "look" in application.alarms
+    trial.kills("app-1")
+    assert not application.alarms.keys() & {"look", "placeholders"}

@@ -57,6 +57,22 @@ def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
     assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
 
 
+def test_striking_back_without_a_quarrel_does_not() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", 1000.0, quarrel=False)
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
+
+
+def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", 1000.0)
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S - 1, quarrel=False) == {"b"}
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S, quarrel=False) == frozenset()
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
+
+
 def test_so_does_closing_a_longer_circle() -> None:
     """Twice the shortest on the way, of the ways the one where that is longest."""
     truces = Truces()

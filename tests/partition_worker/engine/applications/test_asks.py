@@ -62,6 +62,17 @@ def test_asks_with_the_same_amounts_and_required_node_are_one_group() -> None:
     assert {one.key for one in asks} == {"a", "b", "c", "d"}
 
 
+def test_equal_asks_keep_their_amounts_once_and_one_that_is_resized_has_its_own() -> None:
+    asks, (first, second) = PendingAsks(), (ask("a", "memory=1 gpu=2"), ask("b", "gpu=2 memory=1"))
+    asks.add(first)
+    asks.add(second)
+    assert second.resources is first.resources
+    assert second.need is first.need
+    asks.resize(second, {"memory": 3})
+    assert (first.resources, second.resources) == ({"memory": 1, "gpu": 2}, {"memory": 3})
+    assert (first.need.shape, second.need.shape) == ((("gpu", 2), ("memory", 1)), (("memory", 3),))
+
+
 def test_a_group_moves_when_its_first_ask_comes_or_goes() -> None:
     asks = PendingAsks()
     first, big, second = ask("first"), ask("big", "memory=9"), ask("second")

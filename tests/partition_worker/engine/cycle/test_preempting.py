@@ -1,8 +1,11 @@
 """Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
 
+import pytest
+
 from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
 from partition_worker.engine.cycle.descent import NO_QUEUE_QUOTA
 from partition_worker.engine.cycle.preempting import EXHAUSTED, NOT_USED_ENOUGH, PRECONDITIONS
+from partition_worker.engine.preemption import guaranteed
 from partition_worker.engine.preemption.guaranteed import NO_GUARANTEE, NO_HELP
 from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, nodes, released
@@ -233,3 +236,81 @@ def test_it_waits_as_long_as_only_more_important_ones_run_there() -> None:
     one.does(asks("app-1 d1 memory=3 required=n1 priority=1"))
     assert going(one.waits(60)) == []
     assert one.does(released("app-1 high"), asks("app-1 low memory=4")).placed()[-1:] == ["d1 on n1"]
+
+
+# Many, and other settings ---------------------------------------------------------------------------------------------
+
+
+def test_of_two_who_make_others_go_in_one_queue_neither_waits_for_the_victims_of_the_other() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:10 preemption.delay=1s; root.p.borrower"
+    one = Trial(queues).does(
+        nodes("n1 memory=5", "n2 memory=5"),
+        apps("owner root.p.owner", "borrower root.p.borrower"),
+        asks("borrower b0 memory=5 victim", "borrower b1 memory=5 victim"),
+        asks("owner o1 memory=5 preemptor", "owner o2 memory=5 preemptor"),
+    )
+    first, second = going(one.waits(2))
+    one.does(released(*confirmed(first)), asks("borrower again memory=1 priority=9"))
+    assert [line.split()[0] for line in one.placed()] == ["o1"]
+    one.does(released(*confirmed(second)))
+    assert [line.split()[0] for line in one.placed()] == ["o2"]
+
+
+def waiting(queues: str) -> Trial:
+    return Trial(queues).does(
+        nodes("n1 memory=10"),
+        apps("owner root.p.owner", "borrower root.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim" for number in range(5))),
+        asks("owner o1 memory=4 preemptor"),
+    )
+
+
+def test_a_guarantee_above_the_queue_counts_once_it_is_configured() -> None:
+    one = waiting("root.p.owner; root.borrower").waits(40)
+    one.told()
+    one.reconfigures("root.p guaranteed=memory:10; root.p.owner; root.borrower")
+    assert going(one) == ["b4", "b3"]
+
+
+def test_a_shorter_delay_counts_at_once() -> None:
+    one = waiting("root.p.owner guaranteed=memory:10 preemption.delay=1h; root.borrower").waits(40)
+    one.told()
+    one.reconfigures("root.p.owner guaranteed=memory:10 preemption.delay=1s; root.borrower")
+    assert going(one) == ["b4", "b3"]
+
+
+def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan, looks = guaranteed.plan, []
+    monkeypatch.setattr(guaranteed, "plan", lambda *of, **more: looks.append(of) or plan(*of, **more))
+    one = borrowed("root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower guaranteed=memory:10")
+    one.takes(apps(*(f"more{number} root.owner" for number in range(50))))
+    one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(2)
+    assert len(looks) == 1
+    tried = [app.asks for app in one.queue("root.owner").applications.values()]
+    assert all(PRECONDITIONS in group.failures for asks_ in tried[1:] for group in asks_.groups)
+
+
+def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> None:
+    one = borrowed("root.owner guaranteed=memory:1000 preemption.delay=1s; root.borrower guaranteed=memory:10")
+    one.takes(apps(*(f"more{number} root.owner" for number in range(60))))
+    one.does(asks(*(f"more{number} m{number} memory={5 + number} preemptor" for number in range(60)))).waits(3)
+    assert len(one.queue("root.owner").preemption_tried) == 61, "each had its turn"
+    times = [
+        group.failures[EXHAUSTED].times
+        for app in one.queue("root.owner").applications.values()
+        for group in app.asks.groups
+        if EXHAUSTED in group.failures
+    ]
+    assert max(times) <= 3
+
+
+def test_without_a_pause_nobody_looks_for_ever_at_one_moment() -> None:
+    one = borrowed("root.owner guaranteed=memory:10 limit.user.*=memory:3; root.borrower guaranteed=memory:10")
+    one.partition.tuning = Tuning(preemption_pause_s=0.0)
+    one.does(asks("owner o2 memory=5 preemptor"))
+    assert one.partition.timers.deadline > one.now
+    one.partition.tuning = Tuning(preemption_pause_s=0.0, preemption_threshold=2.0)
+    one.does(nodes("n2 memory=10"), apps("other root.owner user=eve"), asks("other x1 memory=3 preemptor created=1"))
+    assert one.waits(31).partition.timers.deadline > one.now

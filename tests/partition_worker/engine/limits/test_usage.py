@@ -10,7 +10,6 @@ from partition_worker.engine.limits.trackers import Level, Trackers
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 
-
 P1_AND_P2 = ("p1 on n1", "p2 on n1")
 
 
@@ -122,7 +121,7 @@ def test_placeholders_of_an_application_that_does_not_count_go_with_it_to_anothe
 
 def test_what_an_application_has_that_does_not_count_is_not_moved_beyond_a_limit() -> None:
     one = with_placeholders_only("root.a; root.b limit.user.bob=memory:15")
-    with pytest.raises(NotDone, match="user bob would exceed the limit at queue root.b"):
+    with pytest.raises(NotDone, match=r"user bob would exceed the limit at queue root\.b"):
         one.moves("app-1", "root.b")
 
 

@@ -202,9 +202,17 @@ def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> 
 def test_a_node_that_is_kept_stays_so_when_it_changes() -> None:
     one = trial()
     keep(one, "n1", "k1")
-    fleet = one.does(nodes("n1 memory=50", action=NODE_UPDATE), asks("app-1 a1 memory=1 on=n1")).partition.fleet
+    fleet = one.does(asks("app-1 a1 memory=2 on=n1"), nodes("n1 memory=100", action=NODE_UPDATE)).partition.fleet
     assert list(fleet.lineup) == [one.node("n2")]
     assert fleet.best_to_reserve(need(memory=40)) is None
+
+
+def test_a_node_that_became_too_small_is_kept_no_longer() -> None:
+    one = trial()
+    keep(one, "n1", "k1")
+    fleet = one.does(nodes("n1 memory=98", action=NODE_UPDATE)).partition.fleet
+    assert len(fleet.lineup) == 2
+    assert not one.app("app-1").reservations
 
 
 # The node to keep for an ask ------------------------------------------------------------------------------------------

@@ -192,6 +192,13 @@ def test_nodes_on_which_an_ask_waits_are_no_refusals() -> None:
     assert predicates.refusals(need(predicates), [node]) == {}
 
 
+def test_refusals_are_not_looked_for_beyond_the_first_node_on_which_an_ask_waits() -> None:
+    predicates = asking()
+    looked_at = iter([a_node(f"n{rank}", rank) for rank in range(100)])
+    assert predicates.refusals(need(predicates), looked_at) == {}
+    assert len(list(looked_at)) == 99
+
+
 def test_the_search_ends_where_no_more_can_be_asked() -> None:
     predicates = asking()
     nodes = [a_node(f"n{rank}", rank) for rank in range(100)]

@@ -191,6 +191,20 @@ def test_asks_that_find_no_room_are_tried_again_when_there_is() -> None:
     assert keys(woken.keys) == [f"a{ASKS_MAX}", f"a{ASKS_MAX + 1}"]
 
 
+def test_asks_that_found_no_room_are_tried_again_although_all_before_them_are_gone() -> None:
+    verdicts = Verdicts()
+    for number in range(ASKS_MAX):
+        verdicts.want(f"a{number}", N1, allocate=True)
+    assert not verdicts.turns_away("a0")
+    assert verdicts.turns_away("late")
+    for number in range(ASKS_MAX):
+        verdicts.drop(f"a{number}")
+    assert verdicts.question(NOW) is None
+    assert verdicts.deadline <= NOW
+    assert keys(verdicts.elapse(NOW).keys) == ["late"]
+    assert verdicts.deadline == NEVER
+
+
 def test_what_an_ask_that_is_gone_wanted_is_not_asked() -> None:
     verdicts = answered()
     verdicts.want("a1", N2, allocate=True)

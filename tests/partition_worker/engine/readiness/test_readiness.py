@@ -2,7 +2,13 @@
 
 import pytest
 
+from common.messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
+from partition_worker.engine.applications.application import Application
 from partition_worker.engine.cycle.descent import Attempt
+from partition_worker.engine.needs import Need, Shape
+from partition_worker.engine.nodes.fleet import Fleet
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.readiness.aside import Wait
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -87,3 +93,43 @@ def test_what_is_held_does_not_stand_in_the_way_of_what_runs_already() -> None:
     one = Trial("root.a maxapps=1").does(nodes("n1 memory=9"), apps("app-1 root.a", "app-2 root.a"))
     one.does(asks("app-1 a1 memory=1"), asks("app-2 b1 memory=1 priority=9"), asks("app-1 a2 memory=1"))
     assert one.placed() == ["a1 on n1", "a2 on n1"]
+
+
+def test_whoever_was_brought_back_and_is_set_aside_again_waits_for_the_next_relief() -> None:
+    """Whatever an attempt and the readiness should ever disagree about, the cycle comes to an end."""
+    one = full(applications=2).takes(released("app-0 first"))
+    readiness, leaf = one.partition.readiness, one.queue("root.a")
+    readiness.refresh()
+    application = readiness.next_application(leaf)
+    assert application is one.app("app-1")
+    account, need = one.partition.usage.account(application), application.requests["a1"].need
+    readiness.park_application(application, account, [Wait(need)])
+    assert readiness.next_application(leaf) is None
+    readiness.relieve()
+    assert readiness.next_application(leaf) is application
+
+
+def test_a_need_that_nothing_has_room_for_costs_one_look_after_a_release_however_much_is_placed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Trial().does(nodes("n1 memory=20", "n2 memory=10", "n3 memory=100", action=NODE_CREATE_DRAIN))
+    one.does(nodes("n1", "n2", action=NODE_DRAIN_TO_SCHEDULABLE))
+    one.does(apps("app-0 root.a"), asks("app-0 first memory=19 on=n1", "app-0 second memory=9 on=n2"))
+    for number in range(40):
+        one.does(apps(f"app-{number + 1} root.a"), asks(f"app-{number + 1} large{number} memory={30 + number}"))
+    for number in range(15):
+        one.does(apps(f"small-{number} root.a"), asks(f"small-{number} s{number} memory={2 + number % 2}"))
+    looks: list[Shape] = []
+    node_for = Fleet.node_for
+
+    def noted(fleet: Fleet, need: Need, application: Application | None = None) -> Node | None:
+        looks.append(need.shape)
+        return node_for(fleet, need, application)
+
+    monkeypatch.setattr(Fleet, "node_for", noted)
+    one.takes(released("app-0 first"))
+    while not one.partition.idle:
+        one.partition.schedule(one.now, 100)
+    assert sum(key.startswith("s") and " on n1" in key for key in one.running) >= 6
+    large = [shape for shape in looks if dict(shape)["memory"] >= 30]
+    assert len(large) <= 2 * 40
