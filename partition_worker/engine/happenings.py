@@ -24,7 +24,7 @@ from common.messages import (
     UNKNOWN_TERMINATION,
     Resources,
 )
-from common.resources import Limit, less, text, tightened
+from common.resources import Limit, text
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
@@ -271,11 +271,7 @@ def quota_room(books: Books, ask: Allocation, account: Account, *, found: bool) 
     if found:
         request(books, ask, f"Request '{ask.key}' fits in the available user quota")
         return
-    room: Limit | None = None
-    for level in account.bounds:
-        if level.allowance is not None:
-            room = tightened(room, less(level.allowance.resources, level.used))
-    amounts = f"(requested {text(ask.resources)}, available {text(room or {})})"
+    amounts = f"(requested {text(ask.resources)}, available {text(account.headroom() or {})})"
     request(books, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
 
 

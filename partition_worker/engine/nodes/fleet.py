@@ -140,12 +140,7 @@ class Fleet:
                 lineup.drop(node)
             for pack in node.packs.values():
                 pack.lineup.drop(node)
-        if self._candidates:
-            self._judge_again(node)
-        if self.predicates.in_vain:
-            self.predicates.changed(node)
-        if self._selections.orders:
-            self._selections.changed(node, len(self._nodes))
+        self._look_again(node)
 
     def freed(self, node: Node) -> None:
         """What is available on the node changed, and it stays where it is in the orders."""
@@ -153,12 +148,7 @@ class Fleet:
             lineup.gained(node)
         for pack in node.packs.values():
             pack.lineup.gained(node)
-        if self._candidates:
-            self._judge_again(node)
-        if self.predicates.in_vain:
-            self.predicates.changed(node)
-        if self._selections.orders:
-            self._selections.changed(node, len(self._nodes))
+        self._look_again(node)
 
     # Where something can run ----------------------------------------------------------------------------------------
 
@@ -302,6 +292,15 @@ class Fleet:
         place = self.lineup.place(node)
         assert place is not None, node.node_id
         return place
+
+    def _look_again(self, node: Node) -> None:
+        """What is remembered of the node besides its place may be true no longer."""
+        if self._candidates:
+            self._judge_again(node)
+        if self.predicates.in_vain:
+            self.predicates.changed(node)
+        if self._selections.orders:
+            self._selections.changed(node, len(self._nodes))
 
     def _judge_again(self, node: Node) -> None:
         for shape, candidates in tuple(self._candidates.items()):
