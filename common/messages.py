@@ -302,6 +302,26 @@ class AllocationRequest(Command, frozen=True):
     rm_id: str = ""
 
 
+class SyncBegin(Command, frozen=True):
+    """The RM is about to report everything that it has in this partition, as it would to an empty one. Until `SyncEnd`
+    nothing new is placed, and what is reported a second time in the same words is accepted.
+    """
+
+    reason: str = ""
+    """For people."""
+
+
+class SyncEnd(Command, frozen=True):
+    """That was everything: what was not mentioned since `SyncBegin` is removed, answered by `SyncDone`. The numbers are
+    those that the RM has reported, and where they are not those that arrived nothing is removed.
+    """
+
+    nodes: int = 0
+    applications: int = 0
+    allocations: int = 0
+    """Asks, allocations and foreign allocations."""
+
+
 class PredicatesAnswered(Command, frozen=True):
     """The answer to the `PredicatesAsked` of this number. Not numbered: what is lost is asked again."""
 
@@ -313,7 +333,10 @@ class PredicatesAnswered(Command, frozen=True):
 UPDATES: Final[dict[str, type[Command]]] = {
     kind.__name__: kind for kind in (NodeRequest, ApplicationRequest, AllocationRequest)
 }
-"""The commands that carry something to do, by kind. Of the others one only acknowledges, one answers."""
+"""The commands that carry something to do, by kind."""
+
+NUMBERED: Final[dict[str, type[Command]]] = {**UPDATES, "SyncBegin": SyncBegin, "SyncEnd": SyncEnd}
+"""The commands that are numbered, by kind: updates, and what is said around a whole series of them."""
 
 UNNUMBERED: Final = frozenset({"Ack", PredicatesAnswered.__name__})
 """The kinds of commands that are never numbered, and of which nothing comes back where nobody can take them."""
@@ -369,6 +392,17 @@ PREDICATES: Final = "predicates"
 """The capability of an RM that has a say in which ask may run on which node."""
 
 
+class SyncDone(News, frozen=True):
+    """The answer to `SyncEnd`: what the RM did not mention, by id, and is gone. The partition places again."""
+
+    nodes: list[str] = field(default_factory=list)
+    applications: list[str] = field(default_factory=list)
+    allocations: list[str] = field(default_factory=list)
+    problem: str = ""
+    """Why nothing was removed, if the numbers did not agree; then the RM begins a new `SyncBegin`."""
+    cause: int = 0
+
+
 class SchedulingStateResponse(News, frozen=True):
     """Asks that only a larger cluster would help, each told once."""
 
@@ -416,11 +450,32 @@ class Resume(Call, frozen=True):
     """Partition to the life that this number belongs to; partitions left out are in their first, 0."""
 
 
+class Leave(Call, frozen=True):
+    """The RM goes for good: its partitions end with everything in them. Answered by `Left`, once and for all."""
+
+    reason: str = ""
+    """For people."""
+
+
+class Left(Reply, frozen=True):
+    """Nothing is left of this RM; it may register again, in a new session."""
+
+
 class Registered(Reply, frozen=True):
     """The RM is in (or in again), with these partitions (normalised names) and the configuration of this checksum."""
 
     partitions: list[str]
     checksum: str = ""
+    lives: dict[str, int] = field(default_factory=dict)
+    """Partition to its life where that is not the first."""
+    heartbeat_milli_seconds: int = 0
+    """How often a peer that has nothing else to say sends a `Heartbeat`; 0 for never."""
+    silence_milli_seconds: int = 0
+    """A peer that has said nothing for so long counts as gone; 0 for never."""
+    window_messages: int = 0
+    """The credit of each lane: so many messages may be on their way without their acknowledgement."""
+    window_bytes: int = 0
+    """The same in bytes of bodies; a single message may be larger when nothing else is on its way."""
 
 
 class ConfigurationUpdated(Reply, frozen=True):
@@ -433,6 +488,30 @@ class ConfigurationUpdated(Reply, frozen=True):
     """Partition to its life where that is not the first: one that went and came back numbers anew."""
     author: str = ""
     """Who changed it; empty for the RM itself."""
+
+
+class ResumeWanted(Reply, frozen=True):
+    """Something between the RM and its partitions began anew, and what was on its way may be lost: the RM is to send
+    `Resume`, upon which both sides repeat what the other does not have.
+    """
+
+    reason: str = ""
+
+
+class Goodbye(Reply, frozen=True):
+    """The core stops, or what the RM talks to does. Nothing of the session is lost: the RM connects again and resumes,
+    not before the pause has passed.
+    """
+
+    reason: str = ""
+    retry_after_milli_seconds: int = 0
+
+
+class Heartbeat(Message, frozen=True):
+    """From either end of a link, to the other end only: still here. Any other message says so too."""
+
+    incarnation: str = ""
+    """Of the process that sends it, where its peer has to notice that it began anew: another text, another process."""
 
 
 class Refused(Reply, frozen=True):
@@ -454,9 +533,12 @@ class Received(News, frozen=True):
 
 
 class PartitionRestarted(News, frozen=True):
-    """The worker of this partition died with what it knew: numbering starts anew in the life that the header says,
-    and the RM reports everything again.
+    """This partition lost what it knew, as its journal is damaged or gone: numbering starts anew in the life that the
+    header says, and the RM reports everything again, between `SyncBegin` and `SyncEnd`.
     """
+
+    reason: str = ""
+    """What is wrong with the journal, for people."""
 
 
 # Control: roll-out of a configuration -------------------------------------------------------------------------------
@@ -580,9 +662,15 @@ class Settings(Control, frozen=True):
 
 
 class Hello(Control, frozen=True):
-    """A process to the broker when it starts: `role` is supervisor or worker."""
+    """A process to the broker, when it starts and whenever the broker has begun anew: `role` is supervisor, worker,
+    rmproxy or webservice. The header of a worker's says what it runs: partition, epoch, RM, session, life.
+    """
 
     role: str
+    rollout: int = 0
+    """Of a worker: the last roll-out that it has carried out, 0 if it runs nothing."""
+    problem: str = ""
+    """Of a worker: why it could not go on from its journal, in words for people. Empty when it could, or has none."""
 
 
 class WorkersWanted(Control, frozen=True):
@@ -592,11 +680,92 @@ class WorkersWanted(Control, frozen=True):
 
 
 class Repeat(Control, frozen=True):
-    """Broker to worker: the RM is back; send again what comes after the `ack` of the header."""
+    """Broker to worker: the RM is back; send again what comes after the `ack` of the header, and place again."""
+
+
+class Pause(Control, frozen=True):
+    """Broker to worker: the RM is away. Nothing new is placed until it is back (`Repeat`)."""
+
+
+class ManagerAway(Control, frozen=True):
+    """Proxy to broker: nothing has been heard of the RM of the header for too long, or its connection is gone."""
 
 
 class Echo(Control, frozen=True):
     """Broker to proxy: send this back, with its `ref`, when everything before it has had its effect."""
+
+
+# Control: what a worker keeps ---------------------------------------------------------------------------------------
+
+
+class Step(Part, frozen=True, array_like=True):
+    """One thing that changed a partition, as its journal has it: what came or fell due and when, and what the RM was
+    told because of it. The same steps in the same order give the same partition, and the same words.
+    """
+
+    number: int
+    """From 1, without gaps, over the whole life of the journal."""
+    at: float
+    """Unix seconds."""
+    source: str
+    """The peer that the message came from; empty for time that passed."""
+    header: Header
+    """Of the message; for time that passed its kind is `TICK`."""
+    body: bytes = b""
+    budget: int = 0
+    """How many decisions were allowed, when time passed; 0 if only timers went off."""
+    told: list[tuple[int, str, bytes]] = field(default_factory=list)
+    """The news that followed: number in the lane, kind, body."""
+    acknowledged: int = 0
+    """The last number in that lane that the RM had acknowledged."""
+
+
+TICK: Final = "tick"
+
+
+class Append(Control, frozen=True):
+    """The worker's machine to its journal: keep these, all or none. Answered by `Kept` when they are durable."""
+
+    steps: list[bytes]
+    """Encoded `Step`s, in order."""
+    first: int
+    """The number of the first of them; the others follow without a gap."""
+    fresh: bool = False
+    """Whether the first begins from an empty partition, so that nothing before it is needed any more."""
+
+
+class Kept(Control, frozen=True):
+    """The journal to the worker's machine: everything up to this step is durable."""
+
+    number: int
+
+
+class NotKept(Control, frozen=True):
+    """The journal to the worker's machine: what it was given last is not durable. It tries again by itself, unless
+    another worker has the partition now (`fenced`): then nothing that this one says counts any more.
+    """
+
+    problem: str
+    fenced: bool = False
+
+
+class TakeSnapshot(Control, frozen=True):
+    """The worker's machine to its journal: write down the whole partition as it is after this step, so that the steps
+    up to it are not needed any more. Answered by `SnapshotTaken`.
+    """
+
+    number: int
+
+
+class SnapshotTaken(Control, frozen=True):
+    """The journal to the worker's machine: the snapshot is durable, or why it is not."""
+
+    number: int
+    problem: str = ""
+
+
+class ForgetJournal(Control, frozen=True):
+    """The worker's machine to its journal: the partition has ended, nothing of it is needed any more."""
 
 
 # Control: questions from the front end ------------------------------------------------------------------------------

@@ -13,12 +13,15 @@ BROKER: Final = "broker"
 SUPERVISOR: Final = "supervisor"
 RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
-"""Our processes, as peers of the broker; a worker is called like its partition."""
+"""Our processes, as peers of the broker; a worker is called by `worker_name`."""
 
 RECORD: Final = "@record"
 FILE: Final = "@file"
 """Inside the broker's process: where versions of configurations are kept, and the watched file. No partition can be
 called so."""
+
+JOURNAL: Final = "@journal"
+"""Inside a worker's process: where its steps are kept."""
 
 NODE_PARTITION: Final = "si/node-partition"
 """The node attribute that names its partition."""
@@ -60,3 +63,15 @@ def normalised(rm_id: str, name: str) -> str:
 def external(rm_id: str, full_name: str) -> str:
     """The partition's name as its own RM configured it."""
     return full_name.removeprefix(f"{rm_id}_")
+
+
+def worker_name(partition: str, epoch: int) -> str:
+    """The worker of a partition under one lease, as a peer of the broker: one that lost its lease has another name than
+    the one that took over.
+    """
+    return f"{partition}#{epoch}"
+
+
+def partition_of(worker: str) -> str:
+    """The partition of a worker that is called so."""
+    return worker.rpartition("#")[0]
