@@ -24,6 +24,7 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SyncDone,
     UpdateContainerSchedulingState,
     UpdatedApplication,
     Verdict,
@@ -71,6 +72,10 @@ def line(part: Part) -> str:
             return f"event about {part.object_id}: {part.message}"
         case UpdateContainerSchedulingState():
             return f"{part.allocation_key} waits for a larger cluster"
+        case SyncDone(problem=problem) if problem:
+            return f"not in sync: {problem}"
+        case SyncDone():
+            return f"in sync without {' '.join([*part.nodes, *part.applications, *part.allocations]) or 'loss'}"
         case Note():
             return f"note: {part.text}"
 
@@ -89,6 +94,7 @@ class Trial:
         preemption: bool | None = None,
         quota_preemption: bool | None = None,
         plugins: Sequence[Predicate] = (),
+        made: type[Partition] = Partition,
     ) -> None:
         self.now = START_S
         wanted = config(
@@ -100,7 +106,7 @@ class Trial:
             preemption=preemption,
             quota_preemption=quota_preemption,
         )
-        self.partition = Partition(wanted, name=PARTITION, now=self.now, plugins=plugins)
+        self.partition = made(wanted, name=PARTITION, now=self.now, plugins=plugins)
         self.effects: list[Effect] = []
         self._read = 0
 
@@ -202,7 +208,8 @@ class Trial:
         while self.partition.next_timer <= until:
             assert self.partition.next_timer < NEVER
             self.now = max(self.now, self.partition.next_timer)
-            self._step(self.partition.elapse(self.now))
+            due = self.partition.next_change <= self.now
+            self._step((self.partition.elapse if due else self.partition.audit)(self.now))
             self.settles()
         self.now = until
         self.settles()

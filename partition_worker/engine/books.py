@@ -6,7 +6,7 @@ RM's word, `cycle/` for decisions. Not here: rules.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
@@ -35,6 +35,7 @@ from partition_worker.engine.readiness.readiness import Readiness
 from partition_worker.engine.readiness.reserved import Reserved
 from partition_worker.engine.readiness.swappable import Swappable
 from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.report import Report
 from partition_worker.engine.timers import Timers
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.engine.users import Users, resolver_of
@@ -126,7 +127,8 @@ class Books:
         except RuleError as error:  # accepted all the same: without rules every application is rejected, and told why
             self.placement = Placement.none()
             self.placement_problem = str(error)
-        self.users = Users(resolver_of(config.user_group_resolver.type))  # for the life of the partition
+        self.resolver = config.user_group_resolver.type  # for the life of the partition
+        self.users = Users(resolver_of(self.resolver))
         self.waiting = Waiting()
         self.usage = Usage(config, self.happened)
         self.readiness = Readiness(self.tree, self.fleet)
@@ -150,14 +152,15 @@ class Books:
         self.step = 0
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
+        self.report: Report | None = None
+        """What the RM has mentioned, while it reports everything anew; until it has, nothing is placed."""
         self.retired = False
         """Whether the partition left the configuration: it is empty and stays so."""
         self.clean_at = NEVER
         """When queues that are empty are looked for next."""
         self.quota_look_at = NEVER
         """When it is looked next whether a queue has to be brought down to its maximum."""
-        self._stamp_ns = 0
-        self._application_ranks = 0
+        self.latest_stamp_ns = self.application_ranks = 0
         self._effects: list[Effect] = []
 
     @staticmethod
@@ -203,12 +206,12 @@ class Books:
         """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
         order.
         """
-        self._stamp_ns = max(self._stamp_ns + 1, int(self.now * 1e9))
-        return self._stamp_ns
+        self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
+        return self.latest_stamp_ns
 
     def next_application_rank(self) -> int:
-        self._application_ranks += 1
-        return self._application_ranks
+        self.application_ranks += 1
+        return self.application_ranks
 
     def expect_cleaning(self) -> None:
         """There is, or may soon be, a queue to remove."""
@@ -257,6 +260,10 @@ class Books:
         assert not self._effects, "effects of an earlier step were not taken"
         self.step += 1
         self.now = max(now, self.now)
+
+    def retract(self, unwanted: Callable[[Part], bool]) -> None:
+        """Take back some of what has been told in this step: nobody is to hear it."""
+        self._effects = [effect for effect in self._effects if not unwanted(effect.part)]
 
     def happenings(self) -> list[Happened]:
         """What was added to the history since this was asked last, once."""

@@ -20,6 +20,7 @@ from common.messages import (
     RejectedApplication,
     RejectedNode,
     Resources,
+    SyncDone,
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
@@ -63,6 +64,7 @@ Part = (
     | UpdateContainerSchedulingState
     | GroupsWanted
     | PredicatesAsked
+    | SyncDone
     | Note
 )
 

@@ -29,6 +29,18 @@ class Ranked(Protocol):
 _T = TypeVar("_T", bound=Ranked)
 
 
+class Ranks(Iterator[int]):
+    """Numbers for things that come one after another, each larger than those before."""
+
+    def __init__(self, last: int = -1) -> None:
+        self.last = last
+        """The one that was given last."""
+
+    def __next__(self) -> int:
+        self.last += 1
+        return self.last
+
+
 class Order(Generic[_T]):
     """Items by ascending (key, rank). Keys in one order must be comparable with each other, and none may be the
     beginning of another one.
@@ -93,6 +105,12 @@ class Order(Generic[_T]):
         """The smallest key, made unique by the rank of its item, or None when empty."""
         block = self._blocks[0]
         return block[0] if block else None
+
+    def entries(self) -> Iterator[tuple[_T, Key]]:
+        """Items with their keys, in order; the order must not change meanwhile."""
+        for items, block in zip(self._items, self._blocks, strict=True):
+            for item, place in zip(items, block, strict=True):
+                yield item, place[:-1]
 
     def last_key(self) -> Key | None:
         """The largest key, or None when empty."""

@@ -51,7 +51,7 @@ class Outstanding:
     def __init__(self) -> None:
         self.deadline = NEVER
         """When `report` has something to do, in Unix seconds."""
-        self._seen = 0
+        self.seen = 0
         """Applications that were looked at before, by calls that had too many."""
 
     def expect(self, books: Books) -> None:
@@ -61,12 +61,12 @@ class Outstanding:
 
     def report(self, books: Books) -> None:
         """Tell the RM of the asks that it has not been told of."""
-        chosen = list(islice(_candidates(books), self._seen, self._seen + APPLICATIONS_MAX))
+        chosen = list(islice(_candidates(books), self.seen, self.seen + APPLICATIONS_MAX))
         look = _Look(books, chosen)
         look.below(books.tree.root, None)
         full = look.told >= TOLD_MAX
-        self._seen = 0 if full or len(chosen) < APPLICATIONS_MAX else self._seen + APPLICATIONS_MAX
-        self.deadline = books.now + REPORT_EVERY_S if full or self._seen else NEVER
+        self.seen = 0 if full or len(chosen) < APPLICATIONS_MAX else self.seen + APPLICATIONS_MAX
+        self.deadline = books.now + REPORT_EVERY_S if full or self.seen else NEVER
 
 
 def _candidates(books: Books) -> Iterator[Application]:

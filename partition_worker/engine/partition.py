@@ -2,6 +2,7 @@
 
     effects = partition.apply(command, now)      an update of the RM
     effects = partition.elapse(now)              timers that are due
+    effects = partition.audit(now)               a look at whether all sums are right
     effects = partition.schedule(now, budget)    up to `budget` decisions
     when    = partition.deadline                 when to call again if nothing arrives
     effects = partition.reconfigure(config, now) another configuration, to which it had no `objections`
@@ -21,6 +22,8 @@ from common.messages import (
     GroupsFound,
     NodeRequest,
     PredicatesAnswered,
+    SyncBegin,
+    SyncEnd,
 )
 from partition_worker.engine import (
     administration,
@@ -29,6 +32,7 @@ from partition_worker.engine import (
     lifecycle,
     reconfiguration,
     reservations,
+    resync,
     retirement,
 )
 from partition_worker.engine.applications.states import AppEvent
@@ -58,15 +62,21 @@ class Partition(Books):
         super().__init__(config, name=name, now=now, plugins=plugins, tuning=tuning)
         self.outstanding = Outstanding()
         self.auditor = Auditor(self)
-        self._idle = True
+        self.idle = True
+        """Whether the last `schedule` left nothing to decide, and nothing has come in since."""
 
     @property
     def deadline(self) -> float:
         """When to call `elapse` or `schedule` next: at once while there may be something to decide."""
-        return self.next_timer if self._idle else 0.0
+        return self.next_timer if self.idle else 0.0
 
     @property
     def next_timer(self) -> float:
+        """When `elapse` or `audit` has something to do."""
+        return min(self.next_change, self.auditor.deadline)
+
+    @property
+    def next_change(self) -> float:
         """When `elapse` has something to do."""
         return min(
             self.timers.deadline,
@@ -74,15 +84,16 @@ class Partition(Books):
             self.clean_at,
             self.quota_look_at,
             self.outstanding.deadline,
-            self.auditor.deadline,
             self.next_forgetting,
             self.fleet.predicates.verdicts.deadline,
         )
 
     @property
-    def idle(self) -> bool:
-        """Whether the last `schedule` left nothing to decide, and nothing has come in since."""
-        return self._idle
+    def _ignorant(self) -> bool:
+        """Whether something runs that is not accounted yet, so that nothing may be placed: the RM still reports what it
+        has, or some of that waits for the groups of its user.
+        """
+        return self.report is not None or self.waiting.running
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Take an update of the RM; every item of it takes effect or is refused by itself.
@@ -91,6 +102,8 @@ class Partition(Books):
             TypeError: for a command that is none of a partition's.
         """
         self.begin(now)
+        if self.report is not None:
+            command = resync.mentioned(self, command)
         match command:
             case NodeRequest():
                 node_updates.handle(self, command)
@@ -98,14 +111,18 @@ class Partition(Books):
                 application_updates.handle(self, command)
             case AllocationRequest():
                 allocation_updates.handle(self, command)
+            case SyncBegin():
+                resync.begin(self, command)
+            case SyncEnd():
+                resync.end(self, command)
             case _:
                 raise TypeError(command)
         self.auditor.expect(self)
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     def elapse(self, now: float) -> list[Effect]:
-        """Let every timer go off that is due."""
+        """Let every timer go off that is due, except the auditor's."""
         self.begin(now)
         while (due := self.timers.due(now)) is not None:
             application, alarm = due
@@ -116,29 +133,33 @@ class Partition(Books):
                     gangs.timed_out(self, application)
                 case "look":
                     self.readiness.touch_application(application)
-            self._idle = False
+            self.idle = False
         if self.reserved.deadline <= now:
             reservations.expire(self)
-            self._idle = False
+            self.idle = False
         for application in self.expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
         if self.quota_look_at <= now:
             quota_enforcement.look(self)
         if self.outstanding.deadline <= now:
             self.outstanding.report(self)
-        if self.auditor.deadline <= now:
-            self.auditor.go_on(self)
         if self.clean_at <= now:
             draining.clean(self)
         if self.fleet.predicates.verdicts.deadline <= now:
             verdict_updates.elapse(self)
-            self._idle = False
+            self.idle = False
+        return self.taken()
+
+    def audit(self, now: float) -> list[Effect]:
+        """Look at the next objects, whether their sums are right. No step: it changes nothing and tells people only."""
+        self.now = max(now, self.now)
+        self.auditor.go_on(self)
         return self.taken()
 
     def schedule(self, now: float, budget: int) -> list[Effect]:
         """Make up to `budget` decisions; fewer means that nothing more can be placed now."""
         self.begin(now)
-        self._idle = cycle.run(self, budget) < budget
+        self.idle = self._ignorant or cycle.run(self, budget) < budget
         self.outstanding.expect(self)
         self.auditor.expect(self)
         return self.taken()
@@ -147,10 +168,10 @@ class Partition(Books):
         """As `schedule`, but each decision is a step of its own, told with its effects."""
         self.begin(now)
         made: list[tuple[cycle.Decision, list[Effect]]] = []
-        for decision in cycle.decisions(self, budget):
+        for decision in () if self._ignorant else cycle.decisions(self, budget):
             made.append((decision, self.taken()))
             self.begin(now)
-        self._idle = len(made) < budget
+        self.idle = len(made) < budget
         self.outstanding.expect(self)
         self.auditor.expect(self)
         return made
@@ -159,14 +180,14 @@ class Partition(Books):
         """A user that was asked for has been looked up."""
         self.begin(now)
         allocation_updates.follow(self, application_updates.go_on(self, found))
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
         """The RM has said on which nodes asks may run."""
         self.begin(now)
         verdict_updates.take(self, answered)
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     # Administrators ---------------------------------------------------------------------------------------------------
@@ -175,14 +196,14 @@ class Partition(Books):
         """Fail an application and release all it has. Raises administration.NotDone, and then nothing has changed."""
         self.begin(now)
         administration.kill(self, application_id, actor)
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
         """Let an application go on in another leaf. Raises administration.NotDone, and then nothing has changed."""
         self.begin(now)
         administration.move(self, application_id, queue, actor)
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     # Another configuration ------------------------------------------------------------------------------------------
@@ -195,7 +216,7 @@ class Partition(Books):
         """Take another configuration, all of it. It cannot fail where there were no objections."""
         self.begin(now)
         reconfiguration.apply(self, config)
-        self._idle = False
+        self.idle = False
         return self.taken()
 
     def retire(self, now: float) -> list[Effect]:

@@ -6,7 +6,7 @@ seconds. The latest entries are kept for those who ask. Not here: choosing and t
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
@@ -72,8 +72,10 @@ class Preemptions:
         self.truces = Truces()
         self.pause_until = 0.0
         """No ask looks for victims before this Unix time."""
-        self._paused_for = ""
-        self._turned_away: dict[str, None] = {}
+        self.paused_for = ""
+        """The ask that is waited for, or none."""
+        self.turned_away: dict[str, None] = {}
+        """Applications that would look for victims now."""
         self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
 
     def __iter__(self) -> Iterator[Preemption]:
@@ -82,6 +84,10 @@ class Preemptions:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def recall(self, entries: Iterable[Preemption]) -> None:
+        """Go on where one was that is remembered (`engine/memory`), with these entries, the oldest first."""
+        self._entries.extend(entries)
 
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
         """These have to go so that the ask can run on the node. To be called before they are marked."""
@@ -102,22 +108,22 @@ class Preemptions:
 
     def pause(self, ask: Allocation, until: float) -> None:
         """Nobody else looks for victims until this ask runs, or for so long (Unix seconds)."""
-        self.pause_until, self._paused_for = until, ask.key
-        self._turned_away = {}
+        self.pause_until, self.paused_for = until, ask.key
+        self.turned_away = {}
 
     def turn_away(self, application_id: str) -> None:
         """An ask of the application would look for victims now, were it not for the pause."""
-        if len(self._turned_away) < CALLED_MAX:
-            self._turned_away[application_id] = None
+        if len(self.turned_away) < CALLED_MAX:
+            self.turned_away[application_id] = None
 
     def settled(self, ask: Allocation) -> tuple[str, ...]:
         """Nothing has to be kept any more for an ask for which others had to go. If the pause was for it, that is over;
         the applications that were turned away, the first one in front.
         """
-        if ask.key != self._paused_for:
+        if ask.key != self.paused_for:
             return ()
-        called = tuple(self._turned_away)
-        self.pause_until, self._paused_for, self._turned_away = 0.0, "", {}
+        called = tuple(self.turned_away)
+        self.pause_until, self.paused_for, self.turned_away = 0.0, "", {}
         return called
 
     def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:

@@ -4,6 +4,7 @@ Not here: what happens then (`lifecycle.py`, `gangs.py`, `readiness/readiness.py
 """
 
 import heapq
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from common.machine import NEVER
@@ -37,6 +38,24 @@ class Timers:
         while self._waiting and not self._counts(self._waiting[0]):
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
+
+    def entries(self) -> list[_Entry]:
+        """Those that count, the next one first."""
+        return sorted((entry for entry in self._waiting if self._counts(entry)), key=lambda entry: entry[:2])
+
+    @property
+    def last(self) -> int:
+        """The number of the one that was started last."""
+        return self._last
+
+    def recall(self, entries: Iterable[_Entry], last: int) -> None:
+        """Go on where one was that is remembered (`engine/memory`)."""
+        for entry in entries:
+            _, number, alarm, application = entry
+            application.alarms[alarm] = number
+            self._waiting.append(entry)
+        heapq.heapify(self._waiting)
+        self._kept, self._last = len(self._waiting), last
 
     def start(self, application: "Application", alarm: "Alarm", at: float) -> None:
         """Wake the application at this time; replaces an earlier alarm of this kind."""

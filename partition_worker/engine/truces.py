@@ -34,7 +34,7 @@ Pairs are kept by path, so that a dynamic queue that goes and comes back is stil
 win nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,6 +78,16 @@ class Truces:
     def __len__(self) -> int:
         """Pairs that are remembered."""
         return len(self._wins)
+
+    def wins(self) -> Iterator[tuple[str, str, float, float]]:
+        """Winner, loser, when, and for how long (seconds), the one that took last at the end."""
+        for (winner, loser), win in self._wins.items():
+            yield winner, loser, win.at, win.cool_down_s
+
+    def recall(self, wins: Iterable[tuple[str, str, float, float]]) -> None:
+        """Go on where one was that is remembered (`engine/memory`)."""
+        for winner, loser, at, cool_down_s in wins:
+            self._wins[winner, loser] = self._winners.setdefault(loser, {})[winner] = _Win(at, cool_down_s)
 
     def took(self, winner: str, loser: str, now: float, *, quarrel: bool = True) -> None:
         """One queue (by path) took something from another, because it had been pushed below its guarantee if it is a

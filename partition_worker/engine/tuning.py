@@ -3,6 +3,7 @@
 Not here: what the configuration of a partition says (`common/config/model.py`).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,3 +29,12 @@ class Tuning:
 
 DEFAULT: Final = Tuning()
 """As YuniKorn has it."""
+
+
+def tuned(*, disable_reservation: bool, preemption_pause_s: float, preemption_threshold_percent: int) -> Tuning:
+    """As the options of the command line say it."""
+    return Tuning(
+        reservation_delay_s=math.inf if disable_reservation else RESERVATION_DELAY_S,
+        preemption_pause_s=preemption_pause_s,
+        preemption_threshold=preemption_threshold_percent / 100,
+    )

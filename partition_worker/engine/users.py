@@ -119,7 +119,7 @@ class Users:
 
     def __init__(self, resolver: Resolver | None = own_name) -> None:
         self._resolver = resolver
-        self._learned: dict[str, tuple[User | None, float]] = {}
+        self.learned: dict[str, tuple[User | None, float]] = {}
         """By name, with the time it was learned, oldest first. None: the look-up failed."""
 
     @property
@@ -160,8 +160,8 @@ class Users:
 
     def _looked_up(self, name: str, now: float) -> User:
         """Return the user with the groups of the last submission that named them, or else of the resolver."""
-        if name in self._learned:
-            user, learned_at = self._learned[name]
+        if name in self.learned:
+            user, learned_at = self.learned[name]
             if user is not None and now < learned_at + REMEMBERED_S:
                 return user
             if user is None and now < learned_at + FAILURE_REMEMBERED_S:
@@ -179,10 +179,10 @@ class Users:
         return user
 
     def _remember(self, name: str, user: User | None, now: float) -> None:
-        self._learned.pop(name, None)
-        self._learned[name] = (user, now)
-        if len(self._learned) > REMEMBERED_MAX:
-            del self._learned[next(iter(self._learned))]
+        self.learned.pop(name, None)
+        self.learned[name] = (user, now)
+        if len(self.learned) > REMEMBERED_MAX:
+            del self.learned[next(iter(self.learned))]
 
 
 def _moment(unix_s: float) -> str:

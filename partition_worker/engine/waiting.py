@@ -7,6 +7,7 @@ application in the meantime follows it.
 Not here: looking up (`partition_worker/groups.py`), and what a submission is (`updates/application_updates.py`).
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from common.messages import AddApplicationRequest, Allocation, AllocationRelease
@@ -24,7 +25,7 @@ class Waiting:
     """Submissions by user. Always: no user without any, no application twice."""
 
     def __init__(self) -> None:
-        self._held: dict[str, list[Said]] = {}  # by application
+        self.held: dict[str, list[Said]] = {}  # by application
         self._holding = 0
         self._by_user: dict[str, dict[str, AddApplicationRequest]] = {}
         self._users: dict[str, str] = {}  # of each application that waits
@@ -39,9 +40,33 @@ class Waiting:
     def full(self) -> bool:
         return len(self._users) >= WAITING_MAX
 
+    @property
+    def running(self) -> bool:
+        """Whether something waits that runs already."""
+        return any(isinstance(one, Allocation) and one.node_id for said in self.held.values() for one in said)
+
     def has_user(self, user: str) -> bool:
         """Whether somebody is being looked up already."""
         return user in self._by_user
+
+    def users(self) -> tuple[str, ...]:
+        """Who is being looked up, the first one first."""
+        return tuple(self._by_user)
+
+    def applications(self) -> tuple[str, ...]:
+        """Who waits, the first one first."""
+        return tuple(self._users)
+
+    def submissions(self) -> Iterator[AddApplicationRequest]:
+        """What waits, the first one first."""
+        for application_id, user in self._users.items():
+            yield self._by_user[user][application_id]
+
+    def recall(self, users: Iterable[str], submissions: Iterable[AddApplicationRequest]) -> None:
+        """Go on where one was that is remembered (`engine/memory`), users in the order of their look-ups."""
+        self._by_user = {user: {} for user in users}
+        for submission in submissions:
+            self.put(submission)
 
     def put(self, submission: AddApplicationRequest) -> None:
         """Let a submission wait, of an application that does not yet."""
@@ -55,7 +80,7 @@ class Waiting:
         assert application_id in self._users, application_id
         if self._holding >= HELD_MAX:
             return False
-        self._held.setdefault(application_id, []).append(said)
+        self.held.setdefault(application_id, []).append(said)
         self._holding += 1
         return True
 
@@ -63,12 +88,12 @@ class Waiting:
         """Forget what was said under this key, or everything if it is empty: a release for which there is no room."""
         kept = [one for one in self.said(application_id) if key and one.allocation_key != key]
         if kept:
-            self._held[application_id] = kept
+            self.held[application_id] = kept
             self._holding += len(kept)
 
     def said(self, application_id: str) -> list[Said]:
         """Take out what was said about an application, in order."""
-        held = self._held.pop(application_id, [])
+        held = self.held.pop(application_id, [])
         self._holding -= len(held)
         return held
 

@@ -91,6 +91,8 @@ def key_of(app: str, number: int) -> str:
 class EngineMachine(RuleBasedStateMachine):
     """One partition, one resource manager that does anything."""
 
+    made: type[Partition] = Partition
+
     @initialize(
         tree=st.sampled_from((*TREES, *PREEMPTING_TREES)),
         policy=st.sampled_from(["fair", "binpacking"]),
@@ -111,7 +113,7 @@ class EngineMachine(RuleBasedStateMachine):
         """`eager` decides after every command, so that it meets asks that have been tried in vain."""
         self.now = 1_700_000_000.0
         wanted_queues = config(tree, nodes=policy, rules=(PROVIDED_CREATE,), quota_preemption=True)
-        self.partition = Partition(wanted_queues, name=PARTITION, now=self.now)
+        self.partition = self.made(wanted_queues, name=PARTITION, now=self.now)
         self.eager = eager
         self.apply(nodes(*(f"n{number} {capacity}" for number, capacity in enumerate(capacities))))
         self.apply(apps(*(f"app-{number} {leaf} {who}" for number, (leaf, who) in enumerate(leaves))))

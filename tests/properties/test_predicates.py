@@ -23,6 +23,7 @@ from common.messages import (
 from common.messages import Allocation as Message
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
 from tests.builders import apps, foreign, nodes, released
 from tests.trial import Trial
 
@@ -66,10 +67,11 @@ def admits(ask: Allocation, node: Node, *, asks_manager: bool) -> bool:
 class Life:
     """A partition in which all sorts of things happen."""
 
-    def __init__(self, seed: int, *, asks_manager: bool) -> None:
+    def __init__(self, seed: int, *, asks_manager: bool, made: type[Partition] = Partition) -> None:
         self.rng = random.Random(seed)
         self.asks_manager = asks_manager
-        self.trial = Trial("root.a; root.b max=memory:60", nodes=self.rng.choice(["fair", "binpacking"]))
+        order = self.rng.choice(["fair", "binpacking"])
+        self.trial = Trial("root.a; root.b max=memory:60", nodes=order, made=made)
         self.trial.partition.fleet.predicates.asks_manager = asks_manager
         self.trial.does(apps("app-1 root.a", "app-2 root.b"), *(self.node(f"n{number}") for number in range(4)))
         self.keys = 0

@@ -6,7 +6,7 @@ each: an attempt looks at the first of each group, the oldest, so it costs the n
 Not here: whether an ask can be placed (`cycle/cycle.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -122,6 +122,34 @@ class PendingAsks:
         self._count += 1
         if self._count == 1 or (self._last is not None and place_of(ask) > self._last):
             self._last = place_of(ask)
+
+    @property
+    def kinds(self) -> Iterable[Group]:
+        """In the order in which they came to be."""
+        return self._groups.values()
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """The lowest and the highest rank that an ask ever had among those of its age."""
+        return self._lowest_rank, self._highest_rank
+
+    def recall(self, ranks: tuple[int, int]) -> None:
+        """Go on with the ranks of one that was remembered (`engine/memory`)."""
+        self._lowest_rank, self._highest_rank = ranks
+
+    def take_up(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
+        """Let asks of one kind wait in this order, with what came of the attempts, as one that was remembered did."""
+        kind = _kind(asks[0])
+        group = self._groups[kind] = Group(kind, self._group_ranks, attempted=attempted, failures=failures)
+        self._group_ranks += 1
+        for ask in asks:
+            ask.group = group
+            group.asks.put(ask, place_of(ask))
+            group.told += ask.scale_up_told
+            self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
+        self.told += group.told
+        self._count += len(asks)
+        self._head_changed(group)
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
         """Let an ask that is in ask for other amounts, at its old place."""

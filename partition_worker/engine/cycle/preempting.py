@@ -18,7 +18,7 @@ from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.preemption import guaranteed
 from partition_worker.engine.preemption.guaranteed import ATTEMPTS_PER_LEAF, NO_HELP
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, Tried
 
 WINDOW_S: Final = 0.1
 """For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask
@@ -105,7 +105,8 @@ def _tried(books: Books, leaf: Queue, group: Group) -> None:
     tried = leaf.preemption_tried
     if len(tried) >= TRIED_MAX:
         tried.clear()
-    tried[group.need, group.kind.priority] = books.now
+    tags = {} if group.need.constraint is None else group.head.tags
+    tried[group.need, group.kind.priority] = Tried(books.now, tags)
 
 
 def _eligible(group: Group) -> bool:
@@ -114,8 +115,8 @@ def _eligible(group: Group) -> bool:
 
 def _due(books: Books, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
-    tried = leaf.preemption_tried.get((group.need, group.kind.priority), 0.0)
-    return max(waited, tried + pause_s(books))
+    tried = leaf.preemption_tried.get((group.need, group.kind.priority))
+    return waited if tried is None else max(waited, tried.at + pause_s(books))
 
 
 def pause_s(books: Books) -> float:

@@ -152,6 +152,21 @@ class Trackers:
         del tracker.accounts[account.application.rank]
         self._prune(tracker, level)
 
+    def clear(self) -> None:
+        """Nobody is tracked; what is allowed stays."""
+        self._by_name.clear()
+
+    def recall(self, name: str, path: str, rank: int) -> Level:
+        """Add a level that is remembered (`engine/memory`), after the one above it."""
+        tracker = self._by_name.get(name)
+        if tracker is None:
+            tracker = self._by_name[name] = Tracker(name)
+        above = tracker.levels.get(path.rpartition(".")[0])
+        level = tracker.levels[path] = Level(path, rank, above, self._allowance(name, path))
+        if above is not None:
+            above.children[path] = level
+        return level
+
     def allow(self, allowances: Allowances) -> None:
         """From now on this is allowed, and nothing else.
 

@@ -14,7 +14,7 @@ forgotten or the group loses its limit at a queue at or above the leaf; then it 
 Not here: what is done about a limit (`cycle/cycle.py`), and who waits for one (`readiness/readiness.py`).
 """
 
-from itertools import count
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from common import event_codes
@@ -25,6 +25,7 @@ from partition_worker.engine.limits.account import Account
 from partition_worker.engine.limits.limit import ANYONE, Limits, QueueLimits, group_of, limits_of
 from partition_worker.engine.limits.trackers import Trackers
 from partition_worker.engine.needs import shape_of
+from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
 
 IDLE_MAX: Final = 10_000
@@ -45,16 +46,17 @@ class Usage:
     """The books of all users and groups of a partition."""
 
     def __init__(self, config: PartitionConfig, tell: Tell) -> None:
-        ranks = count()
         self._tell = tell
-        self.users = Trackers(ranks, each=True)
-        self.groups = Trackers(ranks, each=False)
+        self.ranks = Ranks()
+        """Of levels."""
+        self.users = Trackers(self.ranks, each=True)
+        self.groups = Trackers(self.ranks, each=False)
         self._limits: Limits = {}
         self._named: frozenset[str] = frozenset()
         """Users with a limit of their own somewhere."""
         self._accounts: dict[int, Account] = {}
         """By the rank of the application."""
-        self._idle: dict[str, None] = {}
+        self.idle: dict[str, None] = {}
         """Users with nothing, in the order in which they came to have nothing."""
         self.reconfigure(config)
 
@@ -66,6 +68,17 @@ class Usage:
     def known(self, application: Application) -> Account | None:
         """The same without making contact."""
         return self._accounts.get(application.rank)
+
+    @property
+    def accounts(self) -> Iterable[Account]:
+        """All of them, in the order of their first contact."""
+        return self._accounts.values()
+
+    def recall(self, accounts: Iterable[Account], *, idle: Iterable[str], ranks: int) -> None:
+        """Go on where one was that is remembered (`engine/memory`); trackers have these accounts already."""
+        self._accounts = {account.application.rank: account for account in accounts}
+        self.idle = dict.fromkeys(idle)
+        self.ranks.last = ranks
 
     def increase(self, application: Application, amount: Resources) -> None:
         """Count an allocation (or the growth of one, where negative its shrinking)."""
@@ -154,9 +167,9 @@ class Usage:
                     account.group.count(account.application.application_id)
         for account in self._accounts.values():
             account.bind()
-        for name in tuple(self._idle):
+        for name in tuple(self.idle):
             if name in self._named or self.users.find(name) is None:
-                del self._idle[name]
+                del self.idle[name]
         return True
 
     # Private --------------------------------------------------------------------------------------------------------
@@ -197,7 +210,7 @@ class Usage:
         name = application.user.name
         account = self._accounts[application.rank] = Account(application)
         account.user = self.users.open(name, application.queue.path, account)
-        self._idle.pop(name, None)
+        self.idle.pop(name, None)
         self._join_group(account)
         account.bind()
         return account
@@ -238,8 +251,8 @@ class Usage:
         )
 
     def _rest(self, user: str) -> None:
-        self._idle[user] = None
-        if len(self._idle) > IDLE_MAX:
-            oldest = next(iter(self._idle))
-            del self._idle[oldest]
+        self.idle[user] = None
+        if len(self.idle) > IDLE_MAX:
+            oldest = next(iter(self.idle))
+            del self.idle[oldest]
             self.users.drop(oldest)

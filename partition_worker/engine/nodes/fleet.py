@@ -8,7 +8,7 @@ Not here: queues; whether an ask may be charged is asked before a node is looked
 found: `lineup.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -47,14 +47,15 @@ class Fleet:
         """The sum of all capacities, pruned; draining nodes count."""
         self.predicates = predicates or Predicates()
         self._nodes: dict[str, Node] = {}
-        self._lineups: dict[NodeSort, Lineup] = {policy: Lineup()}
+        self.lineups: dict[NodeSort, Lineup] = {policy: Lineup()}
         """The partition's, and those that applications or queues asked for; the same nodes are in all of them."""
         self._candidates: dict[Shape, Candidates] = {}
         self._keepers: dict[Shape, Node | None] = {}
         self._selections = Selections(self.predicates)
-        self._guarded = False
-        """Whether a node was ever guarded."""
-        self._ranks = 0
+        self.ever_guarded = False
+        """Whether a node ever was."""
+        self.ranks = 0
+        """How many nodes ever came."""
 
     def get(self, node_id: str) -> Node | None:
         return self._nodes.get(node_id)
@@ -69,16 +70,34 @@ class Fleet:
     @property
     def lineup(self) -> Lineup:
         """Those that anybody may get, in the order of the partition."""
-        return self._lineups[self.policy]
+        return self.lineups[self.policy]
+
+    def recall(
+        self,
+        nodes: Iterable[Node],
+        *,
+        total: Resources,
+        ranks: int,
+        ever_guarded: bool,
+        lineups: Mapping[NodeSort, Iterable[tuple[Node, float]]],
+    ) -> None:
+        """Go on where one was that is remembered (`engine/memory`), each node at its place."""
+        self._nodes = {node.node_id: node for node in nodes}
+        self.total, self.ranks, self.ever_guarded = total, ranks, ever_guarded
+        self.lineups = {}
+        for policy, places in lineups.items():
+            lineup = self.lineups[policy] = Lineup()
+            for node, score_then in places:
+                lineup.put(node, (score_then, node.node_id))
 
     # What changed ---------------------------------------------------------------------------------------------------
 
     def add(self, node_id: str, capacity: Resources, attributes: dict[str, str], *, schedulable: bool) -> Node:
         """A new node; the id must be free."""
         assert node_id not in self._nodes, node_id
-        node = Node(node_id, self._ranks, capacity, attributes, schedulable)
+        node = Node(node_id, self.ranks, capacity, attributes, schedulable)
         self._guard(node)
-        self._ranks += 1
+        self.ranks += 1
         self._nodes[node_id] = node
         self._resize_total(node.capacity, {})
         self._opened(node)
@@ -90,8 +109,9 @@ class Fleet:
         self.changed(node)
 
     def remove(self, node: Node) -> None:
-        """Take a node out of the orders and out of the total."""
+        """Take a node out of the orders and out of the total; what was said of it holds no longer."""
         self.withdraw(node)
+        node.version += 1
         del self._nodes[node.node_id]
         self._resize_total({}, node.capacity)
 
@@ -108,7 +128,7 @@ class Fleet:
             return
         self.policy = policy
         self.weights = dict(weights)
-        self._lineups = {policy: Lineup()}
+        self.lineups = {policy: Lineup()}
         self._candidates.clear()
         self._selections.clear()
         for node in self:
@@ -129,14 +149,14 @@ class Fleet:
     def changed(self, node: Node) -> None:
         """Our own allocations on the node changed: it moves in the orders."""
         if node.schedulable and not node.reservations:
-            for policy, lineup in self._lineups.items():
+            for policy, lineup in self.lineups.items():
                 lineup.put(node, (score(node, policy, self.weights), node.node_id))
             if node.packs:
                 place = self._place(node)
                 for pack in node.packs.values():
                     pack.lineup.put(node, place)
         else:
-            for lineup in self._lineups.values():
+            for lineup in self.lineups.values():
                 lineup.drop(node)
             for pack in node.packs.values():
                 pack.lineup.drop(node)
@@ -144,7 +164,7 @@ class Fleet:
 
     def freed(self, node: Node) -> None:
         """What is available on the node changed, and it stays where it is in the orders."""
-        for lineup in self._lineups.values():
+        for lineup in self.lineups.values():
             lineup.gained(node)
         for pack in node.packs.values():
             pack.lineup.gained(node)
@@ -168,7 +188,7 @@ class Fleet:
         """The first node with room for this need, in the order that the application wants."""
         choice = None if application is None else choice_of(application)
         if application is not None and choice == "pack":
-            node = self._first(self._pack(application).lineup, need, None)
+            node = self._first(self.pack(application).lineup, need, None)
             return self._first(self.lineup, need, self.policy) if node is None else node
         policy = self.policy if choice is None or choice == "pack" else choice
         return self._first(self._lineup(policy), need, policy)
@@ -188,7 +208,7 @@ class Fleet:
 
     def refusals(self, need: Need) -> dict[str, int]:
         """On how many of the nodes with room an ask with this need is refused, by reason; a look at each of them."""
-        if need.constraint is None and not self._guarded:
+        if need.constraint is None and not self.ever_guarded:
             return {}
         return self.predicates.refusals(need, self.lineup.having_room(need.shape))
 
@@ -205,7 +225,7 @@ class Fleet:
         """Whether there is a node that might be kept for an ask with this need."""
         if need.required_node or not self._has_keeper(need.shape):
             return False
-        if need.constraint is None and not self._guarded:
+        if need.constraint is None and not self.ever_guarded:
             return True
         large = (node for node in self.lineup if node.is_large_enough(need.shape))
         return self.predicates.first(need, large, all_nodes=True, allocate=False) is not None
@@ -243,7 +263,7 @@ class Fleet:
 
     def _guard(self, node: Node) -> None:
         node.guarded = self.predicates.guards(node)
-        self._guarded |= node.guarded
+        self.ever_guarded |= node.guarded
 
     def _opened(self, node: Node) -> None:
         """The node may be kept for somebody now for whom it could not be before."""
@@ -269,14 +289,15 @@ class Fleet:
         return self._selections.first(policy, lineup, need)
 
     def _lineup(self, policy: NodeSort) -> Lineup:
-        lineup = self._lineups.get(policy)
+        lineup = self.lineups.get(policy)
         if lineup is None:
-            lineup = self._lineups[policy] = Lineup()
+            lineup = self.lineups[policy] = Lineup()
             for node in self.lineup:
                 lineup.put(node, (score(node, policy, self.weights), node.node_id))
         return lineup
 
-    def _pack(self, application: "Application") -> Pack:
+    def pack(self, application: "Application") -> Pack:
+        """Where an application runs that wants to be packed."""
         if application.pack is None:
             pack = application.pack = Pack(application.rank)
             for one in (*application.allocations.values(), *application.swapping.values()):

@@ -72,6 +72,10 @@ class Lineup:
         """Where the node stands, or None if it is not in."""
         return self._places.get(node.rank)
 
+    def score(self, node: Node) -> float:
+        """By which a node stands that is in."""
+        return self._places[node.rank][0]
+
     def first(self) -> Node | None:
         """The node with the smallest place, or None without any."""
         block = self._root

@@ -48,13 +48,14 @@ class Predicates:
         self.verdicts = Verdicts()
         self.asks_manager = False
         """Whether the resource manager has a say: then each of its asks is one of a kind."""
+        self.plugins = tuple(plugins)
         self._predicates = (*BUILT_IN, *plugins)
         self._nothing: Demands = (None,) * len(self._predicates)
         self._answers: dict[Demands, dict[int, tuple[Resources, str]]] = {}  # then by the rank of the node
         self._remembered = 0
         self.in_vain: dict[tuple[Need, bool], None] = {}
         """Needs for which no node has room that admits them (or could be kept for them), since a node changed last."""
-        self._complained: dict[str, None] = {}
+        self.complained: dict[str, None] = {}
         self._complaints: list[str] = []
 
     def read(self, tags: Mapping[str, str], key: str) -> Constraint | None:
@@ -63,10 +64,18 @@ class Predicates:
         Raises:
             ValueError: the tags are wrong; the text says what would be right.
         """
-        demands = tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self._nothing
+        demands = self.demanded(tags)
         if self.asks_manager:
             return Constraint(demands, key)
         return None if demands == self._nothing else Constraint(demands)
+
+    def demanded(self, tags: Mapping[str, str]) -> Demands:
+        """What each of the predicates here reads in these tags.
+
+        Raises:
+            ValueError: as `read`.
+        """
+        return tuple(self._read(predicate, tags) for predicate in self._predicates) if tags else self._nothing
 
     # The search -----------------------------------------------------------------------------------------------------
 
@@ -212,8 +221,8 @@ class Predicates:
 
     def _failed(self, predicate: Predicate, error: Exception) -> str:
         text = _cut(f"predicate {predicate.name} failed: {type(error).__name__}: {error}")
-        if predicate.name not in self._complained:
-            self._complained[predicate.name] = None
+        if predicate.name not in self.complained:
+            self.complained[predicate.name] = None
             self._complaints.append(f"{text}; this counts as a refusal, and is told once")
         return text
 

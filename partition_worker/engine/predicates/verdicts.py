@@ -67,7 +67,9 @@ class Stamp(NamedTuple):
         return self.node.version == self.version
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
+    """A verdict."""
+
     refusal: str
     """Empty if the ask may run there."""
     stamp: Stamp | None
@@ -77,7 +79,9 @@ class _Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Question:
+class Question:
+    """What is asked at once."""
+
     number: int
     pairs: dict[Pair, Stamp]
     deadline: float
@@ -99,44 +103,44 @@ class Verdicts:
     def __init__(self) -> None:
         self.deadline = NEVER
         """When `elapse` has something to do, or `question` something to say."""
-        self._said: dict[str, dict[tuple[str, bool], _Said]] = {}  # by ask, then node
-        self._wanted: dict[str, dict[Pair, Stamp]] = {}  # by ask
-        self._turned_away: dict[str, None] = {}  # asks for which the next question had no room
-        self._question: _Question | None = None
-        self._late: _Question | None = None
+        self.said: dict[str, dict[tuple[str, bool], Said]] = {}  # by ask, then node
+        self.wanted: dict[str, dict[Pair, Stamp]] = {}  # by ask
+        self.turned_away: dict[str, None] = {}  # asks for which the next question had no room
+        self.asked: Question | None = None
+        self.late: Question | None = None
         """The last question if nobody answered it, until there is another."""
-        self._numbers = 0
-        self._silences = 0
-        self._paused_until = 0.0
-        self._forget: list[tuple[float, int, tuple[str, ...]]] = []  # heap of (when, round, asks)
+        self.numbers = 0
+        self.silences = 0
+        self.paused_until = 0.0
+        self.forget: list[tuple[float, int, tuple[str, ...]]] = []  # heap of (when, round, asks)
 
     # The search ------------------------------------------------------------------------------------------------------
 
     def of(self, key: str, node: "Node", *, allocate: bool) -> str | None:
         """Why the ask may not run on the node: empty if it may, None if that is not known."""
-        said = self._said.get(key, {}).get((node.node_id, allocate))
+        said = self.said.get(key, {}).get((node.node_id, allocate))
         if said is None or (said.stamp is not None and (said.stamp.node is not node or not said.stamp.holds)):
             return None
         return said.refusal
 
     def admitting(self, key: str) -> Iterator["Node"]:
         """The nodes on which the ask may run, or for which it may wait, as far as they have not changed."""
-        for said in self._said.get(key, {}).values():
+        for said in self.said.get(key, {}).values():
             if not said.refusal and said.stamp is not None and said.stamp.holds:
                 yield said.stamp.node
 
     def want(self, key: str, node: "Node", *, allocate: bool) -> bool:
         """Note that a verdict is wanted; whether there is room for one more of this ask."""
         pair, stamp = Pair(key, node.node_id, allocate), Stamp(node, node.version)
-        if self._question is not None and pair in self._question.pairs:
+        if self.asked is not None and pair in self.asked.pairs:
             return True  # asked just now; if the node has changed, it is asked again after that
-        pairs = self._wanted.get(key)
+        pairs = self.wanted.get(key)
         if pairs is None:
-            if len(self._wanted) >= ASKS_MAX:
-                self._turned_away[key] = None
+            if len(self.wanted) >= ASKS_MAX:
+                self.turned_away[key] = None
                 return False
-            pairs = self._wanted[key] = {}
-            self._turned_away.pop(key, None)
+            pairs = self.wanted[key] = {}
+            self.turned_away.pop(key, None)
         if pair in pairs or len(pairs) < NODES_MAX:
             pairs[pair] = stamp
         self._settle()
@@ -146,9 +150,9 @@ class Verdicts:
         """Whether nothing was said about this ask yet and the next question has no room for it: then no node takes it
         now, and it is tried again when there is room in the one after.
         """
-        if len(self._wanted) < ASKS_MAX or key in self._wanted or key in self._said:
+        if len(self.wanted) < ASKS_MAX or key in self.wanted or key in self.said:
             return False
-        self._turned_away[key] = None
+        self.turned_away[key] = None
         return True
 
     # What happens ----------------------------------------------------------------------------------------------------
@@ -157,22 +161,22 @@ class Verdicts:
         """The next question: its number, the pairs, and the asks for which there is room in the one after; None if
         there is nothing to ask, or nothing may be asked now.
         """
-        if not self._wanted or self._question is not None or now < self._paused_until:
+        if not self.wanted or self.asked is not None or now < self.paused_until:
             return None
-        self._numbers += 1
-        pairs = {pair: stamp for wanted in self._wanted.values() for pair, stamp in wanted.items()}
-        self._question, self._late, self._wanted = _Question(self._numbers, pairs, now + DEADLINE_S), None, {}
+        self.numbers += 1
+        pairs = {pair: stamp for wanted in self.wanted.values() for pair, stamp in wanted.items()}
+        self.asked, self.late, self.wanted = Question(self.numbers, pairs, now + DEADLINE_S), None, {}
         woken = self._called_back()
         self._settle()
-        return self._numbers, tuple(pairs), woken
+        return self.numbers, tuple(pairs), woken
 
     def answer(self, number: int, refusals: dict[Pair, str], now: float) -> Woken:
         """The answer to a question. What it leaves out is refused, as is everything nobody answers."""
         woken = Woken()
-        question = self._question or self._late
+        question = self.asked or self.late
         if question is None or question.number != number:
             return woken
-        self._question, self._late, self._silences, self._paused_until = None, None, 0, 0.0
+        self.asked, self.late, self.silences, self.paused_until = None, None, 0, 0.0
         said = {pair: (refusals.get(pair, NO_ANSWER), stamp) for pair, stamp in question.pairs.items()}
         self._learn(said, now + FRESH_S)
         woken.add(pair.key for pair in question.pairs)
@@ -182,18 +186,18 @@ class Verdicts:
     def elapse(self, now: float) -> Woken:
         """Give up on an answer that is too late; forget what is no longer fresh."""
         woken = Woken()
-        question = self._question
+        question = self.asked
         if question is not None and question.deadline <= now:
-            pause = min(PAUSE_S * 2**self._silences, PAUSE_MAX_S)
-            self._silences = min(self._silences + 1, 16)
-            self._paused_until = now + pause
-            self._question, self._late = None, question
+            pause = min(PAUSE_S * 2**self.silences, PAUSE_MAX_S)
+            self.silences = min(self.silences + 1, 16)
+            self.paused_until = now + pause
+            self.asked, self.late = None, question
             self._learn(dict.fromkeys(question.pairs, (NO_ANSWER, None)), now + pause)
             woken.add(pair.key for pair in question.pairs)
-        while self._forget and self._forget[0][0] <= now:
-            _, number, keys = heapq.heappop(self._forget)
+        while self.forget and self.forget[0][0] <= now:
+            _, number, keys = heapq.heappop(self.forget)
             woken.add(key for key in keys if self._forgotten(key, number))
-        if self._question is None and not self._wanted and self._paused_until <= now:
+        if self.asked is None and not self.wanted and self.paused_until <= now:
             woken.add(self._called_back().keys)  # all that were to be asked before them are gone
         self._settle()
         return woken
@@ -205,40 +209,40 @@ class Verdicts:
 
     def drop(self, key: str) -> None:
         """The ask is gone, or has its node. Where it cannot be started is remembered all the same."""
-        lasting = {place: said for place, said in self._said.pop(key, {}).items() if said.stamp is None}
+        lasting = {place: said for place, said in self.said.pop(key, {}).items() if said.stamp is None}
         if lasting:
-            self._said[key] = lasting
-        self._wanted.pop(key, None)
-        self._turned_away.pop(key, None)
+            self.said[key] = lasting
+        self.wanted.pop(key, None)
+        self.turned_away.pop(key, None)
         self._settle()
 
     # Private --------------------------------------------------------------------------------------------------------
 
     def _learn(self, verdicts: Mapping[Pair, tuple[str, Stamp | None]], until: float) -> None:
-        self._numbers += 1
+        self.numbers += 1
         for pair, (refusal, stamp) in verdicts.items():
-            self._said.setdefault(pair.key, {})[pair.node_id, pair.allocate] = _Said(refusal, stamp, self._numbers)
-        heapq.heappush(self._forget, (until, self._numbers, tuple(dict.fromkeys(pair.key for pair in verdicts))))
+            self.said.setdefault(pair.key, {})[pair.node_id, pair.allocate] = Said(refusal, stamp, self.numbers)
+        heapq.heappush(self.forget, (until, self.numbers, tuple(dict.fromkeys(pair.key for pair in verdicts))))
 
     def _forgotten(self, key: str, number: int) -> bool:
         """Forget what was said in this round; whether the ask may have waited for that."""
-        known = self._said.get(key, {})
+        known = self.said.get(key, {})
         old = [place for place, said in known.items() if said.round == number]
         gone = [known.pop(place) for place in old]
         if not known:
-            self._said.pop(key, None)
+            self.said.pop(key, None)
         return any(said.refusal for said in gone)
 
     def _called_back(self) -> Woken:
         """As many of those that were turned away as the next question has room for."""
         woken = Woken()
-        woken.add(islice(self._turned_away, ASKS_MAX))
+        woken.add(islice(self.turned_away, ASKS_MAX))
         for key in woken.keys:
-            del self._turned_away[key]
+            del self.turned_away[key]
         return woken
 
     def _settle(self) -> None:
-        asked = NEVER if self._question is None else self._question.deadline
-        waiting = self._wanted or self._turned_away
-        asking = self._paused_until if waiting and self._question is None else NEVER
-        self.deadline = min(asked, asking, self._forget[0][0] if self._forget else NEVER)
+        asked = NEVER if self.asked is None else self.asked.deadline
+        waiting = self.wanted or self.turned_away
+        asking = self.paused_until if waiting and self.asked is None else NEVER
+        self.deadline = min(asked, asking, self.forget[0][0] if self.forget else NEVER)

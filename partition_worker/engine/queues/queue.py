@@ -7,7 +7,7 @@ them.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from common.acl import Acl
 from common.messages import Resources
@@ -27,6 +27,15 @@ QueueState = Literal["Active", "Draining", "Stopped"]
 
 NOTHING_PENDING: Final = -(2**31)
 """The priority of a queue or application that asks for nothing."""
+
+
+class Tried(NamedTuple):
+    """An attempt in vain."""
+
+    at: float
+    """Unix seconds."""
+    tags: dict[str, str]
+    """Of the ask, if it demands something of a node, which can be read from them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +100,8 @@ class Queue:
     """When asks of this leaf first looked for victims, of the attempts that are counted together; Unix seconds."""
     preemption_attempts: int = 0
     """How often, since then, or would have if there were no limit."""
-    preemption_tried: dict[tuple[Need, int], float] = field(default_factory=dict)
-    """When asks of this leaf with this need and priority looked for victims last, and there were none; Unix seconds."""
+    preemption_tried: dict[tuple[Need, int], Tried] = field(default_factory=dict)
+    """The last time that asks of this leaf with this need and priority looked for victims, and there were none."""
     allocating: dict[str, None] = field(default_factory=dict)
     """Ids of applications below that got something and are still Accepted: they count as running for the limit."""
     priorities: Tally = field(default_factory=Tally)

@@ -3,7 +3,7 @@
 Not here: which queue is the next to get something (`engine/readiness/readiness.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE
@@ -34,6 +34,15 @@ class Tree:
             self._by_path[queue.path] = queue
         self.next_rank = len(self._by_path)
         """The rank of the next queue that comes."""
+
+    def recall(self, queues: Sequence[Queue], next_rank: int) -> None:
+        """Go on where one was that is remembered (`engine/memory`): with these, each behind its parent."""
+        for queue in queues:
+            if queue.parent is not None:
+                queue.parent.children[queue.name] = queue
+        self.root = queues[0]
+        self._by_path = {queue.path: queue for queue in queues}
+        self.next_rank = next_rank
 
     # Lookup ---------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ Not here: when to look (`readiness.py`), and limits themselves (`limits/`).
 """
 
 from collections.abc import Iterable
-from itertools import count
 from typing import NamedTuple
 
 from partition_worker.engine.applications.application import Application
@@ -17,7 +16,7 @@ from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.limits.trackers import Level
 from partition_worker.engine.needs import Need
-from partition_worker.engine.order import Key, Order
+from partition_worker.engine.order import Key, Order, Ranks
 from partition_worker.engine.queues.admission import is_limited
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.resting import Resting
@@ -114,34 +113,34 @@ class Closed:
     """The shelves of a partition that are closed, by the level that has no room."""
 
     def __init__(self) -> None:
-        self._shelves: dict[int, dict[int, Shelf]] = {}
-        self._ranks = count()
+        self.shelves: dict[int, dict[int, Shelf]] = {}
+        self.ranks = Ranks()
 
     def next_rank(self) -> int:
         """For a new shelf."""
-        return next(self._ranks)
+        return next(self.ranks)
 
     def close(self, shelf: Shelf, level: Level) -> None:
         """Nothing on the shelf can be had as long as nothing of this level is freed."""
         shelf.closed_by = level
-        self._shelves.setdefault(level.rank, {})[shelf.rank] = shelf
+        self.shelves.setdefault(level.rank, {})[shelf.rank] = shelf
         shelf.settle()
 
     def drop(self, shelf: Shelf) -> None:
         """The shelf goes, with what is on it."""
         if shelf.closed_by is not None:
-            here = self._shelves[shelf.closed_by.rank]
+            here = self.shelves[shelf.closed_by.rank]
             del here[shelf.rank]
             if not here:
-                del self._shelves[shelf.closed_by.rank]
+                del self.shelves[shelf.closed_by.rank]
         for inner in shelf.inner.values():
             self.drop(inner)
 
     def reopen(self, level: Level) -> bool:
         """Something of this level and of those above was freed; whether any shelf waited for it."""
-        if not self._shelves:
+        if not self.shelves:
             return False
-        found = [self._shelves.pop(one.rank, {}) for one in level.upward()]
+        found = [self.shelves.pop(one.rank, {}) for one in level.upward()]
         for shelves in found:
             for shelf in shelves.values():
                 shelf.closed_by = None
@@ -162,16 +161,16 @@ class Aside:
         """The rank of the application that was made ready last, and why."""
         self._closed = closed
         self._resting = resting
-        self._found_on: dict[int, list[Shelf]] = {}
+        self.found_on: dict[int, list[Shelf]] = {}
         """Rank of an application to the shelves on which it lies."""
 
     def park(self, application: Application, account: Account, key: Key, waits: Iterable[Wait]) -> None:
         """Set an application aside, under everything it waits for."""
-        assert application.rank not in self._found_on, application.application_id
+        assert application.rank not in self.found_on, application.application_id
         accepted = application.state is AppState.ACCEPTED
         starts = accepted and is_limited(self.leaf) and application.application_id not in self.leaf.allocating
         counts = accepted and not account.counted and any(level.limits_applications for level in account.bounds)
-        on = self._found_on[application.rank] = []
+        on = self.found_on[application.rank] = []
         for need, reserves in dict.fromkeys(waits):
             shelf = self._shelf(Want(need, reserves, starts, counts), account)
             shelf.applications.put(application, key)
@@ -180,7 +179,7 @@ class Aside:
 
     def take(self, application: Application) -> None:
         """The application is no longer aside, if it was."""
-        for shelf in self._found_on.pop(application.rank, ()):
+        for shelf in self.found_on.pop(application.rank, ()):
             shelf.applications.drop(application)
             self._tidy(shelf)
 
@@ -202,7 +201,7 @@ class Aside:
             self._closed.drop(shelf)
             self._resting.no_longer_expect(self.leaf, (shelf.want.need, shelf.want.reserves))
         self.parked.clear()
-        self._found_on.clear()
+        self.found_on.clear()
 
     def _shelf(self, want: Want, account: Account) -> Shelf:
         shelf = self.parked.get(want)

@@ -39,13 +39,13 @@ class Readiness:
     def __init__(self, tree: Tree, fleet: Fleet) -> None:
         self._tree = tree
         self._fleet = fleet
-        self._turns = Turns()
-        self._touched: dict[int, Queue] = {}
-        self._touched_applications: dict[int, Application] = {}
-        self._aside: dict[int, Aside] = {}
+        self.turns = Turns()
+        self.touched: dict[int, Queue] = {}
+        self.touched_applications: dict[int, Application] = {}
+        self.asides: dict[int, Aside] = {}
         """By the rank of the leaf."""
-        self._closed = Closed()
-        self._resting = Resting()
+        self.closed = Closed()
+        self.resting = Resting()
         self.reliefs = 0
         """How often something was freed."""
 
@@ -53,7 +53,7 @@ class Readiness:
 
     def touch(self, leaf: Queue) -> None:
         """What the keys of this queue and of those above it depend on has changed."""
-        touched = self._touched
+        touched = self.touched
         for queue in leaf.ancestry():
             if queue.rank in touched:  # and so are those above it
                 return
@@ -61,8 +61,8 @@ class Readiness:
 
     def touch_application(self, application: Application) -> None:
         """What the key of this application depends on has changed, or what it asks for."""
-        if application.rank not in self._touched_applications:
-            self._touched_applications[application.rank] = application
+        if application.rank not in self.touched_applications:
+            self.touched_applications[application.rank] = application
             self.touch(application.queue)
 
     def resized(self) -> None:
@@ -75,7 +75,7 @@ class Readiness:
         """Queues came, or have other settings: any share may be another, and anything aside may have room."""
         refresh_fair_maximum(self._tree.root)
         for queue in self._tree:
-            self._touched[queue.rank] = queue
+            self.touched[queue.rank] = queue
         self.relieve()
 
     def reordered(self, leaf: Queue) -> None:
@@ -84,7 +84,7 @@ class Readiness:
         """
         leaf.ready_applications = Order()
         self._dissolve(leaf)
-        self._turns.dissolve(leaf)
+        self.turns.dissolve(leaf)
         for application in leaf.applications.values():
             self.touch_application(application)
 
@@ -102,19 +102,19 @@ class Readiness:
 
     def freed(self, account: Account) -> None:
         """Something of this user and group was freed, or counts no longer."""
-        reopened = self._closed.reopen(account.user)
+        reopened = self.closed.reopen(account.user)
         if account.group is not None:
-            reopened |= self._closed.reopen(account.group)
+            reopened |= self.closed.reopen(account.group)
         if reopened:
             self.relieve()
 
     def forget_application(self, application: Application) -> None:
         """The application has left its queue."""
         application.queue.ready_applications.drop(application)
-        self._touched_applications.pop(application.rank, None)
-        for other in self._turns.left(application):
+        self.touched_applications.pop(application.rank, None)
+        for other in self.turns.left(application):
             self.touch_application(other)
-        aside = self._aside.get(application.queue.rank)
+        aside = self.asides.get(application.queue.rank)
         if aside is not None:
             aside.take(application)
 
@@ -122,54 +122,54 @@ class Readiness:
         """The queue is gone."""
         assert queue.parent is not None, queue.path
         queue.parent.ready_children.drop(queue)
-        self._touched.pop(queue.rank, None)
+        self.touched.pop(queue.rank, None)
         self._dissolve(queue)
-        self._resting.forget(queue)
-        self._turns.dissolve(queue)
+        self.resting.forget(queue)
+        self.turns.dissolve(queue)
 
     # Who is next ----------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Bring the orders up to date with everything that changed; O(log n) for each thing that did."""
-        for application in self._touched_applications.values():
+        for application in self.touched_applications.values():
             self._place(application)
-        self._touched_applications.clear()
-        for queue in self._touched.values():
+        self.touched_applications.clear()
+        for queue in self.touched.values():
             parent = queue.parent
             if parent is None:
                 continue
-            if self._resting.children:
-                self._resting.wake(queue)
+            if self.resting.children:
+                self.resting.wake(queue)
             if queue.state != "Stopped" and not is_zero(queue.pending):
                 parent.ready_children.put(queue, queue_key(queue))
             else:
                 parent.ready_children.drop(queue)
-        self._touched.clear()
+        self.touched.clear()
 
     def next_child(self, queue: Queue) -> Queue | None:
         """The most deserving child of a queue below which something may be placed; None if there is none."""
-        if self._resting.children:
-            self._resting.bring_back(queue, self.reliefs, self._worth_a_look)
+        if self.resting.children:
+            self.resting.bring_back(queue, self.reliefs, self._worth_a_look)
         return queue.ready_children.first()
 
     def next_application(self, leaf: Queue) -> Application | None:
         """Whose turn it is in a leaf, of those that may be given something; None if nobody may."""
-        aside = self._aside.get(leaf.rank)
+        aside = self.asides.get(leaf.rank)
         if aside is not None and aside.searched_at != self.reliefs:
             self._bring_back(aside)
         return leaf.ready_applications.first()
 
     def park(self, queue: Queue) -> None:
         """Nothing below this queue can be placed as things are."""
-        self._resting.lay(queue, self.reliefs)
+        self.resting.lay(queue, self.reliefs)
 
     def park_application(self, application: Application, account: Account, waits: Iterable[Wait]) -> None:
         """The application may not start as things are, or nothing that it needs can be placed: it waits for this."""
         leaf = application.queue
         leaf.ready_applications.drop(application)
-        aside = self._aside.get(leaf.rank)
+        aside = self.asides.get(leaf.rank)
         if aside is None:
-            aside = self._aside[leaf.rank] = Aside(leaf, self._closed, self._resting)
+            aside = self.asides[leaf.rank] = Aside(leaf, self.closed, self.resting)
         aside.park(application, account, application_key(application), waits)
         if aside.brought_back is not None and aside.brought_back[0] == application.rank:
             shelf = aside.parked.get(aside.brought_back[1])
@@ -181,16 +181,16 @@ class Readiness:
 
     def _place(self, application: Application) -> None:
         if application.queue.state_aware:
-            for other in self._turns.changed(application, application_key(application)):
+            for other in self.turns.changed(application, application_key(application)):
                 self._put(other)
         self._put(application)
 
     def _put(self, application: Application) -> None:
         leaf = application.queue
-        aside = self._aside.get(leaf.rank)
+        aside = self.asides.get(leaf.rank)
         if aside is not None:
             aside.take(application)
-        if not is_zero(application.pending) and (not leaf.state_aware or self._turns.has(application)):
+        if not is_zero(application.pending) and (not leaf.state_aware or self.turns.has(application)):
             leaf.ready_applications.put(application, application_key(application))
         else:
             leaf.ready_applications.drop(application)
@@ -213,9 +213,9 @@ class Readiness:
     def _worth_a_look(self, queue: Queue) -> bool:
         """Whether something that waits in or below a queue may be placed."""
         if queue.children:
-            waits = self._resting.waits(queue)
+            waits = self.resting.waits(queue)
             return any(has_room(queue, need.shape) and self._has_node(need, reserves=kept) for need, kept in waits)
-        aside = self._aside.get(queue.rank)
+        aside = self.asides.get(queue.rank)
         return aside is not None and any(self._may_be_placed(queue, shelf) for shelf in aside.parked.values())
 
     def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
@@ -244,7 +244,7 @@ class Readiness:
 
     def _dissolve(self, queue: Queue) -> None:
         """Nothing of this queue is aside any more."""
-        aside = self._aside.pop(queue.rank, None)
+        aside = self.asides.pop(queue.rank, None)
         if aside is not None:
             aside.dissolve()
 

@@ -8,7 +8,7 @@ not looked at. So what waits for its queue costs a look at each line, however ma
 Not here: making, ending and using reservations (`reservations.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from common.machine import NEVER
@@ -41,10 +41,11 @@ class Reserved:
         """Those whose ask any node would do for."""
         self._nudged: dict[_Line, Order[Reservation]] = {}
         """Those whose node may have room."""
-        self._ranks = 0
-        self._stale = False
+        self.ranks = 0
+        """How many there ever were."""
+        self.stale = False
         """Whether any was nudged since none could be used."""
-        self._seen = -1
+        self.seen = -1
         """The last relief after which none of them could be used."""
 
     def __len__(self) -> int:
@@ -64,8 +65,8 @@ class Reserved:
         return next(iter(self._all.values()), None)
 
     def next_rank(self) -> int:
-        self._ranks += 1
-        return self._ranks
+        self.ranks += 1
+        return self.ranks
 
     def add(self, reservation: Reservation) -> None:
         """A new one, which is worth a look."""
@@ -94,15 +95,15 @@ class Reserved:
 
     def worth_a_look(self, reliefs: int) -> bool:
         """Whether any may be usable, after so many reliefs."""
-        return len(self._all) > 0 and (self._stale or self._seen != reliefs)
+        return len(self._all) > 0 and (self.stale or self.seen != reliefs)
 
     def relieved(self, reliefs: int) -> bool:
         """Whether anything was freed since none could be used."""
-        return self._seen != reliefs
+        return self.seen != reliefs
 
     def rest(self, reliefs: int) -> None:
         """None can be used as things are."""
-        self._seen, self._stale = reliefs, False
+        self.seen, self.stale = reliefs, False
 
     def nudged(self) -> list[Order[Reservation]]:
         """The lines of those whose node may have room."""
@@ -112,6 +113,24 @@ class Reserved:
         """The different needs for which any node would do, each with the lines of those who have it."""
         for need, lines in self._by_need.items():
             yield need, list(lines.values())
+
+    def recall(
+        self,
+        reservations: Iterable[Reservation],
+        *,
+        by_need: Iterable[Reservation],
+        nudged: Iterable[Reservation],
+        ranks: int,
+        stale: bool,
+        seen: int,
+    ) -> None:
+        """Go on where one was that is remembered (`engine/memory`), all in the orders that they had."""
+        self._all = {one.rank: one for one in reservations}
+        for one in by_need:
+            self._by_need.setdefault(one.need, {}).setdefault(_line(one), Order()).put(one, ())
+        for one in nudged:
+            self._nudge(one)
+        self.ranks, self.stale, self.seen = ranks, stale, seen
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -131,7 +150,7 @@ class Reserved:
 
     def _nudge(self, reservation: Reservation) -> None:
         self._nudged.setdefault(_line(reservation), Order()).put(reservation, ())
-        self._stale = True
+        self.stale = True
 
 
 def _line(reservation: Reservation) -> _Line:

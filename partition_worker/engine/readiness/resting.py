@@ -25,30 +25,30 @@ class Resting:
     def __init__(self) -> None:
         self.children: dict[int, Order[Queue]] = {}
         """Those at rest by the rank of their parent; no order is empty."""
-        self._waits: dict[int, dict[Waited, int]] = {}
+        self.expected: dict[int, dict[Waited, int]] = {}
         """By the rank of a queue, how many shelves below it are for the same."""
-        self._searched: dict[int, int] = {}
+        self.searched: dict[int, int] = {}
         """By the rank of a queue, the last relief after which nothing at rest below it was worth a look."""
 
     def waits(self, queue: Queue) -> Iterable[Waited]:
         """The different things that are waited for below a queue."""
-        return self._waits.get(queue.rank, ())
+        return self.expected.get(queue.rank, ())
 
     def expect(self, leaf: Queue, waited: Waited) -> None:
         """Something more is waited for in this leaf."""
         for level in leaf.ancestry():
-            here = self._waits.setdefault(level.rank, {})
+            here = self.expected.setdefault(level.rank, {})
             here[waited] = here.get(waited, 0) + 1
 
     def no_longer_expect(self, leaf: Queue, waited: Waited) -> None:
         """Take back what `expect` counted."""
         for level in leaf.ancestry():
-            here = self._waits[level.rank]
+            here = self.expected[level.rank]
             here[waited] -= 1
             if not here[waited]:
                 del here[waited]
                 if not here:
-                    del self._waits[level.rank]
+                    del self.expected[level.rank]
 
     def lay(self, child: Queue, reliefs: int) -> None:
         """After so many reliefs nothing below this queue can be placed: it rests, if anything waits there that its own
@@ -57,7 +57,7 @@ class Resting:
         """
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
-        self._searched[child.rank] = reliefs
+        self.searched[child.rank] = reliefs
         if any(allows(child, need.shape) for need, _ in self.waits(child)):
             ready.hand_over(child, self.children.setdefault(child.parent.rank, Order()))
         else:
@@ -74,27 +74,27 @@ class Resting:
     def forget(self, queue: Queue) -> None:
         """The queue is gone, and nothing waits there."""
         self.wake(queue)
-        self._searched.pop(queue.rank, None)
+        self.searched.pop(queue.rank, None)
 
     def bring_back(self, queue: Queue, reliefs: int, worth_a_look: Callable[[Queue], bool]) -> None:
         """Of the children at rest that stand before all that are ready make the first ready that is worth a look, after
         so many reliefs.
         """
         children = self.children.get(queue.rank)
-        if children is None or self._searched.get(queue.rank) == reliefs:
+        if children is None or self.searched.get(queue.rank) == reliefs:
             return
         if worth_a_look(queue):
             before = queue.ready_children.first_place()
             for child in children:
                 if before is not None and children.place(child) > before:
                     return
-                if self._searched.get(child.rank) != reliefs:
+                if self.searched.get(child.rank) != reliefs:
                     if worth_a_look(child):
                         children.hand_over(child, queue.ready_children)
                         self._tidy(queue)
                         return
-                    self._searched[child.rank] = reliefs
-        self._searched[queue.rank] = reliefs
+                    self.searched[child.rank] = reliefs
+        self.searched[queue.rank] = reliefs
 
     def _tidy(self, queue: Queue) -> None:
         if not len(self.children[queue.rank]):

@@ -19,42 +19,42 @@ class Swappable:
     """Applications that may have something to swap. Finding the first costs nothing where there is none."""
 
     def __init__(self) -> None:
-        self._offered: Order[Application] = Order()
-        self._stuck: dict[int, Application] = {}
+        self.offered: Order[Application] = Order()
+        self.stuck: dict[int, Application] = {}
         """By rank: those for which no node would do when somebody looked."""
-        self._seen = -1
+        self.seen = -1
         """The relief after which they were looked at."""
 
     def __contains__(self, application: Application) -> bool:
-        return application in self._offered or application.rank in self._stuck
+        return application in self.offered or application.rank in self.stuck
 
     def offer(self, application: Application) -> None:
         """One of its asks, or one of its placeholders, is new or another one than before."""
-        self._stuck.pop(application.rank, None)
+        self.stuck.pop(application.rank, None)
         # What is below a queue comes before what is in it; so two keys never differ first where one has left its path.
-        self._offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
+        self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
 
     def drop(self, application: Application) -> None:
         """It has nothing to swap; nothing happens if that was known."""
-        self._offered.drop(application)
-        self._stuck.pop(application.rank, None)
+        self.offered.drop(application)
+        self.stuck.pop(application.rank, None)
 
     def set_aside(self, application: Application) -> None:
         """No node would do for what it has to swap, before something is freed."""
-        self._offered.drop(application)
-        self._stuck[application.rank] = application
+        self.offered.drop(application)
+        self.stuck[application.rank] = application
 
     def first(self, reliefs: int) -> Application | None:
         """The most deserving that is worth a look, after so many reliefs; None if nobody is."""
-        if self._stuck and self._seen != reliefs:
-            for application in tuple(self._stuck.values()):
+        if self.stuck and self.seen != reliefs:
+            for application in tuple(self.stuck.values()):
                 self.offer(application)
-        self._seen = reliefs
-        return self._offered.first()
+        self.seen = reliefs
+        return self.offered.first()
 
     def reorder(self) -> None:
         """Queues or policies are others than before: everybody is worth a look, in the new order."""
-        waiting = (*self._offered, *self._stuck.values())
-        self._offered = Order()
+        waiting = (*self.offered, *self.stuck.values())
+        self.offered = Order()
         for application in waiting:
             self.offer(application)

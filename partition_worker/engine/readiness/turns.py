@@ -26,7 +26,7 @@ from partition_worker.engine.queues.queue import Queue
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class Line:
     """Of one leaf, who begins to run and who waits for that."""
 
     starting: dict[int, Application] = field(default_factory=dict)
@@ -40,21 +40,21 @@ class Turns:
     """Whose turn it is to begin, in every leaf of a partition that is aware of states."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, _Line] = {}  # by the rank of the leaf
+        self.lines: dict[int, Line] = {}  # by the rank of the leaf
 
     def has(self, application: Application) -> bool:
         """Whether an application of such a leaf may be given something: it has begun, or it is its turn."""
         if application.state is not AppState.ACCEPTED:
             return True
-        line = self._lines.get(application.queue.rank)
+        line = self.lines.get(application.queue.rank)
         return line is not None and line.turn is application
 
     def changed(self, application: Application, key: Key) -> list[Application]:
         """Its state, its place in the leaf or what it asks for may be another; whose turn has come or gone thereby."""
         leaf, rank = application.queue, application.rank
-        line = self._lines.get(leaf.rank)
+        line = self.lines.get(leaf.rank)
         if line is None:
-            line = self._lines[leaf.rank] = _Line()
+            line = self.lines[leaf.rank] = Line()
         if application.state is AppState.STARTING:
             line.starting[rank] = application
         else:
@@ -67,7 +67,7 @@ class Turns:
 
     def left(self, application: Application) -> list[Application]:
         """It is gone from its leaf; whose turn has come or gone thereby."""
-        line = self._lines.get(application.queue.rank)
+        line = self.lines.get(application.queue.rank)
         if line is None:
             return []
         line.starting.pop(application.rank, None)
@@ -76,10 +76,10 @@ class Turns:
 
     def dissolve(self, queue: Queue) -> None:
         """Nothing is known of this queue any more: it is gone, or all of its applications are looked at again."""
-        self._lines.pop(queue.rank, None)
+        self.lines.pop(queue.rank, None)
 
-    def _passed_on(self, leaf: Queue, line: _Line) -> list[Application]:
+    def _passed_on(self, leaf: Queue, line: Line) -> list[Application]:
         before, line.turn = line.turn, None if line.starting else line.accepted.first()
         if not line.starting and not len(line.accepted):
-            del self._lines[leaf.rank]
+            del self.lines[leaf.rank]
         return [one for one in (before, line.turn) if one is not None] if before is not line.turn else []

@@ -82,14 +82,15 @@ def _change(books: Books, node: Node, info: NodeInfo) -> None:
         case action if action == NODE_UPDATE:
             _resize(books, node, info)
         case action if action in (NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE):
-            _set_schedulable(books, node, schedulable=action == NODE_DRAIN_TO_SCHEDULABLE)
+            set_schedulable(books, node, schedulable=action == NODE_DRAIN_TO_SCHEDULABLE)
         case action if action == NODE_DECOMMISSION:
             _decommission(books, node)
         case unknown:
             books.note(f"node {node.node_id}: unknown action {unknown} has no effect")
 
 
-def _set_schedulable(books: Books, node: Node, *, schedulable: bool) -> None:
+def set_schedulable(books: Books, node: Node, *, schedulable: bool) -> None:
+    """Let a node take new allocations, or no more."""
     if node.schedulable != schedulable:
         books.fleet.set_schedulable(node, schedulable=schedulable)
         happenings.schedulable(books, node.node_id, now=schedulable)

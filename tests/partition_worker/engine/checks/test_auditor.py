@@ -29,7 +29,8 @@ def elapse(one: Trial, seconds: float) -> None:
     until = one.now + seconds
     while one.partition.next_timer <= until:
         one.now = max(one.now, one.partition.next_timer)
-        one.effects += one.partition.elapse(one.now)
+        due = one.partition.next_change <= one.now
+        one.effects += (one.partition.elapse if due else one.partition.audit)(one.now)
         while not one.partition.idle:
             one.effects += one.partition.schedule(one.now, 100)
     one.now = until
@@ -118,7 +119,7 @@ def test_what_changes_between_two_slices_is_no_drift(monkeypatch: pytest.MonkeyP
         released("app-3 c1"),
     ]
     for change in changes:
-        one.effects += one.partition.elapse(one.now)
+        one.effects += one.partition.audit(one.now)
         one.does(change)
         one.now += SLICE_EVERY_S
     assert one.partition.auditor.rounds == 0

@@ -162,8 +162,8 @@ def test_nothing_stays_behind_when_what_was_aside_goes() -> None:
     one = trial(BOTH, "user=ann groups=dev", "user=bob groups=dev", "user=eve")
     one.does(*(released(f"app-{number}") for number in range(3)))
     readiness = one.partition.readiness
-    assert not readiness._closed._shelves
-    assert all(not aside.parked and not aside._found_on for aside in readiness._aside.values())
+    assert not readiness.closed.shelves
+    assert all(not aside.parked and not aside.found_on for aside in readiness.asides.values())
 
 
 def test_other_limits_bring_back_what_waited() -> None:

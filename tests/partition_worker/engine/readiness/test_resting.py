@@ -115,7 +115,7 @@ def test_a_higher_maximum_brings_back_what_waited_for_it() -> None:
 
 def test_nothing_rests_once_everything_is_gone() -> None:
     one = crowd()
-    resting = one.partition.readiness._resting
+    resting = one.partition.readiness.resting
     assert resting.children
     for number in range(LEAVES):
         one.does(gone(f"app-{number}"))
