@@ -20,6 +20,11 @@ NEVER: Final = math.inf
 MALFORMED: Final = "Malformed"
 """The kind of a delivery that cannot be read; its header's `ref` says why."""
 
+FORBIDDEN: Final = "Forbidden"
+"""The kind of a delivery whose sender may not speak for the resource manager in its header; the body is the reason, as
+text.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -475,7 +475,7 @@ class Registered(Reply, frozen=True):
     window_messages: int = 0
     """The credit of each lane: so many messages may be on their way without their acknowledgement."""
     window_bytes: int = 0
-    """The same in bytes of bodies; a single message may be larger when nothing else is on its way."""
+    """The same in bytes of bodies. As long as fewer are on their way one more message may go, of any size."""
 
 
 class ConfigurationUpdated(Reply, frozen=True):
@@ -620,7 +620,7 @@ class WriteFile(Control, frozen=True):
 
 
 class ConfigVersion(Control, frozen=True):
-    """The broker's machine to its record, before anybody hears of it: the RM of the header runs this from now on."""
+    """In a `ManagerRecord`: the RM of its header runs this configuration from now on."""
 
     number: int
     """From 1, per RM."""
@@ -636,10 +636,24 @@ class ConfigVersion(Control, frozen=True):
     config: str
 
 
-class Recorded(Control, frozen=True):
-    """The record to the broker's machine: this version of the RM of the header is durable, or why it cannot be."""
+class ManagerRecord(Control, frozen=True):
+    """The broker's machine to its record, before anybody hears of it: this is so of the RM of the header from now on,
+    all or nothing. Answered by `Recorded`.
+    """
 
     number: int
+    """Of this message, by which its answer is known."""
+    facts: bytes
+    """What has to outlive the broker (`broker/facts.py`); empty once nothing is left of the RM."""
+    version: ConfigVersion | None = None
+    """The version of its configuration that comes with it, if there is one."""
+
+
+class Recorded(Control, frozen=True):
+    """The record to the broker's machine: what it said of the RM of the header is durable, or why it cannot be."""
+
+    number: int
+    """Of the `ManagerRecord`."""
     problem: str = ""
     """Empty when it is durable."""
 
@@ -669,6 +683,8 @@ class Hello(Control, frozen=True):
     role: str
     rollout: int = 0
     """Of a worker: the last roll-out that it has carried out, 0 if it runs nothing."""
+    prepared: int = 0
+    """Of a worker: the roll-out that it has voted for, while that is neither committed nor aborted; 0 for none."""
     problem: str = ""
     """Of a worker: why it could not go on from its journal, in words for people. Empty when it could, or has none."""
 
@@ -849,6 +865,21 @@ class PartitionEntry(Part, frozen=True):
     full_name: str
     name: str
     rm_id: str
+    epoch: int = 0
+    """Of its worker's lease."""
+    life: int = 0
+    """In the RM's session."""
+
+
+class ManagerEntry(Part, frozen=True):
+    """An RM, also one without partitions. Times in Unix nanoseconds."""
+
+    rm_id: str
+    session: str
+    registered_ns: int = 0
+    """When this session began."""
+    away_since_ns: int = 0
+    """Since when nothing is heard of it; 0 while it is there."""
 
 
 class PartitionList(Control, frozen=True):
@@ -858,3 +889,4 @@ class PartitionList(Control, frozen=True):
     build_information: dict[str, dict[str, str]]
     started_ns: int
     """When the broker started, in Unix nanoseconds."""
+    managers: list[ManagerEntry] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common.messages import Header, Message
+from common.messages import Header, Message, Part
 
 PROTOCOL: Final = b"YSH1"
 """Name and major version. Minor changes add fields, which decoders ignore when they do not know them."""
@@ -29,8 +29,8 @@ class WireError(ValueError):
     """A message that cannot be read; the text names the place and what would be right."""
 
 
-def body_of(message: Message) -> bytes:
-    """The encoded body of a message."""
+def body_of(message: Message | Part) -> bytes:
+    """The encoded body of a message, or a piece of one that is kept by itself."""
     return _encoder.encode(message)
 
 

@@ -2,16 +2,28 @@
 
 import sys
 
-from common.process import main, parser
+from common.process import Life, main, parser
+from partition_worker.journal.endpoint import BYTES_MAX
 from partition_worker.service import serve
+from partition_worker.spare import assigned
 
 
 def run() -> int:
     """Start, serve, stop; the exit status."""
     options = parser("partition_worker", __doc__)
     options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
-    options.add_argument("--partition", required=True, metavar="NAME", help="normalised name, <rm-id>_<name>")
-    options.add_argument("--epoch", required=True, type=int, metavar="N", help="of the lease that the broker granted")
+    which = options.add_mutually_exclusive_group(required=True)
+    which.add_argument("--partition", metavar="NAME", help="normalised name, <rm-id>_<name>")
+    which.add_argument("--spare", action="store_true", help="wait until the supervisor gives it a partition")
+    options.add_argument("--epoch", default=0, type=int, metavar="N", help="of the lease that the broker granted")
+    options.add_argument("--journal", metavar="DIR", help="where the partition's journal is (default: none is kept)")
+    options.add_argument(
+        "--journal-max",
+        type=int,
+        default=BYTES_MAX,
+        metavar="BYTES",
+        help=f"how large it may become (default: {BYTES_MAX})",
+    )
     options.add_argument(
         "--preemption-threshold",
         type=int,
@@ -35,7 +47,12 @@ def run() -> int:
         help="plug-ins to load, with commas between (default: only the built-in predicates)",
     )
     args = options.parse_args()
-    return main("partition_worker", args, lambda life: serve(args, life))
+
+    async def start(life: Life) -> None:
+        if not args.spare or await assigned(args, life):
+            await serve(args, life)
+
+    return main("partition_worker", args, start)
 
 
 if __name__ == "__main__":

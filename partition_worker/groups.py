@@ -23,7 +23,7 @@ from common.group_ids import group_ids
 from common.machine import Delivery, Send
 from common.messages import GroupsFound, GroupsWanted, Header
 from common.wire import body_of, decoded
-from partition_worker.worker import GROUPS
+from partition_worker.replica import GROUPS
 
 LOOKUP_MAX_S: Final = 5.0
 """How long a look-up may take, from the moment when it is asked for."""

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from msgspec.structs import replace
+
 from common.messages import (
     AcceptedApplication,
     AcceptedNode,
@@ -28,6 +30,7 @@ from common.messages import (
     RejectedApplication,
     RejectedNode,
     SchedulingStateResponse,
+    SyncDone,
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
@@ -47,6 +50,7 @@ _SORT: Final[dict[type[Part], str]] = {
     RejectedAllocation: "rejected",
     EventRecord: "events",
     UpdateContainerSchedulingState: "scheduling states",
+    SyncDone: "sync",
 }
 
 _FIRST: Final[dict[type[Part], int]] = {AcceptedApplication: 0, RejectedApplication: 0, UpdatedApplication: 1}
@@ -108,6 +112,10 @@ def _message(sort: str, cause: int, parts: list[Part]) -> News:
         case "scheduling states":
             waiting = [part for part in parts if isinstance(part, UpdateContainerSchedulingState)]
             return SchedulingStateResponse(updated=waiting, cause=cause)
+        case "sync":
+            (done,) = parts
+            assert isinstance(done, SyncDone)
+            return replace(done, cause=cause)
         case "events":
             return EventResponse(events=[part for part in parts if isinstance(part, EventRecord)], cause=cause)
     return AllocationResponse(

@@ -1,29 +1,39 @@
-"""The worker's shell: one connection to the broker, and its log.
+"""The worker's shell: one connection to the broker, its journal, and its log.
 
-Not here: anything that is decided (`worker.py`).
+Not here: anything that is decided (`worker.py`), what a worker begins from (`beginning.py`).
 """
 
 import argparse
 import gc
 import logging
-import math
+import sys
 import time
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Final
 
 from common.driver import drive
 from common.machine import Delivery, Send
-from common.names import BROKER, PREDICATE_PLUGINS
+from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
 from common.sockets import Dealer, Wire
-from partition_worker.engine.tuning import RESERVATION_DELAY_S, Tuning
+from partition_worker.beginning import Begun, begun
+from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
+from partition_worker.journal.endpoint import Journal
+from partition_worker.journal.files import Files
 from partition_worker.log_levels import LogLevels
 from partition_worker.plugins import chosen
-from partition_worker.worker import GROUPS, Worker
+from partition_worker.replica import GROUPS
+from partition_worker.worker import Worker
 
 YOUNG_OBJECTS: Final = 50_000
 """Objects between two collections of garbage: the engine's objects live long and their rare cycles can wait."""
+
+SWITCH_S: Final = 0.0005
+"""How long a thread that works in Python may keep the others waiting: the one that writes the journal needs a turn a
+few times for each transaction, and what is told waits for it.
+"""
 
 _log = logging.getLogger("core.scheduler.partition")
 
@@ -52,43 +62,80 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
-    plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
-    worker = Worker(
-        partition=args.partition, epoch=args.epoch, manual=args.manual, plugins=plugins, tuning=_tuning(args)
-    )
+    sys.setswitchinterval(SWITCH_S)
     wire = Wire()
-    link = Dealer(args.broker, peer=BROKER, name=args.partition, wake=wire.wake)
+    start = await _begun(args, wire)
+    worker, journal = start.worker, start.journal
+    link = Dealer(args.broker, peer=BROKER, name=worker_name(worker.name, worker.epoch), wake=wire.wake)
     wire.add(BROKER, link)
     wire.add(GROUPS, Groups(wake=wire.wake))
+    if journal is not None:
+        wire.add(JOURNAL, journal)
     link.watch()
-    wire.send(worker.hello())
+    for message in (*start.sends, worker.hello()):
+        wire.send(message)
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
 
     def write_notes() -> None:
-        levels.follow(worker.settings)
+        levels.follow(worker.replica.settings)
         _write_notes(worker)
+        if worker.over:
+            life.stop()
 
     try:
         await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
+        for message in worker.leave():
+            wire.send(message)
     finally:
         link.close()
+        if journal is not None:
+            journal.close()
+    if worker.over:
+        raise OSError(worker.over)
 
 
-def _tuning(args: argparse.Namespace) -> Tuning:
-    return Tuning(
-        reservation_delay_s=math.inf if args.disable_reservation else RESERVATION_DELAY_S,
-        preemption_pause_s=args.preemption_pause,
-        preemption_threshold=args.preemption_threshold / 100,
-    )
+async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
+    """From the journal, where one is kept."""
+    plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
+
+    def new_worker() -> Worker:
+        return Worker(
+            partition=args.partition,
+            epoch=args.epoch,
+            manual=args.manual,
+            plugins=plugins,
+            tuning=tuned(
+                disable_reservation=args.disable_reservation,
+                preemption_pause_s=args.preemption_pause,
+                preemption_threshold_percent=args.preemption_threshold,
+            ),
+            journalled=bool(args.journal),
+            heartbeat_s=args.heartbeat,
+        )
+
+    if not args.journal:
+        return Begun(new_worker(), None, [])
+    files = _files(args)
+
+    def new_journal(worker: Worker) -> Journal:
+        return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)
+
+    return await begun(new_worker, new_journal, files)
+
+
+def _files(args: argparse.Namespace) -> Files:
+    folder = Path(args.journal)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Files(folder, args.partition)
 
 
 def _write_notes(worker: Worker) -> None:
     levels = (
-        (logging.DEBUG, worker.notes),
-        (logging.INFO, worker.announcements),
-        (logging.WARNING, worker.warnings),
+        (logging.DEBUG, worker.replica.notes),
+        (logging.INFO, worker.replica.announcements),
+        (logging.WARNING, worker.replica.warnings),
     )
     for level, lines in levels:
         for line in lines:

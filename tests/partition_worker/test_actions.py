@@ -15,7 +15,7 @@ from common.messages import (
     MoveApplication,
     Repeat,
 )
-from partition_worker import worker
+from partition_worker import lane
 from tests.machines import PARTITION, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, Bench, ask
 
@@ -63,7 +63,7 @@ def test_a_kill_is_answered_with_the_state_after_the_rm_has_heard_of_it(bench: B
     )  # fmt: skip
     assert (sends[-1].header.kind, sends[-1].header.ref, sends[-1].header.epoch) == ("Answer", "ws 1", EPOCH)
     assert sends[-1].header.partition == PARTITION
-    assert "Application a killed by op" in bench.worker.announcements
+    assert "Application a killed by op" in bench.worker.replica.announcements
     bench.check()
 
 
@@ -116,7 +116,7 @@ def test_an_rm_that_acknowledges_nothing_is_not_told_more_and_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, back = (MoveApplication(application_id="a", queue=f"root.{name}", actor=OP) for name in ("other", "batch"))
-    monkeypatch.setattr(worker, "BACKLOG_MAX_MESSAGES", 6)
+    monkeypatch.setattr(lane, "BACKLOG_MAX_MESSAGES", 6)
     while len(bench.hear(Repeat())) < 1 + 6:
         bench.hear(there)
         bench.hear(back)

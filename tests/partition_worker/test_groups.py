@@ -16,7 +16,7 @@ from common.machine import Send, send
 from common.messages import GroupsFound, GroupsWanted
 from common.wire import decoded
 from partition_worker.groups import NAME_LENGTH_MAX, THREADS, WANTED_MAX, Groups, LookupFailed, groups_of, name_of
-from partition_worker.worker import GROUPS
+from partition_worker.replica import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 10

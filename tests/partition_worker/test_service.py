@@ -21,15 +21,19 @@ from common.messages import (
     ApplicationRequest,
     ApplicationResponse,
     CommitConfig,
+    Header,
     Hello,
     Message,
     PrepareConfig,
     Query,
     UserGroupInformation,
 )
+from common.names import worker_name
 from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.groups import groups_of
-from tests.machines import PARTITION, header
+from partition_worker.journal.database import Database
+from partition_worker.journal.files import Files
+from tests.machines import PARTITION, RM, SESSION, header
 
 pytestmark = pytest.mark.processes
 
@@ -50,21 +54,27 @@ M = TypeVar("M", bound=Message)
 class Broker:
     """What a worker has instead of a broker: a socket and somebody who says one thing after the other."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", process: "subprocess.Popen[str]", epoch: int) -> None:
         self._socket = socket
+        self._name = worker_name(PARTITION, epoch).encode()
+        self.process = process
         self.seq = 0
 
     def hears(self, kind: type[M]) -> M:
         """The next message of this kind; what comes before it is not asked for."""
+        return self.hears_all(kind)[1]
+
+    def hears_all(self, kind: type[M]) -> tuple[Header, M]:
+        """The same with its header."""
         while True:
             assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
-            _, *frames = self._socket.recv_multipart()
-            if header_of(frames).kind == kind.__name__:
-                return decoded(kind, frames[2])
+            name, *frames = self._socket.recv_multipart()
+            if name == self._name and header_of(frames).kind == kind.__name__:
+                return header_of(frames), decoded(kind, frames[2])
 
     def says(self, message: Message, **fields: str | int) -> None:
         said = header(type(message).__name__, partition=PARTITION, **fields)
-        self._socket.send_multipart([PARTITION.encode(), *frames_of(said, body_of(message))])
+        self._socket.send_multipart([self._name, *frames_of(said, body_of(message))])
 
     def configures(self) -> None:
         self.hears(Hello)
@@ -84,20 +94,24 @@ class Broker:
 
 
 @contextmanager
-def worker(folder: Path) -> Iterator[Broker]:
+def worker(
+    folder: Path, *, epoch: int = 5, ending: signal.Signals = signal.SIGTERM, status: int = 0
+) -> Iterator[Broker]:
     address = f"ipc://{folder}/broker"
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.bind(address)
-    command = ["partition_worker", "--broker", address, "--partition", PARTITION, "--epoch", "5"]
+    command = ["partition_worker", "--broker", address, "--partition", PARTITION, "--epoch", str(epoch)]
+    command += ["--journal", str(folder / "journals")]
     process = subprocess.Popen([sys.executable, "-P", "-m", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
-        yield Broker(socket)
+        yield Broker(socket, process, epoch)
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ending)
         _, errors = process.communicate(timeout=PATIENCE_MS / 1000)
         socket.close()
-    assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    expected = -ending if ending == signal.SIGKILL else status
+    assert (process.returncode, "Traceback" in errors) == (expected, False), errors
 
 
 def test_the_groups_of_a_submission_come_from_the_operating_system(tmp_path: Path) -> None:
@@ -112,3 +126,50 @@ def test_the_groups_of_a_submission_come_from_the_operating_system(tmp_path: Pat
         broker.says(Query(what="application", name="default", args={"application": f"of-{ME}"}), ref="q")
         answer = broker.hears(Answer)
         assert json.loads(answer.body)["groups"] == groups_of(ME)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_what_was_told_is_still_so_after_a_worker_has_ended_in_whatever_way(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
+    with worker(tmp_path, epoch=5, ending=ending) as broker:
+        broker.configures()
+        broker.submits(ME)
+        assert broker.hears(ApplicationResponse).accepted
+    with worker(tmp_path, epoch=6) as broker:
+        told, hello = broker.hears_all(Hello)
+        assert (told.partition, told.epoch, told.rm, told.session) == (PARTITION, 6, RM, SESSION)
+        assert (hello.rollout, hello.problem) == (1, "")
+        broker.says(Query(what="application", name="default", args={"application": f"of-{ME}"}), ref="q")
+        assert broker.hears(Answer).status == 200
+
+
+def test_a_journal_that_is_damaged_is_put_aside_and_the_worker_says_so(tmp_path: Path) -> None:
+    with worker(tmp_path, epoch=5) as broker:
+        broker.configures()
+        broker.submits(ME)
+        broker.hears(ApplicationResponse)
+    journal = tmp_path / "journals" / f"{PARTITION}.sqlite"
+    journal.write_bytes(b"no journal" * 1000)
+    with worker(tmp_path, epoch=6) as broker:
+        told, hello = broker.hears_all(Hello)
+        assert (told.session, hello.rollout) == ("", 0)
+        assert hello.problem == "its journal cannot be used: file is not a database"
+        broker.says(PrepareConfig(rollout=2, config=load(CONFIG).partitions[0]))
+        broker.says(CommitConfig(rollout=2))
+        broker.submits(ME)
+        assert broker.hears(ApplicationResponse).accepted
+    assert (tmp_path / "journals" / f"{PARTITION}.damaged" / journal.name).read_bytes().startswith(b"no journal")
+    with worker(tmp_path, epoch=7) as broker:
+        assert broker.hears(Hello).rollout == 2
+
+
+def test_a_worker_whose_partition_another_one_has_ends(tmp_path: Path) -> None:
+    with worker(tmp_path, epoch=5, status=2) as old:
+        old.configures()
+        old.submits(ME)
+        old.hears(ApplicationResponse)
+        files = Files(tmp_path / "journals", PARTITION)
+        Database(files, 6).close()
+        old.submits("no-such-user-anywhere")
+        old.process.wait(PATIENCE_MS / 1000)

@@ -30,8 +30,9 @@ from common.messages import (
     RejectedNode,
     Repeat,
 )
-from partition_worker import worker
-from partition_worker.worker import BROKER, BUDGET_DECISIONS, GROUPS, Worker
+from partition_worker import lane
+from partition_worker.replica import GROUPS
+from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
 
@@ -73,7 +74,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
     """A worker that was started between the vote of its predecessor and the commit: it gets both again."""
     bench = Bench(running=False)
     assert bench.hear(CommitConfig(rollout=7)) == []
-    assert bench.worker.warnings == ["commit of roll-out 7, which this worker has not prepared"]
+    assert bench.worker.replica.warnings == ["commit of roll-out 7, which this worker has not prepared"]
     bench.configure()
     assert bench.worker.partition is not None
 
@@ -81,7 +82,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
 def test_rules_that_cannot_be_built_are_a_warning_and_no_reason_against_the_partition() -> None:
     bench = Bench(running=False)
     bench.configure("partitions: [{name: default, placementrules: [{name: magic}], queues: [{name: root}]}]")
-    (warning,) = bench.worker.warnings
+    (warning,) = bench.worker.replica.warnings
     assert warning.startswith("no placement rule is active, every application is rejected: unknown rule name")
     assert bench.worker.partition is not None
 
@@ -147,6 +148,15 @@ def test_unnumbered_commands_are_taken_as_they_come() -> None:
     ]
 
 
+def test_the_mark_of_an_unnumbered_command_is_given_back_once_whatever_is_said_to_it() -> None:
+    bench = Bench()
+    assert [one.header.ref for one in bench.hear(NODES, ref="mark")] == ["", "mark"]
+    malformed = Delivery(BROKER, header("AllocationRequest", partition=PARTITION, ref="mark"), b"\x91")
+    assert [one.header.ref for one in bench.worker.handle(malformed, NOW)] == ["mark", ""]
+    empty = NodeRequest()
+    assert [one.header.ref for one in bench.hear(empty, ref="mark")] == ["mark"]
+
+
 def test_a_malformed_command_is_refused_with_its_place_and_the_next_is_taken() -> None:
     bench = Bench()
     bench.furnish()
@@ -177,7 +187,7 @@ def test_a_command_of_another_session_has_no_effect(fields: dict[str, str]) -> N
 def test_what_is_not_for_a_worker_is_only_noted() -> None:
     bench = Bench()
     assert bench.hear(Hello(role="worker")) == []
-    assert bench.worker.notes == ["Hello from broker is not for a worker"]
+    assert bench.worker.replica.notes == ["Hello from broker is not for a worker"]
 
 
 # Numbers and windows ------------------------------------------------------------------------------------------------
@@ -198,19 +208,19 @@ def test_what_was_not_acknowledged_comes_again_when_the_rm_is_back() -> None:
 
 
 def test_a_full_outbox_stops_scheduling_and_an_acknowledgement_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "WINDOW_MESSAGES", 50)
+    monkeypatch.setattr(outbox, "WINDOW", outbox.Window(messages=50))
     bench = Bench()
     bench.furnish()
     last = 0
-    while last < outbox.WINDOW_MESSAGES:
+    while last < outbox.WINDOW.messages:
         bench.hear(ask(f"k{last}"))
         last = bench.worker.tick(NOW)[-1].header.seq
     bench.hear(ask("one-more"))
     assert bench.worker.deadline > NOW
     assert placed(bench.worker.tick(NOW)) == []
-    bench.hear(Ack(), ack=2 * outbox.WINDOW_MESSAGES, session=NEXT)
+    bench.hear(Ack(), ack=2 * outbox.WINDOW.messages, session=NEXT)
     assert bench.worker.deadline > NOW
-    bench.hear(Ack(), ack=2 * outbox.WINDOW_MESSAGES)
+    bench.hear(Ack(), ack=2 * outbox.WINDOW.messages)
     assert bench.worker.deadline <= NOW
     assert "one-more" in placed(bench.schedule())
     bench.check()
@@ -235,7 +245,7 @@ def test_a_cycle_makes_a_bounded_number_of_decisions() -> None:
 
 
 def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "WINDOW_MESSAGES", 50)
+    monkeypatch.setattr(outbox, "WINDOW", outbox.Window(messages=50))
     bench = Bench()
     bench.furnish()
     bench.tell(ask("k"))
@@ -247,7 +257,7 @@ def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPa
     assert NOW < due < NOW + 100
     while (
         not bench.worker.handle(arrives(BROKER, NODES, partition=PARTITION), NOW)[0].header.seq
-        >= outbox.WINDOW_MESSAGES
+        >= outbox.WINDOW.messages
     ):
         continue
     assert bench.worker.deadline == due
@@ -291,7 +301,7 @@ def test_nobody_else_may_say_who_is_in_which_group() -> None:
     bench.configure(LOOKS_UP)
     bench.tell(APP)
     assert bench.hear(GroupsFound(user="u", groups=["admins"])) == []
-    assert bench.worker.notes[-1] == "GroupsFound from broker is not for a worker"
+    assert bench.worker.replica.notes[-1] == "GroupsFound from broker is not for a worker"
 
 
 def test_an_answer_that_comes_after_a_new_beginning_does_no_harm() -> None:
@@ -349,7 +359,7 @@ def test_an_unknown_question_is_answered_too() -> None:
 
 
 def test_an_rm_that_only_talks_and_never_acknowledges_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "BACKLOG_MAX_MESSAGES", 5)
+    monkeypatch.setattr(lane, "BACKLOG_MAX_MESSAGES", 5)
     bench = Bench()
     for _ in range(5):
         assert bench.tell(NODES)[0].header.seq

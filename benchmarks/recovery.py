@@ -1,0 +1,298 @@
+"""How long a worker takes to go on where the last one was killed.
+
+    python -m benchmarks.recovery --allocations 150000
+
+A worker has made so many allocations and has a journal. It is started as a process and killed with SIGKILL; measured is
+from the start of its replacement to its Hello, with everything in place. In it are about half a second in which Python
+starts and imports, which a spare worker has behind it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+import zmq
+
+from common.config.check import load
+from common.machine import Delivery, Send
+from common.messages import (
+    NODE_CREATE,
+    STOPPED_BY_RM,
+    Ack,
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    Answer,
+    Append,
+    ApplicationRequest,
+    CommitConfig,
+    Header,
+    Hello,
+    Kept,
+    Message,
+    NodeInfo,
+    NodeRequest,
+    PrepareConfig,
+    Query,
+    Step,
+    UserGroupInformation,
+)
+from common.names import BROKER, JOURNAL, worker_name
+from common.wire import body_of, decoded, frames_of, header_of
+from partition_worker.journal import snapshots
+from partition_worker.journal.database import Database, Row, row_of
+from partition_worker.journal.files import Files
+from partition_worker.worker import Worker
+
+NAME: Final = "rm-1_default"
+RM: Final = "rm-1"
+SESSION: Final = "session-1"
+NOW_S: Final = 1_700_000_000.0
+BATCH: Final = 1000
+"""Asks in one message while the partition is filled."""
+
+PATIENCE_MS: Final = 120_000
+CONFIG: Final = """
+partitions:
+- name: default
+  queues: [{name: root, submitacl: "*", queues: [{name: a}, {name: b}, {name: c}]}]
+"""
+
+_step = msgspec.msgpack.Decoder(Step)
+
+M = TypeVar("M", bound=Message)
+
+
+class Shape(NamedTuple):
+    """What the journal has."""
+
+    name: str
+    nodes: int
+    allocations: int
+    applications: int
+    tail: int
+    """Steps after the snapshot."""
+
+
+class Result(NamedTuple):
+    """What was measured: medians over all rounds."""
+
+    shape: str
+    snapshot_bytes: int
+    steps: int
+    seconds: float
+
+
+class Office:
+    """A worker with its journal, and the resource manager that keeps it busy."""
+
+    def __init__(self, files: Files) -> None:
+        self.worker = Worker(partition=NAME, epoch=1, journalled=True)
+        self._files = files
+        self._database = Database(files, 1)
+        self._seq = 0
+        self._rows: list[Row] = []
+        """Steps that are not written yet: nobody waits for them here."""
+        self._fresh = False
+        self.snapshot_bytes = 0
+
+    def tell(self, message: Message, *, seq: int = 0, ack: int = 0) -> None:
+        kind = type(message).__name__
+        header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack)
+        self._carry(self.worker.handle(Delivery(BROKER, header, body_of(message)), NOW_S))
+
+    def order(self, message: Message) -> None:
+        """A numbered command, and all decisions that follow, with the acknowledgement of what they lead to."""
+        self._seq += 1
+        self.tell(message, seq=self._seq)
+        while self.worker.deadline <= NOW_S:
+            self._carry(self.worker.tick(NOW_S))
+            self.tell(Ack(), ack=self.worker.replica.lane.outbox.last)
+
+    def snapshot(self) -> None:
+        """Take one now."""
+        recorder = self.worker.recorder
+        assert recorder is not None
+        self._write(recorder.flushed())
+        content = self.worker.snapshot()
+        self.snapshot_bytes = len(content)
+        snapshots.write(self._files.snapshot(recorder.last), recorder.last, content)
+        assert self._database.note_snapshot(recorder.last)
+        while self._database.forgetful:
+            self._database.forget_some()
+
+    def close(self) -> int:
+        """Hand over what is not handed over yet; the number of the last step."""
+        recorder = self.worker.recorder
+        assert recorder is not None
+        self._write(recorder.flushed())
+        self._database.close()
+        return recorder.last
+
+    def _carry(self, sends: list[Send]) -> None:
+        """To the journal; the requests for snapshots, which would end the tail, come to nothing."""
+        for send in sends:
+            if send.to != JOURNAL or send.header.kind != Append.__name__:
+                continue
+            append = decoded(Append, send.body)
+            self._fresh = self._fresh or append.fresh
+            for step in append.steps:
+                found = _step.decode(step)
+                self._rows.append(row_of(found.number, found.at, found.header.kind, step))
+            kept = body_of(Kept(number=self._rows[-1].number))
+            self._carry(self.worker.handle(Delivery(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
+
+    def _write(self, sends: list[Send]) -> None:
+        """All of it."""
+        self._carry(sends)
+        if self._rows:
+            self._database.append(self._rows, fresh=self._fresh)
+        self._rows, self._fresh = [], False
+
+
+def written(files: Files, shape: Shape) -> tuple[int, int]:
+    """A journal of this shape; bytes of the snapshot, and steps after it."""
+    office = Office(files)
+    office.tell(PrepareConfig(rollout=1, config=load(CONFIG).partitions[0]))
+    office.tell(CommitConfig(rollout=1))
+    capacity = {"memory": 1 << 40, "vcore": 1_000 * (shape.allocations // shape.nodes + 2)}
+    names = [f"node-{number:05}" for number in range(shape.nodes)]
+    office.order(NodeRequest(nodes=[NodeInfo(one, action=NODE_CREATE, schedulable_resource=capacity) for one in names]))
+    user = UserGroupInformation(user="ann", groups=["dev"])
+    new = [
+        AddApplicationRequest(f"app-{number:05}", f"root.{'abc'[number % 3]}", ugi=user)
+        for number in range(shape.applications)
+    ]
+    office.order(ApplicationRequest(new=new))
+    for start in range(0, shape.allocations, BATCH):
+        numbers = range(start, min(start + BATCH, shape.allocations))
+        office.order(AllocationRequest(allocations=[_ask(number, shape) for number in numbers]))
+    office.snapshot()
+    recorder = office.worker.recorder
+    assert recorder is not None
+    base, number = recorder.last, 0
+    while recorder.last < base + shape.tail:
+        release = AllocationRelease(
+            application_id=_application(number, shape), allocation_key=f"ask-{number}", termination_type=STOPPED_BY_RM
+        )
+        ask = _ask(shape.allocations + number, shape)
+        releases = AllocationReleasesRequest(allocations_to_release=[release])
+        office.order(AllocationRequest(allocations=[ask], releases=releases))
+        number += 1
+    partition = office.worker.partition
+    assert partition is not None
+    assert partition.running_allocations == shape.allocations
+    return office.snapshot_bytes, office.close() - base
+
+
+def _application(number: int, shape: Shape) -> str:
+    return f"app-{number % shape.applications:05}"
+
+
+def _ask(number: int, shape: Shape) -> Allocation:
+    need = {"memory": 1 << 30, "vcore": 1_000}
+    return Allocation(f"ask-{number}", application_id=_application(number, shape), resource_per_alloc=need)
+
+
+# The processes --------------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """What workers have instead of a broker: a socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._address = f"ipc://{folder}/broker"
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(self._address)
+
+    def replaced(self, files: Files, rounds: int, allocations: int) -> Iterator[float]:
+        """Start a worker, kill it, start the next one, and so on; seconds from each start to its Hello."""
+        for epoch in range(2, rounds + 2):
+            command = ["partition_worker", "--broker", self._address, "--partition", NAME, "--epoch", str(epoch)]
+            command += ["--journal", str(files.folder), "--log-level", "warning"]
+            started_s = perf_counter()
+            with subprocess.Popen([sys.executable, "-P", "-m", *command]) as process:  # noqa: S603 - our own
+                try:
+                    hello = self._hears(epoch, Hello)
+                    yield perf_counter() - started_s
+                    assert (hello.rollout, hello.problem) == (1, ""), hello
+                    self._asks(epoch, Query(what="partition", name="default"))
+                    assert json.loads(self._hears(epoch, Answer).body)["totalContainers"] == allocations
+                finally:
+                    process.kill()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _hears(self, epoch: int, kind: type[M]) -> M:
+        while True:
+            assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
+            name, *frames = self._socket.recv_multipart()
+            if name == worker_name(NAME, epoch).encode() and header_of(frames).kind == kind.__name__:
+                return decoded(kind, frames[2])
+
+    def _asks(self, epoch: int, query: Query) -> None:
+        header = Header(kind=type(query).__name__, rm=RM, partition=NAME, session=SESSION, ref="q")
+        self._socket.send_multipart([worker_name(NAME, epoch).encode(), *frames_of(header, body_of(query))])
+
+
+def measured(shape: Shape, rounds: int) -> Result:
+    """One shape."""
+    with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
+        files = Files(Path(folder) / "journals", NAME)
+        files.folder.mkdir()
+        size, steps = written(files, shape)
+        broker = Broker(Path(folder))
+        try:
+            seconds = list(broker.replaced(files, rounds, shape.allocations))
+        finally:
+            broker.close()
+    return Result(shape.name, size, steps, median(seconds))
+
+
+def shapes(nodes: int, allocations: int, tail: int) -> list[Shape]:
+    """What is measured."""
+    return [
+        Shape("snapshot only", nodes, allocations, applications=100, tail=0),
+        Shape(f"snapshot and {tail} steps", nodes, allocations, applications=100, tail=tail),
+        Shape("many applications", nodes, allocations, applications=max(1, allocations // 15), tail=0),
+    ]
+
+
+def main() -> int:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--nodes", type=int, default=5_000, metavar="N")
+    parser.add_argument("--allocations", type=int, default=150_000, metavar="N")
+    parser.add_argument("--tail", type=int, default=50_000, metavar="N", help="steps after the snapshot")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of so many is shown")
+    parser.add_argument("--json", action="store_true", help="one object instead of a table")
+    options = parser.parse_args()
+    rows = [measured(shape, options.rounds) for shape in shapes(options.nodes, options.allocations, options.tail)]
+    if options.json:
+        found = {"nodes": options.nodes, "allocations": options.allocations, "rows": [row._asdict() for row in rows]}
+        sys.stdout.write(json.dumps(found) + "\n")
+        return 0
+    lines = [f"{options.nodes} nodes, {options.allocations} allocations, median of {options.rounds}", ""]
+    lines += [
+        f"  {row.shape:<30} {row.seconds:8.2f} s   snapshot of {row.snapshot_bytes:>10} bytes, {row.steps} steps"
+        for row in rows
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

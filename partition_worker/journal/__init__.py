@@ -1,0 +1,1 @@
+"""The worker's journal: every step of its partition, on the disk before anybody hears of it."""

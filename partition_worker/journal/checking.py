@@ -1,0 +1,106 @@
+"""Whether a journal is whole, whether it leads to the same again, and what it comes to.
+
+Not here: finding damage (`reading.py`), playing again (`partition_worker/worker.py`).
+"""
+
+import sys
+from contextlib import closing
+from typing import Final
+
+import msgspec
+
+from common.messages import AllocationResponse, Step
+from common.wire import decoded
+from partition_worker.journal.files import Files, JournalDamaged
+from partition_worker.journal.reading import Reader, step_of
+from partition_worker.recorder import Diverged
+from partition_worker.remembered import RememberedWronglyError
+from partition_worker.worker import Worker
+
+LOOKS: Final = 3
+"""How often to read a journal whose worker takes a snapshot meanwhile."""
+
+
+class Sums(msgspec.Struct):
+    """Of an application. What was told counts since the snapshot; what runs is after the last step."""
+
+    allocated: int = 0
+    released: int = 0
+    running: int = 0
+
+
+def verified(files: Files) -> str:
+    """What is there, in one line, if it is whole.
+
+    Raises:
+        JournalDamaged, OSError: it is not.
+    """
+    with closing(Reader(files)) as reader:
+        meta, snapshot = reader.snapshot()
+        count = last = 0
+        for row in reader.rows(reader.first()):
+            step_of(row)
+            count, last = count + 1, row.number
+    steps = f"{count} steps up to {last}" if count else "no steps"
+    base = f", and a snapshot of {len(snapshot)} bytes after step {meta.snapshot}" if snapshot is not None else ""
+    return f"{files.partition}: whole: {steps}{base}"
+
+
+def played(files: Files, worker: Worker) -> list[Step]:
+    """Let this worker be as the journal says; the steps that it played.
+
+    Raises:
+        JournalDamaged: also if they lead to something else than they did.
+    """
+    snapshot, steps = _consistent(files)
+    try:
+        worker.recover(snapshot, steps)
+    except (Diverged, RememberedWronglyError) as error:
+        raise JournalDamaged(str(error)) from error
+    return steps
+
+
+def _consistent(files: Files) -> tuple[bytes | None, list[Step]]:
+    """The snapshot and the steps after it; a worker that runs may put another one in its place in between."""
+    with closing(Reader(files)) as reader:
+        for _ in range(LOOKS):
+            meta, snapshot = reader.snapshot()
+            steps = [step_of(row) for row in reader.rows(meta.begins)]
+            if reader.meta().begins == meta.begins:
+                return snapshot, steps
+    raise OSError(f"{files.database}: its worker takes one snapshot after the other; try again")
+
+
+def sums(files: Files, worker: Worker) -> dict[str, Sums]:
+    """By application, in order of its id.
+
+    Raises:
+        JournalDamaged, OSError: as `played`.
+    """
+    found: dict[str, Sums] = {}
+    for step in played(files, worker):
+        for _, kind, body in step.told:
+            if kind != AllocationResponse.__name__:
+                continue
+            response = decoded(AllocationResponse, body)
+            for allocation in response.new:
+                found.setdefault(allocation.application_id, Sums()).allocated += 1
+            for release in response.released:
+                found.setdefault(release.application_id, Sums()).released += 1
+    if worker.partition is not None:
+        for application in worker.partition.applications.values():
+            if application.allocations or application.application_id in found:
+                found.setdefault(application.application_id, Sums()).running = len(application.allocations)
+    return dict(sorted(found.items()))
+
+
+def show_sums(found: dict[str, Sums], *, as_json: bool) -> None:
+    """Print them, with the total at the end."""
+    total = Sums(*(sum(getattr(one, name) for one in found.values()) for name in Sums.__struct_fields__))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({"applications": found, "total": total}).decode() + "\n")
+        return
+    width = max(map(len, (*found, "application")))
+    sys.stdout.write(f"{'application':<{width}}  {'allocated':>9}  {'released':>9}  {'running':>9}\n")
+    for name, one in (*found.items(), ("total", total)):
+        sys.stdout.write(f"{name:<{width}}  {one.allocated:>9}  {one.released:>9}  {one.running:>9}\n")

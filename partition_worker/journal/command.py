@@ -1,0 +1,145 @@
+"""`yunishard journal`: look into the journal of a partition, and check it; of a system that runs, or of one that does
+not.
+
+Not here: what is shown (`listing.py`), what is checked (`checking.py`).
+"""
+
+import argparse
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Final
+
+from common.names import PREDICATE_PLUGINS
+from deploy.settings import settings_from
+from deploy.values import Unusable
+from partition_worker.engine.tuning import tuned
+from partition_worker.journal import checking, listing
+from partition_worker.journal.files import DAMAGED, SUFFIX, Files, JournalDamaged
+from partition_worker.plugins import chosen
+from partition_worker.worker import Worker
+
+FOLDER: Final = "journals"
+"""In the state directory."""
+
+NOT_WHOLE: Final = 1
+WRONG: Final = 2
+
+ABOUT: Final = """\
+Look into the journal of a partition: every command and decision since its last
+snapshot, and what the resource manager was told. It only reads, whether the
+system runs or not."""
+
+MORE: Final = """\
+examples:
+  yunishard journal show rm-1_default --last 20
+  yunishard journal show rm-1_default --kind AllocationRequest --json
+  yunishard journal sums rm-1_default            allocations per application
+  yunishard journal verify rm-1_default --replay
+  yunishard journal export rm-1_default --output steps.jsonl
+  yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
+
+exit codes:
+  0  done; what was verified is whole
+  1  the journal is damaged, or playing it again leads to something else
+  2  wrong usage, or there is no such journal"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description, parser.epilog = ABOUT, MORE
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    for name, about in (
+        ("show", "list its steps: what came, and what was told because of it"),
+        ("sums", "count what was allocated and released, and what runs, per application"),
+        ("verify", "check every step and the snapshot"),
+        ("export", "write every step with all that is in it, as a line of JSON"),
+    ):
+        own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
+        own.add_argument("journal", metavar="PARTITION|FILE", help="<rm-id>_<name>, or the path of a journal")
+        own.add_argument("--state", metavar="DIR", help="where the system keeps its state (default: as of `up`)")
+        match name:
+            case "show":
+                own.add_argument("--from", dest="first", type=int, metavar="N", help="the first step to be shown")
+                own.add_argument("--last", type=int, metavar="N", help="only so many, the latest ones")
+                own.add_argument("--kind", metavar="KIND", help="only steps of this kind, such as NodeRequest or tick")
+                own.add_argument("--json", action="store_true", help="a JSON object for each step, in a line")
+            case "sums":
+                own.add_argument("--json", action="store_true", help="print JSON")
+            case "verify":
+                own.add_argument("--replay", action="store_true", help="play it again: does it lead to the same words?")
+            case "export":
+                own.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do it; the exit status."""
+    try:
+        return _done(args)
+    except JournalDamaged as damage:
+        sys.stderr.write(f"yunishard journal {args.action}: {args.journal}: damaged: {damage}\n")
+        return NOT_WHOLE
+    except (Unusable, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        sys.stderr.write(f"yunishard journal {args.action}: {error}\n")
+        return WRONG
+
+
+def _done(args: argparse.Namespace) -> int:
+    files = _files(args)
+    match args.action:
+        case "show":
+            listing.show(files, first=args.first, last=args.last, kind=args.kind, as_json=args.json)
+        case "export":
+            listing.export(files, None if args.output is None else Path(args.output))
+        case "sums":
+            checking.show_sums(checking.sums(files, _worker(args, files)), as_json=args.json)
+        case _:
+            sys.stdout.write(checking.verified(files) + "\n")
+            if args.replay:
+                checking.played(files, _worker(args, files))
+                sys.stdout.write("played again: the same words\n")
+    return 0
+
+
+def _files(args: argparse.Namespace) -> Files:
+    """The journal that is meant.
+
+    Raises:
+        Unusable: there is none; with those there are.
+    """
+    path = Path(args.journal)
+    if "/" in args.journal or path.suffix == SUFFIX:
+        if not path.is_file():
+            raise Unusable(f"{path}: there is no such file; a journal lies in the state directory, in {FOLDER}/")
+        return Files.of(path)
+    state = settings_from({"state": args.state} if args.state else {}, os.environ).state
+    if state is None:
+        raise Unusable("an ephemeral system keeps its state in a directory of its own: say which, --state DIR")
+    folder = state / FOLDER
+    if (folder / f"{args.journal}{SUFFIX}").is_file():
+        return Files(folder, args.journal)
+    there = ", ".join(sorted(one.stem for one in folder.glob(f"*{SUFFIX}"))) or "none"
+    aside = folder / f"{args.journal}{DAMAGED}"
+    more = f"; one that was damaged lies in {aside}" if aside.is_dir() else ""
+    raise Unusable(f"no journal of {args.journal} in {folder}; there are: {there}{more} (--state, if it is elsewhere)")
+
+
+def _worker(args: argparse.Namespace, files: Files) -> Worker:
+    """One that can play the journal again, with the settings that `up` would give it here and now."""
+    settings = settings_from({"state": args.state} if args.state else {}, os.environ)
+    return Worker(
+        partition=files.partition,
+        epoch=0,
+        manual=settings.manual,
+        plugins=chosen(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
+        tuning=tuned(
+            disable_reservation=settings.disable_reservation,
+            preemption_pause_s=settings.preemption_pause_s,
+            preemption_threshold_percent=settings.preemption_threshold_percent,
+        ),
+        journalled=True,
+    )

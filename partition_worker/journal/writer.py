@@ -1,0 +1,248 @@
+"""The thread that writes: everything that waits becomes one transaction, while the worker goes on deciding.
+
+    put --> waits --one transaction, with what waits beside it--> said to be kept
+              |  ^
+              full: the problem is said once, and after a pause it is tried again, all in order
+
+A snapshot is noted before everything that waits: it has whatever those steps did, and where there is no room it makes
+some. Once another worker has the partition nothing is written any more. What is not needed is deleted in slices between
+transactions, and while nothing else is to be done.
+
+Not here: what a transaction consists of (`database.py`), messages on their way (`endpoint.py`).
+"""
+
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from common.messages import Append, ForgetJournal, Header, Kept, NotKept, SnapshotTaken
+from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, passing, row_of
+from partition_worker.journal.files import Fenced
+
+GROUP_BYTES: Final = 2 << 20
+"""Steps that become one transaction, if more than one `Append` waits; STATEMENT_STEPS bounds it, too."""
+
+WAITING_BYTES_MAX: Final = 256 << 20
+"""Steps that wait for the disk. A worker decides nothing long before; should its RM still fill this, the worker ends,
+and what it has not told can be told again by the one that follows it.
+"""
+
+RETRY_S: Final = 1.0
+"""Pause after the disk did not take something."""
+
+LOOK_BYTES: Final = 1 << 20
+"""Bytes of steps between two looks at how large the files are."""
+
+_log = logging.getLogger("core.scheduler.journal")
+
+
+class _Label(msgspec.Struct, array_like=True):
+    """The beginning of a `Step`: what stands in columns of its own."""
+
+    number: int
+    at: float
+    source: str
+    header: Header
+
+
+_label = msgspec.msgpack.Decoder(_Label)
+
+
+Job = Append | ForgetJournal
+Said = Kept | NotKept | SnapshotTaken
+
+
+class TooLarge(OSError):
+    """The files have reached their limit."""
+
+
+class Writer:
+    """The thread. `say` is called in it."""
+
+    def __init__(self, database: Database, *, bytes_max: int, say: Callable[[Said], None]) -> None:
+        self._database = database
+        self._bytes_max = bytes_max
+        self._say = say
+        self.broken = ""
+        """Why nothing will ever be written again, though nobody else has the partition."""
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._waiting_bytes = 0
+        self._snapshot: int | None = None
+        """The step after which one has been taken that is to be noted."""
+        self._closing = False
+        """These four are shared, under `_changed`."""
+        self._over = False
+        """Whether nothing is written any more: another worker has the partition, it has ended, or the process ends and
+        the disk does not take what comes next.
+        """
+        self._problem = ""
+        """The last one that was said, while it lasts."""
+        self._unlooked = LOOK_BYTES
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, job: Job) -> None:
+        """Have it done, after everything that was put before.
+
+        Raises:
+            OSError: too much waits already.
+        """
+        size = sum(map(len, job.steps)) if isinstance(job, Append) else 0
+        with self._changed:
+            if self._waiting_bytes + size > WAITING_BYTES_MAX:
+                raise OSError(f"the journal has {self._waiting_bytes} bytes to write and cannot: {self._problem}")
+            self._waiting.append(job)
+            self._waiting_bytes += size
+            self._changed.notify()
+
+    def note_snapshot(self, number: int) -> None:
+        """One has been taken after this step."""
+        with self._changed:
+            self._snapshot = number
+            self._changed.notify()
+
+    def close(self, limit_s: float) -> None:
+        """Write what waits, if the disk takes it within this time, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(max(0.0, limit_s))
+
+    # In the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (jobs := self._next()) is not None:
+                if not self._over:
+                    self._do(jobs)
+                if self._database.forgetful and not self._over:
+                    self._forget()
+        except Exception as error:
+            _log.exception("nothing more can be written")
+            self.broken = f"the journal cannot be written: {error}"
+            self._say(NotKept(problem=self.broken))
+        finally:
+            self._database.close()
+
+    def _next(self) -> list[Job] | None:
+        """What becomes the next transaction; nothing if there is only a snapshot to be noted, or something to forget;
+        None at the end.
+        """
+        with self._changed:
+            while not self._waiting:
+                if self._snapshot is not None and not self._over:
+                    return []
+                if self._closing:
+                    return None
+                if self._database.forgetful and not self._over:
+                    return []
+                self._changed.wait()
+            jobs, steps, size = [self._waiting.popleft()], 0, 0
+            while isinstance(latest := jobs[-1], Append):
+                steps, size = steps + len(latest.steps), size + sum(map(len, latest.steps))
+                follows = self._waiting[0] if self._waiting else None
+                if not isinstance(follows, Append) or latest.fresh or follows.fresh:
+                    break
+                if size >= GROUP_BYTES or steps + len(follows.steps) > STATEMENT_STEPS:
+                    break
+                jobs.append(self._waiting.popleft())
+            self._waiting_bytes -= size
+            return jobs
+
+    def _do(self, jobs: list[Job]) -> None:
+        """Until it works, another worker has the partition, or it is time to end."""
+        while True:
+            try:
+                self._note()
+                answer = self._done(jobs) if jobs else None
+            except Fenced as error:
+                self._over = True
+                self._say(NotKept(problem=str(error), fenced=True))
+                return
+            except (sqlite3.Error, OSError) as error:
+                if isinstance(error, sqlite3.Error) and not passing(error):
+                    raise
+                if jobs and str(error) != self._problem:
+                    self._problem = str(error)
+                    self._say(NotKept(problem=self._problem))
+                if not self._waited():
+                    self._over = True
+                    return
+            else:
+                self._problem = ""
+                if answer is not None:
+                    self._say(answer)
+                return
+
+    def _done(self, jobs: list[Job]) -> Said | None:
+        match jobs[0]:
+            case ForgetJournal():
+                self._database.remove()
+                self._over = True
+                return None
+            case Append() as first:
+                appends = [job for job in jobs if isinstance(job, Append)]
+                rows = [row for append in appends for row in _rows(append)]
+                self._check_size(sum(len(row.step) for row in rows))
+                self._database.append(rows, fresh=first.fresh)
+                return Kept(number=rows[-1].number)
+
+    def _note(self) -> None:
+        """The snapshot, if there is one."""
+        with self._changed:
+            number = self._snapshot
+        if number is None:
+            return
+        new = self._database.note_snapshot(number)
+        with self._changed:
+            self._snapshot = None
+        self._say(SnapshotTaken(number=number, problem="" if new else "the partition has begun anew since"))
+
+    def _waited(self) -> bool:
+        """A pause, unless a snapshot comes that may make room; False if it is time to end."""
+        with self._changed:
+            known = self._snapshot
+            self._changed.wait_for(lambda: self._closing or self._snapshot != known, RETRY_S)
+            return not self._closing
+
+    def _check_size(self, more: int) -> None:
+        """Look from time to time, and whenever it was too large."""
+        self._unlooked += more
+        if self._unlooked < LOOK_BYTES:
+            return
+        used = self._database.used_bytes()
+        if used + more > self._bytes_max:
+            while self._database.forgetful:
+                self._forget()
+            self._database.empty_log()
+            used = self._database.used_bytes()
+        if used + more > self._bytes_max:
+            text = f"the journal has {used} bytes and gets {more} more, allowed are {self._bytes_max} (--journal-max)"
+            raise TooLarge(text)
+        self._unlooked = 0
+
+    def _forget(self) -> None:
+        """Should it fail, there will be another snapshot."""
+        try:
+            self._database.forget_some()
+        except Fenced:
+            return  # the next step will tell
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, sqlite3.Error) and not passing(error):
+                raise
+            _log.warning("what is no longer needed stays for now: %s", error)
+            self._database.forgetful = False
+
+
+def _rows(append: Append) -> list[Row]:
+    rows = []
+    for step in append.steps:
+        label = _label.decode(step)
+        rows.append(row_of(label.number, label.at, label.header.kind, step))
+    return rows

@@ -1,0 +1,153 @@
+"""What a worker hands to its journal, and what it may not say before that is durable.
+
+    step --say something because of it, or LAZY_STEPS_MAX--> appended --Kept--> durable: what was held goes out
+
+Every input that changes the partition is a step. A step that nobody hears of (a timer that only tidied up, a search in
+vain) waits for the next one that somebody does: were it lost in a crash, nobody could tell. Everything for the outside
+goes through here in order and is held until all steps before it are durable, so nothing is ever told that a crash can
+take back.
+
+Not here: what a step does (`worker.py`), files (`journal/`).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from common.machine import Send, send
+from common.messages import TICK, Append, Header, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
+from common.names import BROKER, JOURNAL
+from common.wire import body_of
+from partition_worker.lane import Told
+
+LAZY_STEPS_MAX: Final = 256
+"""Steps that nobody heard of and that are not handed over yet."""
+
+UNKEPT_BYTES_MAX: Final = 16 << 20
+"""Steps on their way to the disk. Beyond it the partition decides nothing until the disk has caught up; what its RM may
+still send is bounded by its window."""
+
+SNAPSHOT_BYTES: Final = 16 << 20
+"""Steps since the last snapshot, after which the next one is due: about 80,000 allocations, which are played again in
+about three seconds."""
+
+BYPASS: Final = frozenset({"Heartbeat"})
+"""What may be said at any time."""
+
+
+class Diverged(Exception):
+    """Steps that were played again did not lead to the words that were said the first time."""
+
+
+class Recorder:
+    """Steps on their way to the journal, and messages that wait for them.
+
+    `last` is the number of the latest step, `kept` that of the latest durable one; everything held waits for a number
+    between them. `problem` says why nothing becomes durable, while that is so.
+    """
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+        self.kept = last
+        self.problem = ""
+        self.snapshot_problem = ""
+        self._lazy: list[bytes] = []
+        self._fresh = False
+        """Whether the first of these begins from an empty partition."""
+        self._held: deque[tuple[int, Send]] = deque()
+        self._unkept: deque[tuple[int, int]] = deque()
+        """(last number, bytes) of what was handed over and is not durable."""
+        self._unkept_bytes = 0
+        self._since_snapshot = 0
+        """Bytes of steps that were handed over since the last snapshot was begun."""
+        self._snapping = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether the disk has to catch up before anything more is decided."""
+        return self._unkept_bytes >= UNKEPT_BYTES_MAX
+
+    def note(
+        self,
+        *,
+        at: float,
+        source: str = "",
+        header: Header | None = None,
+        body: bytes = b"",
+        budget: int = 0,
+        told: Sequence[Told] = (),
+        acknowledged: int = 0,
+        fresh: bool = False,
+    ) -> None:
+        """Something changed the partition: a message of this header, or time that passed."""
+        self.last += 1
+        step = Step(
+            number=self.last,
+            at=at,
+            source=source,
+            header=header or Header(kind=TICK),
+            body=body,
+            budget=budget,
+            told=list(told),
+            acknowledged=acknowledged,
+        )
+        if fresh:
+            self._lazy, self._fresh, self._since_snapshot = [], True, 0
+        self._lazy.append(body_of(step))
+
+    def passed(self, sends: Sequence[Send]) -> list[Send]:
+        """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
+        that has to wait for them.
+        """
+        out: list[Send] = []
+        outside = [one for one in sends if one.to == BROKER and one.header.kind not in BYPASS]
+        if self._lazy and (outside or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX):
+            out += self.flushed()
+        for one in sends:
+            if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
+                self._held.append((self.last, one))
+            else:
+                out.append(one)
+        return out
+
+    def flushed(self) -> list[Send]:
+        """Hand over what is not handed over yet, and have a snapshot taken if it is time."""
+        if not self._lazy:
+            return []
+        steps, first = self._lazy, self.last - len(self._lazy) + 1
+        size = sum(map(len, steps))
+        append = Append(steps=steps, first=first, fresh=self._fresh)
+        self._lazy, self._fresh = [], False
+        self._unkept.append((self.last, size))
+        self._unkept_bytes += size
+        self._since_snapshot += size
+        sends = [send(JOURNAL, append)]
+        if self._since_snapshot >= SNAPSHOT_BYTES and not self._snapping:
+            sends += self.snapshot()
+        return sends
+
+    def snapshot(self) -> list[Send]:
+        """Have one taken of the partition as it is now, after the last step that was handed over."""
+        self._snapping, self._since_snapshot = True, 0
+        return [send(JOURNAL, TakeSnapshot(number=self.last))]
+
+    # From the journal -----------------------------------------------------------------------------------------------
+
+    def heard_kept(self, message: Kept) -> list[Send]:
+        """What may be said now."""
+        self.kept, self.problem = max(self.kept, message.number), ""
+        while self._unkept and self._unkept[0][0] <= self.kept:
+            self._unkept_bytes -= self._unkept.popleft()[1]
+        out: list[Send] = []
+        while self._held and self._held[0][0] <= self.kept:
+            out.append(self._held.popleft()[1])
+        return out
+
+    def heard_not_kept(self, message: NotKept) -> None:
+        """Nothing is durable for now; or never again, and then nothing of it may ever be said."""
+        self.problem = message.problem
+        if message.fenced:
+            self._held.clear()
+
+    def heard_snapshot(self, message: SnapshotTaken) -> None:
+        self._snapping, self.snapshot_problem = False, message.problem

@@ -1,0 +1,263 @@
+"""What a worker is in charge of: the partition, the conversation with its RM, and what it was told to run.
+
+    empty --PrepareConfig--> prepared --CommitConfig--> running --RetirePartition--> retiring
+      or running                |-----AbortConfig-----> as before
+
+What is prepared begins from an empty partition (a registration), or changes the one that runs (another configuration).
+
+It changes in two ways only: a message that it must `take`, and time that must `pass_by`. The same of them, in the same
+order and at the same times, lead to the same replica and the same words: so a journal of them is enough to have it
+again. Not here: what may be taken and when it is told (`worker.py`), decisions (the engine), numbering (`lane.py`).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from common import extra_config
+from common.config.check import load_problems
+from common.machine import Delivery, Send, send
+from common.messages import (
+    NUMBERED,
+    PREDICATES,
+    CommitConfig,
+    ConfigVote,
+    GroupsFound,
+    GroupsWanted,
+    Header,
+    KillApplication,
+    MoveApplication,
+    PredicatesAnswered,
+    PrepareConfig,
+    Retired,
+    Schedule,
+    Settings,
+)
+from common.names import BROKER
+from common.wire import WireError, decoded
+from partition_worker import actions, news, steps
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.tuning import DEFAULT, Tuning
+from partition_worker.event_ring import EventRing
+from partition_worker.lane import Lane
+
+GROUPS: Final = "groups"
+"""The peer that looks up the groups of users, in the worker's process."""
+
+
+class Replica:
+    """Everything that a step of the journal can change.
+
+    For the log: `notes` for those who look closer, `announcements` for whoever runs the system, `warnings`.
+    """
+
+    def __init__(
+        self,
+        *,
+        partition: str,
+        epoch: int,
+        manual: bool = False,
+        plugins: Sequence[Predicate] = (),
+        tuning: Tuning = DEFAULT,
+    ) -> None:
+        self.name = partition
+        self.epoch = epoch
+        self.manual = manual
+        """Whether it decides only when it is asked to; timers go off all the same."""
+        self.plugins = plugins
+        self.tuning = tuning
+        self.partition: Partition | None = None
+        self.lane = Lane(partition=partition, epoch=epoch)
+        self.rollout = 0
+        """The last one that was carried out."""
+        self.prepared: tuple[Header, PrepareConfig] | None = None
+        self.began_from: tuple[Header, PrepareConfig] | None = None
+        """What the partition has begun from, until somebody takes note of it."""
+        self.retiring = False
+        """Whether the partition is no longer configured, and only the RM's acknowledgements are waited for."""
+        self.settings: dict[str, str] = {}
+        """The RM's settings (`extraConfig`), as they came."""
+        self.capabilities: list[str] = []
+        """Of the RM, as it said."""
+        self.extra = extra_config.DEFAULTS
+        """The settings, as they are understood."""
+        self.events = EventRing("")
+        self.notes: list[str] = []
+        self.announcements: list[str] = []
+        self.warnings: list[str] = []
+
+    def take(self, delivery: Delivery, now: float) -> list[Send]:
+        """Let a message have its effect; what is said because of it.
+
+        Raises:
+            TypeError: for a kind that changes nothing.
+        """
+        match delivery.header.kind:
+            case kind if kind in NUMBERED:
+                return self._command(delivery, now)
+            case "PredicatesAnswered":
+                return self._heard(delivery, now)
+            case "KillApplication" | "MoveApplication" | "Schedule":
+                return self._act(delivery, now)
+            case "GroupsFound":
+                return self._looked_up(decoded(GroupsFound, delivery.body), now)
+            case "PrepareConfig":
+                return [self._prepare(delivery)]
+            case "CommitConfig":
+                return self._commit(decoded(CommitConfig, delivery.body).rollout, now)
+            case "AbortConfig":
+                self.prepared = None
+                return []
+            case "RetirePartition":
+                return self._retire(now)
+            case "Settings":
+                return self._set(decoded(Settings, delivery.body))
+        raise TypeError(delivery.header.kind)
+
+    def pass_by(self, now: float, budget: int) -> list[Send]:
+        """Let timers go off, then make up to so many decisions."""
+        partition = self.partition
+        assert partition is not None, "time changes nothing where nothing runs"
+        elapsed = self.noted(partition.elapse(now))
+        sends = self.lane.tell(news.messages(elapsed))
+        sends += [self.lane.ask(question) for question in news.questions(elapsed)]
+        if budget:
+            sends += self.lane.tell(news.messages(self.noted(partition.schedule(now, budget))))
+        return sends
+
+    def retired(self) -> list[Send]:
+        """Once the RM has acknowledged everything, this partition may go."""
+        if not self.retiring or len(self.lane.outbox):
+            return []
+        return [send(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
+
+    def noted(self, effects: list[Effect]) -> list[Effect]:
+        """The same effects, after what is for the log and for the history has gone there."""
+        self.notes += news.notes(effects, for_people=False)
+        self.announcements += news.notes(effects, for_people=True)
+        if self.partition is not None:
+            self.warnings += self.partition.fleet.predicates.taken_complaints()
+            if happenings := self.partition.happenings():
+                self.events.add(happenings, self.partition.now)
+        return effects
+
+    def lookups(self) -> list[Send]:
+        """Whose groups have to be looked up again: whoever was asked is gone."""
+        users = [] if self.partition is None else self.partition.waiting.users()
+        return [send(GROUPS, GroupsWanted(user=user)) for user in users]
+
+    # Commands of the RM ---------------------------------------------------------------------------------------------
+
+    def _command(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        assert self.partition is not None, header
+        if header.seq:
+            self.lane.inbox.took(header.seq)
+        try:
+            command = decoded(NUMBERED[header.kind], delivery.body)
+        except WireError as error:
+            return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
+        effects = self.noted(self.partition.apply(command, now))
+        sends = self.lane.tell(news.messages(effects))
+        if not sends or header.ref:  # who counts what is under way without a number waits for its mark
+            sends.append(self.lane.received(header.ref))
+        return [*sends, *(send(GROUPS, wanted) for wanted in news.wanted(effects))]
+
+    def _heard(self, delivery: Delivery, now: float) -> list[Send]:
+        """The RM says which asks may run where."""
+        assert self.partition is not None
+        try:
+            answered = decoded(PredicatesAnswered, delivery.body)
+        except WireError as error:
+            return [self.lane.refusal(delivery.header, "malformed", str(error))]
+        return self._tell(self.partition.take_verdicts(answered, now))
+
+    def _looked_up(self, found: GroupsFound, now: float) -> list[Send]:
+        """What waited for the groups of a user goes on."""
+        return [] if self.partition is None else self._tell(self.partition.go_on(found, now))
+
+    def _tell(self, effects: list[Effect]) -> list[Send]:
+        return self.lane.tell(news.messages(self.noted(effects)))
+
+    # Configuration --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, delivery: Delivery) -> Send:
+        """Vote: could this worker run the configuration?"""
+        message = decoded(PrepareConfig, delivery.body)
+        if self.partition is None or not message.live:
+            problems = [str(problem) for problem in load_problems(message.config)]
+        else:
+            problems = self.partition.objections(message.config)
+        self.prepared = None if problems else (delivery.header, message)
+        vote = ConfigVote(rollout=message.rollout, reason="; ".join(problems))
+        header = Header(kind="ConfigVote", rm=delivery.header.rm, partition=self.name, epoch=self.epoch)
+        return send(BROKER, vote, header)
+
+    def _commit(self, rollout: int, now: float) -> list[Send]:
+        """Run what was prepared. A worker that was started between vote and commit gets both again."""
+        if self.prepared is None or self.prepared[1].rollout != rollout:
+            self.warnings.append(f"commit of roll-out {rollout}, which this worker has not prepared")
+            return []
+        header, message = self.prepared
+        self.prepared = None
+        same = (header.session, header.life, rollout) == (self.lane.session, self.lane.life, self.rollout)
+        if self.partition is not None and same:
+            return []  # said again, as our Hello was heard twice: what runs already does not begin anew
+        self.rollout = rollout
+        if self.partition is not None and message.live:
+            return self._tell(self.partition.reconfigure(message.config, now))
+        self._begin(header, message, now)
+        return []
+
+    def _begin(self, header: Header, message: PrepareConfig, now: float) -> None:
+        """From an empty partition."""
+        self.lane = Lane(partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life)
+        self.began_from, self.retiring = (header, message), False
+        self.events = EventRing(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
+        self.partition = Partition(message.config, name=self.name, now=now, plugins=self.plugins, tuning=self.tuning)
+        self._set(Settings(values={}))
+        self.noted([])
+        if self.partition.placement_problem:
+            problem = self.partition.placement_problem
+            self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
+
+    def _set(self, settings: Settings) -> list[Send]:
+        """The RM's settings are these from now on."""
+        self.settings, self.capabilities = dict(settings.values), list(settings.capabilities)
+        self.understand()
+        return []
+
+    def understand(self) -> None:
+        """Let the settings have their effect."""
+        self.extra = extra_config.read(self.settings)
+        self.events.resize(self.extra.event_ring_buffer_capacity)
+        if self.partition is not None:
+            self.partition.tracking = self.extra.event_tracking_enabled
+            self.partition.auditor.every_s = self.extra.health_check_interval_s
+            self.partition.fleet.predicates.asks_manager = PREDICATES in self.capabilities
+
+    def _retire(self, now: float) -> list[Send]:
+        """The partition is no longer configured: the RM hears what becomes of everything in it."""
+        if self.partition is None or self.retiring:  # asked again, as the answer may not have counted
+            self.retiring = True
+            return self.retired()
+        self.retiring = True
+        return [*self._tell(self.partition.retire(now)), *self.retired()]
+
+    # Administrators -------------------------------------------------------------------------------------------------
+
+    def _act(self, delivery: Delivery, now: float) -> list[Send]:
+        """Do what an administrator wants; the RM hears of it before they do."""
+        assert self.partition is not None
+        rm = self.lane.rm
+        match delivery.header.kind:
+            case "KillApplication":
+                answer, effects = actions.kill(self.partition, rm, decoded(KillApplication, delivery.body), now)
+            case "MoveApplication":
+                answer, effects = actions.move(self.partition, rm, decoded(MoveApplication, delivery.body), now)
+            case _:
+                wanted = decoded(Schedule, delivery.body)
+                answer, effects = steps.make(self.partition, rm, wanted, now, manual=self.manual)
+        header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
+        return [*self._tell(effects), send(BROKER, answer, header)]

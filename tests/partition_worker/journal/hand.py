@@ -1,0 +1,134 @@
+"""A real journal in a directory of its own, and somebody who hands it steps and hears what it says."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from common.machine import Delivery, send
+from common.messages import TICK, Append, Header, Kept, Message, Step
+from common.names import JOURNAL
+from common.sockets import Wire
+from common.wire import body_of, decoded
+from partition_worker.journal.database import Database, Row, row_of
+from partition_worker.journal.endpoint import Journal
+from partition_worker.journal.files import Files
+from partition_worker.journal.reading import Reader, recovered
+from tests.machines import PARTITION
+
+PATIENCE_S = 20.0
+
+M = TypeVar("M", bound=Message)
+
+
+def files_in(folder: Path) -> Files:
+    return Files(folder, PARTITION)
+
+
+def step(number: int, size: int = 100) -> Step:
+    told = [(number, "AllocationResponse", bytes([number % 251]) * size)]
+    return Step(number=number, at=1000.0 + number, source="", header=Header(kind=TICK), told=told)
+
+
+def encoded(*numbers: int, size: int = 100) -> list[bytes]:
+    return [body_of(step(number, size)) for number in numbers]
+
+
+def rows(*numbers: int, size: int = 100) -> list[Row]:
+    return [row_of(number, 1000.0 + number, TICK, body_of(step(number, size))) for number in numbers]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that a worker would begin from."""
+
+    snapshot: bytes | None
+    snapshot_number: int
+    steps: list[Step]
+
+
+def found_in(files: Files) -> Found:
+    with recovered(files) as found:
+        return Found(found.snapshot, found.snapshot_number, list(found.steps))
+
+
+OPEN: list[Database | Reader | sqlite3.Connection] = []
+"""What a test has opened, and `conftest.py` closes at its end."""
+
+
+def opened(files: Files, epoch: int) -> Database:
+    """A database for writing."""
+    OPEN.append(database := Database(files, epoch))
+    return database
+
+
+def reader(files: Files) -> Reader:
+    OPEN.append(found := Reader(files))
+    return found
+
+
+def sql(files: Files) -> sqlite3.Connection:
+    """The database, for somebody who does not keep to the rules."""
+    OPEN.append(found := sqlite3.connect(files.database, isolation_level=None))
+    return found
+
+
+def numbers_in(files: Files) -> list[int]:
+    """The steps that a worker would play again; each is as it was written."""
+    found = found_in(files).steps
+    assert found == [step(one.number, len(one.told[0][2])) for one in found]
+    return [one.number for one in found]
+
+
+class Hand:
+    """Hands over and listens."""
+
+    def __init__(self, folder: Path, *, epoch: int = 1, **options: int | float) -> None:
+        self.wire = Wire()
+        self.state = b"nothing"
+        """What a snapshot says."""
+        self.slow: Callable[[], None] = lambda: None
+        """What taking one does first."""
+        self.files = files_in(folder)
+        self.heard: list[Delivery] = []
+        self.journal = Journal(
+            self.files,
+            epoch=epoch,
+            snapshot=self._snapshot,
+            wake=self.wire.wake,
+            **options,  # type: ignore[arg-type]
+        )
+        self.wire.add(JOURNAL, self.journal)
+
+    def _snapshot(self) -> bytes:
+        self.slow()
+        return self.state
+
+    def gives(self, message: Message) -> None:
+        self.wire.send(send(JOURNAL, message))
+
+    def appends(self, *numbers: int, fresh: bool = False, size: int = 100) -> None:
+        self.gives(Append(steps=encoded(*numbers, size=size), first=numbers[0], fresh=fresh))
+
+    async def hears(self, kind: type[M]) -> M:
+        """The next message of this kind; those before it are put into `heard`."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                while (delivery := self.journal.take()) is None:
+                    self.wire._woken.clear()
+                    await self.wire._woken.wait()
+                if delivery.header.kind == kind.__name__:
+                    return decoded(kind, delivery.body)
+                self.heard.append(delivery)
+
+    async def keeps(self, number: int) -> None:
+        """Until this step is durable."""
+        while (await self.hears(Kept)).number < number:
+            continue
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    """A test that waits for a journal."""
+    asyncio.run(test())

@@ -1,0 +1,108 @@
+"""Work in a child, on the memory of one moment."""
+
+import errno
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from partition_worker.journal.child import Child
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 20.0
+
+
+def said(work: Callable[[], None], *, limit_s: float = PATIENCE_S) -> str:
+    answers: queue.Queue[str] = queue.Queue()
+    Child(work, limit_s=limit_s).follow(answers.put)
+    return answers.get(timeout=PATIENCE_S)
+
+
+def test_the_child_sees_what_was_so_when_it_was_made(tmp_path: Path) -> None:
+    memory = ["then"]
+    answers: queue.Queue[str] = queue.Queue()
+
+    def work() -> None:
+        (tmp_path / "seen").write_text(memory[0])
+
+    child = Child(work, limit_s=PATIENCE_S)
+    memory[0] = "now"
+    child.follow(answers.put)
+    assert answers.get(timeout=PATIENCE_S) == ""
+    assert (tmp_path / "seen").read_text() == "then"
+
+
+def full() -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+def broken() -> None:
+    raise KeyError("a defect")
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("work", "problem"),
+    [
+        (full, "no space left on device"),
+        (broken, "it broke; standard error has the reason"),
+        (killed, "its process ended by signal 9"),
+    ],
+)
+def test_what_goes_wrong_is_told(work: Callable[[], None], problem: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert said(work) == problem
+    assert ("KeyError: 'a defect'" in capfd.readouterr().err) == (work is broken)
+
+
+def test_time_runs_out_whatever_the_child_does() -> None:
+    def for_ever() -> None:
+        while True:
+            continue
+
+    assert said(for_ever, limit_s=0.05) == "it took longer than 0.05 s"
+
+
+def test_nothing_stays_open_in_the_child(tmp_path: Path) -> None:
+    lock = (tmp_path / "lock").open("w")
+
+    def work() -> None:
+        (tmp_path / "fds").write_text(" ".join(sorted(os.listdir("/proc/self/fd"))))
+
+    assert said(work) == ""
+    lock.close()
+    assert {int(number) for number in (tmp_path / "fds").read_text().split()} <= {0, 1, 2, 3, 4}
+
+
+def test_the_end_of_the_process_waits_a_little_and_then_no_more() -> None:
+    answers: queue.Queue[str] = queue.Queue()
+    child = Child(lambda: time.sleep(PATIENCE_S), limit_s=PATIENCE_S)
+    child.follow(answers.put)
+    child.end(0.01)
+    assert answers.get(timeout=PATIENCE_S) == "its process ended by signal 9"
+    child.end(0.01)  # long over
+
+
+ALONE = """
+import os, resource
+from partition_worker.journal.child import Child
+if os.getuid() == 0:
+    os.setuid(65534)  # nothing limits the processes of root
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+seen = []
+Child(lambda: seen.append(os.getpid()), limit_s=5).follow(seen.append)
+print(seen == [os.getpid(), ""])
+"""
+
+
+def test_where_no_process_can_be_made_the_work_is_done_here() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

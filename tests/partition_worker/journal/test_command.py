@@ -1,0 +1,178 @@
+"""`yunishard journal`, on the journal of a real worker."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from common.messages import TICK, AllocationRelease, AllocationReleasesRequest, AllocationRequest, Header, Step
+from common.wire import body_of
+from partition_worker.journal.database import row_of
+from partition_worker.journal.files import Files
+from shim.cli import main
+from tests.machines import PARTITION
+from tests.partition_worker.bench import APP, NODES, NOW, ask
+from tests.partition_worker.journal.hand import sql
+from tests.partition_worker.start import CONFIGURE, Start, closed
+
+RELEASE = AllocationRequest(
+    releases=AllocationReleasesRequest(
+        allocations_to_release=[AllocationRelease(application_id="a", allocation_key="k1", termination_type=1)]
+    )
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state directory with the journal of one partition: two allocations, one of which was released."""
+    (tmp_path / "journals").mkdir()
+
+    async def worked() -> None:
+        one = Start(tmp_path / "journals", 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE, (NODES, 1), (APP, 2), (ask("k1", "k2"), 3))
+        one.give(start, start.worker.tick(NOW))
+        await one.goes_on(start, (RELEASE, 4))
+        closed(start)
+
+    asyncio.run(worked())
+    return tmp_path
+
+
+def files_of(state: Path) -> Files:
+    return Files(state / "journals", PARTITION)
+
+
+def run(state: Path, *words: str) -> int:
+    return main(["journal", words[0], PARTITION, *words[1:], "--state", str(state)])
+
+
+def spoil(state: Path) -> None:
+    file = sql(files_of(state))
+    file.execute("UPDATE steps SET at = at + 1 WHERE number = 4")
+    file.close()
+
+
+def test_the_steps_are_shown_with_what_was_told(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "show") == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["step", "time", "what", "RM", "sequence", "bytes", "told"]
+    words = [line.split() for line in lines]
+    assert [line[3] for line in words] == [
+        *("PrepareConfig", "CommitConfig", "NodeRequest", "ApplicationRequest", "AllocationRequest", "tick"),
+        "AllocationRequest",
+    ]
+    assert words[2][4:6] == ["rm-1", "1"]
+    assert words[2][-2:] == ["1", "NodeResponse"]
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        (["--last", "2"], [7, 8]),
+        (["--from", "6"], [6, 7, 8]),
+        (["--kind", "AllocationRequest"], [6, 8]),
+        (["--kind", "AllocationRequest", "--last", "1"], [8]),
+        (["--kind", "tick", "--from", "8"], []),
+    ],
+)
+def test_a_part_of_them_is_shown(
+    state: Path, capsys: pytest.CaptureFixture[str], options: list[str], steps: list[int]
+) -> None:
+    assert run(state, "show", "--json", *options) == 0
+    assert [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()] == steps
+
+
+def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "sums") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][1:] == [
+        ["a", "2", "1", "1"],
+        ["total", "2", "1", "1"],
+    ]
+    assert run(state, "sums", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["applications"] == {"a": {"allocated": 2, "released": 1, "running": 1}}
+
+
+def test_a_journal_that_is_whole_leads_to_the_same_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "verify", "--replay") == 0
+    assert capsys.readouterr().out == f"{PARTITION}: whole: 7 steps up to 8\nplayed again: the same words\n"
+
+
+def test_everything_can_be_exported(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "export", "--output", str(tmp_path / "steps.jsonl")) == 0
+    assert run(state, "export") == 0
+    text = capsys.readouterr().out
+    assert (tmp_path / "steps.jsonl").read_text() == text
+    steps = [json.loads(line) for line in text.splitlines()]
+    assert steps[2]["body"]["nodes"][0]["nodeID"] == "n1"
+    assert steps[5]["header"] == {"kind": "tick"}
+    assert [told["kind"] for told in steps[5]["told"]] == ["ApplicationResponse", "AllocationResponse"]
+    assert steps[5]["told"][1]["body"]["new"][0]["allocationKey"] == "k1"
+
+
+def test_damage_is_told_with_its_place(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil(state)
+    for action in ("verify", "show", "sums", "export"):
+        assert run(state, action) == 1
+        assert capsys.readouterr().err.endswith("damaged: step 4 is not as it was written\n")
+
+
+def test_a_journal_that_leads_to_other_words_is_damage(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    number, step = 7, Step(number=7, at=NOW, source="", header=Header(kind=TICK), budget=256)
+    row = row_of(number, step.at, TICK, body_of(step))
+    file = sql(files_of(state))
+    file.execute("UPDATE steps SET step = ?, checksum = ? WHERE number = ?", (row.step, row.checksum, number))
+    file.close()
+    assert run(state, "verify") == 0
+    assert run(state, "verify", "--replay") == 1
+    assert "step 7 (tick) leads to other words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["nobody", "./nobody.sqlite"])
+def test_a_journal_that_is_not_there_is_answered_with_those_that_are(
+    state: Path, capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    assert main(["journal", "verify", word, "--state", str(state)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "there are: rm-1_default" in told or "there is no such file" in told
+
+
+def test_a_journal_can_be_named_by_its_path_also_one_that_was_put_aside(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aside = files_of(state).put_aside()
+    assert main(["journal", "verify", str(aside / f"{PARTITION}.sqlite")]) == 0
+    assert main(["journal", "verify", PARTITION, "--state", str(state)]) == 2
+    assert str(aside) in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_database_is_damage(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files_of(state).database.write_bytes(b"something else" * 1000)
+    assert run(state, "verify") == 1
+    assert "not a database" in capsys.readouterr().err
+
+
+def test_an_ephemeral_system_has_to_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("YUNISHARD_EPHEMERAL", "true")
+    assert main(["journal", "show", PARTITION]) == 2
+    assert "--state DIR" in capsys.readouterr().err
+
+
+def test_a_worker_that_writes_is_not_disturbed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journals").mkdir()
+
+    async def worked() -> None:
+        one = Start(tmp_path / "journals", 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE, (NODES, 1))
+        assert run(tmp_path, "verify", "--replay") == 0
+        await one.goes_on(start, (APP, 2))
+        assert run(tmp_path, "verify", "--replay") == 0
+        closed(start)
+
+    asyncio.run(worked())
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()[::2]] == ["3", "4"]

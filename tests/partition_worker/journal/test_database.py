@@ -1,0 +1,210 @@
+"""What a transaction does, and who may make one."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from partition_worker.journal.database import SLICE_BYTES, SLICE_STEPS, STATEMENT_STEPS, Database
+from partition_worker.journal.files import Fenced, Files, JournalDamaged
+from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
+
+
+def count(database: Database) -> int:
+    found: int = sql(database.files).execute("SELECT count(*) FROM steps").fetchone()[0]
+    return found
+
+
+def test_steps_are_there_for_the_next_one_who_opens_it(tmp_path: Path) -> None:
+    first = opened(files_in(tmp_path), 1)
+    first.append(rows(1, 2, 3), fresh=False)
+    first.append(rows(4), fresh=False)
+    first.close()
+    second = opened(files_in(tmp_path), 1)
+    assert second.last == 4
+    assert numbers_in(files_in(tmp_path)) == [1, 2, 3, 4]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_more_than_one_statement_is_one_transaction_all_the_same(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    many = rows(*range(1, 3 * STATEMENT_STEPS))
+    with pytest.raises(sqlite3.IntegrityError):
+        database.append([*many, many[0]], fresh=False)
+    assert count(database) == 0
+    database.append(many, fresh=False)
+    assert count(database) == len(many)
+
+
+def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None:
+    earlier = opened(files_in(tmp_path), 1)
+    earlier.append(rows(1), fresh=False)
+    later = opened(files_in(tmp_path), 2)
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            earlier.append(rows(2), fresh=False)
+        with pytest.raises(Fenced):
+            earlier.append(rows(*range(2, 2 * STATEMENT_STEPS)), fresh=False)
+        with pytest.raises(Fenced):
+            earlier.append(rows(9), fresh=True)
+        with pytest.raises(Fenced):
+            earlier.append(rows(0), fresh=False)  # which is not needed any more
+        with pytest.raises(Fenced):
+            earlier.note_snapshot(1)
+        with pytest.raises(Fenced):
+            earlier.remove()
+    later.append(rows(2), fresh=False)
+    assert numbers_in(files_in(tmp_path)) == [1, 2]
+    with pytest.raises(Fenced, match="under epoch 2"):
+        opened(files_in(tmp_path), 1)
+
+
+def test_an_earlier_one_deletes_nothing(tmp_path: Path) -> None:
+    earlier = opened(files_in(tmp_path), 1)
+    earlier.append(rows(1, 2), fresh=False)
+    earlier.note_snapshot(1)
+    opened(files_in(tmp_path), 2)
+    with pytest.raises(Fenced):
+        earlier.forget_some()
+    assert count(earlier) == 2
+
+
+def test_a_fresh_beginning_needs_nothing_before_it(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.append(rows(1, 2), fresh=False)
+    database.note_snapshot(2)
+    files_in(tmp_path).snapshot(2).write_text("old")
+    database.append(rows(5, 6), fresh=True)  # 3 and 4 were never handed over
+    assert numbers_in(files_in(tmp_path)) == [5, 6]
+    while database.forgetful:
+        database.forget_some()
+    assert not files_in(tmp_path).snapshot(2).exists()
+    assert count(database) == 2
+
+
+def test_a_snapshot_from_before_a_fresh_beginning_is_no_news(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.append(rows(1, 2), fresh=False)
+    database.append(rows(3), fresh=True)
+    assert not database.note_snapshot(2)
+    assert numbers_in(files_in(tmp_path)) == [3]
+
+
+def test_a_fresh_beginning_that_a_snapshot_has_already_takes_nothing_back(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.append(rows(1), fresh=False)
+    database.note_snapshot(3)
+    database.append(rows(2), fresh=True)
+    database.append(rows(3), fresh=False)
+    database.append(rows(4), fresh=False)
+    assert (database._meta.snapshot, database._meta.begins) == (3, 4)
+    assert count(database) == 2  # the first one and the last
+    database.close()
+    assert opened(files_in(tmp_path), 1).last == 4
+
+
+def test_what_is_not_needed_goes_in_slices(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    total = 2 * SLICE_STEPS + 100
+    database.append(rows(*range(1, total + 1)), fresh=False)
+    assert database.note_snapshot(total - 10)
+    left = []
+    while database.forgetful:
+        database.forget_some()
+        left.append(count(database))
+    assert left == [total - SLICE_STEPS, total - 2 * SLICE_STEPS, 10, 10]
+
+
+def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_goes_alone(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    for number, size in enumerate((SLICE_BYTES * 2, SLICE_BYTES // 2, SLICE_BYTES // 3, SLICE_BYTES // 2), 1):
+        database.append(rows(number, size=size), fresh=False)
+    database.note_snapshot(4)
+    left = []
+    while database.forgetful:
+        database.forget_some()
+        left.append(count(database))
+    assert left == [3, 1, 0, 0]
+
+
+def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.append(rows(*range(1, 101), size=10_000), fresh=False)
+    full = database.used_bytes()
+    assert full > 1_000_000
+    database.note_snapshot(100)
+    while database.forgetful:
+        database.forget_some()
+    database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert database.used_bytes() < 100_000
+
+
+def test_one_that_is_removed_is_of_nobody(tmp_path: Path) -> None:
+    first = opened(files_in(tmp_path), 1)
+    second = opened(files_in(tmp_path), 1)
+    files_in(tmp_path).snapshot(1).write_text("old")
+    second.remove()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(Fenced):
+        first.append(rows(1), fresh=False)
+    third = opened(files_in(tmp_path), 3)
+    assert third.last == 0
+
+
+def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> None:
+    first = opened(files_in(tmp_path), 1)
+    first.append(rows(1), fresh=False)
+    files_in(tmp_path).database.rename(tmp_path / "elsewhere")
+    second = opened(files_in(tmp_path), 1)
+    assert second.last == 0
+    assert numbers_in(files_in(tmp_path)) == []
+
+
+def spoil(files: Files, statement: str) -> None:
+    sql(files).execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("PRAGMA user_version=2", "format 2"),
+        ("UPDATE meta SET partition='rm-2_default'", "not as it was written"),
+        ("UPDATE meta SET begins=2", "not as it was written"),
+        ("UPDATE meta SET snapshot=1", "not as it was written"),
+        ("DELETE FROM meta", "0 rows"),
+        ("DROP TRIGGER last", "tables"),
+        ("CREATE TABLE more (one)", "tables"),
+    ],
+)
+def test_what_is_not_of_this_release_or_not_as_it_was_is_damage(tmp_path: Path, statement: str, reason: str) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.append(rows(1), fresh=False)
+    database.close()
+    spoil(files_in(tmp_path), statement)
+    for _ in range(2):
+        with pytest.raises(JournalDamaged, match=reason):
+            opened(files_in(tmp_path), 2)
+    with pytest.raises(JournalDamaged, match=reason):
+        numbers_in(files_in(tmp_path))
+
+
+def test_the_journal_of_another_partition_is_damage(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    database.close()
+    files_in(tmp_path).database.rename(tmp_path / "rm-1_gpu.sqlite")
+    with pytest.raises(JournalDamaged, match="that of partition rm-1_default"):
+        opened(Files(tmp_path, "rm-1_gpu"), 1)
+
+
+def test_something_else_is_no_database(tmp_path: Path) -> None:
+    files_in(tmp_path).database.write_text("queues: []\n" * 1000)
+    with pytest.raises(JournalDamaged, match="not a database"):
+        opened(files_in(tmp_path), 1)
+
+
+def test_a_disk_that_does_not_let_us_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file or directory"):
+        opened(files_in(tmp_path / "nowhere"), 1)
+    (tmp_path / "rm-1_default.sqlite").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        opened(files_in(tmp_path), 1)

@@ -1,0 +1,137 @@
+"""Whoever reads finds what was written, or that something is wrong with it."""
+
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from partition_worker.journal import snapshots
+from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.files import JournalDamaged
+from partition_worker.journal.reading import PAGE_STEPS, step_of
+from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, rows
+
+
+def kept(folder: Path, *numbers: int, size: int = 100) -> Database:
+    database = opened(files_in(folder), 1)
+    database.append(rows(*numbers, size=size), fresh=False)
+    return database
+
+
+def test_a_journal_that_was_just_begun_is_empty(tmp_path: Path) -> None:
+    opened(files_in(tmp_path), 1)
+    found = found_in(files_in(tmp_path))
+    assert (found.snapshot, found.snapshot_number, found.steps) == (None, 0, [])
+
+
+def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
+    database = kept(tmp_path, *range(1, 11))
+    snapshots.write(files_in(tmp_path).snapshot(7), 7, b"seven")
+    database.note_snapshot(7)
+    found = found_in(files_in(tmp_path))
+    assert (found.snapshot, found.snapshot_number) == (b"seven", 7)
+    assert [step.number for step in found.steps] == [8, 9, 10]
+    assert [row.number for row in reader(files_in(tmp_path)).rows(1)] == list(range(1, 11))
+
+
+def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
+    database = kept(tmp_path, 1, 2)
+    snapshots.write(files_in(tmp_path).snapshot(2), 2, b"two")
+    database.note_snapshot(2)
+    while database.forgetful:
+        database.forget_some()
+    assert numbers_in(files_in(tmp_path)) == []
+    assert reader(files_in(tmp_path)).first() == 3
+
+
+def test_a_snapshot_that_is_gone_is_damage(tmp_path: Path) -> None:
+    kept(tmp_path, 1, 2).note_snapshot(2)
+    with pytest.raises(JournalDamaged, match="snapshot-2 is missing"):
+        found_in(files_in(tmp_path))
+
+
+@pytest.mark.parametrize("missing", [1, 2, PAGE_STEPS, PAGE_STEPS + 1, PAGE_STEPS + 50])
+def test_a_step_that_is_missing_is_damage(tmp_path: Path, missing: int) -> None:
+    database = kept(tmp_path, *range(1, PAGE_STEPS + 51), size=1)
+    database._file.execute("DELETE FROM steps WHERE number = ?", (missing,))
+    with pytest.raises(JournalDamaged, match="missing"):
+        numbers_in(files_in(tmp_path))
+
+
+def test_a_step_behind_the_last_one_is_damage(tmp_path: Path) -> None:
+    database = kept(tmp_path, 1, 2)
+    database._file.execute("UPDATE meta SET last = 1")
+    with pytest.raises(JournalDamaged, match="step 2 is there, and the last one was 1"):
+        numbers_in(files_in(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "change", ["at = at + 1", "kind = 'Settings'", "step = zeroblob(9)", "checksum = checksum + 1", "number = 9"]
+)
+def test_a_step_that_is_not_as_it_was_is_damage(tmp_path: Path, change: str) -> None:
+    database = kept(tmp_path, 1, 2, 3)
+    database._file.execute(f"UPDATE steps SET {change} WHERE number = 3")
+    with pytest.raises(JournalDamaged):
+        numbers_in(files_in(tmp_path))
+
+
+def test_a_step_of_another_release_is_damage() -> None:
+    with pytest.raises(JournalDamaged, match="step 4 cannot be understood"):
+        step_of(row_of(4, 1.0, "tick", b"\x91\x04"))
+    with pytest.raises(JournalDamaged, match="step 4 calls itself 5"):
+        step_of(row_of(4, 1.0, "tick", encoded(5)[0]))
+
+
+def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp_path: Path) -> None:
+    database = kept(tmp_path, *range(1, 3 * PAGE_STEPS + 1), size=1)
+    reading = reader(files_in(tmp_path)).rows(1)
+    seen = [next(reading).number for _ in range(10)]
+    snapshots.write(files_in(tmp_path).snapshot(2500), 2500, b"")
+    database.note_snapshot(2500)
+    while database.forgetful:
+        database.forget_some()
+    database.append(rows(3 * PAGE_STEPS + 1), fresh=False)
+    seen += [row.number for row in reading]
+    assert seen == [*range(1, PAGE_STEPS + 1), *range(2501, 3 * PAGE_STEPS + 2)]
+
+
+def test_a_reader_keeps_nobody_from_emptying_the_log(tmp_path: Path) -> None:
+    database = kept(tmp_path, *range(1, 2 * PAGE_STEPS + 1), size=1)
+    reading = reader(files_in(tmp_path)).rows(1)
+    next(reading)
+    busy, written, moved = database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert (busy, written, moved) == (0, 0, 0)
+    assert len(list(reading)) == 2 * PAGE_STEPS - 1
+
+
+def test_large_steps_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    kept(tmp_path, *range(1, 12), size=1 << 20)
+    _, page = reader(files_in(tmp_path))._page(1)
+    assert [row.number for row in page] == list(range(1, 9))
+    assert numbers_in(files_in(tmp_path)) == list(range(1, 12))
+
+
+def test_no_byte_of_the_database_may_be_another(tmp_path: Path) -> None:
+    kept(tmp_path, *range(1, 121), size=150).close()
+    path = files_in(tmp_path).database
+    good = path.read_bytes()
+    expected = list(range(1, 121))
+    chance = random.Random(6)
+    noticed = 0
+    for place in [*range(100), *(chance.randrange(len(good)) for _ in range(200))]:
+        for other in files_in(tmp_path).all():
+            other.unlink()
+        path.write_bytes(good[:place] + bytes([good[place] ^ (1 << chance.randrange(8))]) + good[place + 1 :])
+        try:
+            opened(files_in(tmp_path), 2).close()
+            assert numbers_in(files_in(tmp_path)) == expected, place
+        except (JournalDamaged, sqlite3.Error):
+            noticed += 1
+    assert noticed > 150
+
+
+def test_where_there_is_no_journal_nobody_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no journal"):
+        reader(files_in(tmp_path))
+    assert list(tmp_path.iterdir()) == []

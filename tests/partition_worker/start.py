@@ -1,0 +1,70 @@
+"""A worker with a real journal that starts and goes on, without a process of its own."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.machine import Delivery, Send
+from common.messages import CommitConfig, Message, PrepareConfig
+from common.names import BROKER, JOURNAL
+from partition_worker.beginning import Begun, begun
+from partition_worker.journal.endpoint import Journal
+from partition_worker.journal.files import Files
+from partition_worker.worker import Worker
+from tests.machines import PARTITION, arrives, config_of
+from tests.partition_worker.bench import NOW
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Start:
+    """How a worker starts, and what it does then."""
+
+    folder: Path
+    epoch: int
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def files(self) -> Files:
+        return Files(self.folder, PARTITION)
+
+    async def begins(self) -> Begun:
+        return await begun(
+            lambda: Worker(partition=PARTITION, epoch=self.epoch, journalled=True),
+            lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
+            self.files,
+        )
+
+    async def goes_on(self, start: Begun, *inputs: tuple[Message, int]) -> None:
+        """With these, until everything is durable."""
+        for message, seq in inputs:
+            self.give(start, start.worker.handle(arrives(BROKER, message, partition=PARTITION, seq=seq), NOW))
+        recorder = start.worker.recorder
+        assert recorder is not None
+        self.give(start, recorder.flushed())
+        while recorder.kept < recorder.last:
+            delivery = await self.hears(start)
+            self.give(start, start.worker.handle(delivery, NOW))
+
+    async def hears(self, start: Begun) -> Delivery:
+        assert start.journal is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while (delivery := start.journal.take()) is None:
+                self.woken.clear()
+                await self.woken.wait()
+        return delivery
+
+    def give(self, start: Begun, sends: list[Send]) -> None:
+        assert start.journal is not None
+        for message in sends:
+            if message.to == JOURNAL:
+                start.journal.give(message)
+
+
+CONFIGURE = ((PrepareConfig(rollout=1, config=config_of()), 0), (CommitConfig(rollout=1), 0))
+
+
+def closed(start: Begun) -> None:
+    assert start.journal is not None
+    start.journal.close()

@@ -1,0 +1,130 @@
+"""What a worker begins from: its journal, or nothing and a problem."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.messages import Header, Hello, Kept, NodeRequest, SnapshotTaken, Step
+from common.names import BROKER
+from common.wire import body_of, decoded
+from partition_worker.beginning import Begun
+from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.files import Fenced
+from tests.partition_worker.bench import NODES, NOW
+from tests.partition_worker.start import CONFIGURE, Start, closed
+
+
+def hello_of(start: Begun) -> Hello:
+    return decoded(Hello, start.worker.hello().body)
+
+
+def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        assert hello_of(start) == Hello(role="worker")
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        closed(start)
+        second = Start(tmp_path, 2)
+        start = await second.begins()
+        assert hello_of(start) == Hello(role="worker", rollout=1)
+        assert start.worker.partition is not None
+        assert start.worker.partition.fleet.get("n1")
+        await second.goes_on(start, (NodeRequest(), 2))
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        first.give(start, start.worker.leave())
+        closed(start)
+        second = Start(tmp_path, 2)
+        start = await second.begins()
+        assert start.journal is not None
+        with start.journal.recovered() as found:
+            assert list(found.steps) == []
+        assert start.worker.partition is not None
+        assert start.worker.partition.fleet.get("n1")
+        assert start.worker.recorder is not None
+        assert start.worker.recorder.last == 4
+        closed(start)
+
+    asyncio.run(test())
+
+
+def tick(number: int) -> Step:
+    return Step(number=number, at=NOW, source="", header=Header(kind="tick"))
+
+
+def strange(number: int) -> Step:
+    return Step(number=number, at=NOW, source=BROKER, header=Header(kind="Strange"))
+
+
+def nothing(number: int) -> Step:
+    return Step(number=number + 1, at=NOW, source=BROKER, header=Header(kind="tick"))
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        (tick, "in step 1 time passes in a partition that has not begun"),
+        (strange, "playing it again broke: TypeError: Strange"),
+        (nothing, "step 1 calls itself 2"),
+    ],
+)
+def test_a_journal_that_cannot_be_played_again_is_put_aside(
+    tmp_path: Path, written: Callable[[int], Step], problem: str
+) -> None:
+    async def test() -> None:
+        one = Start(tmp_path, 3)
+        database = Database(one.files, 2)
+        step = written(1)
+        database.append([row_of(1, step.at, step.header.kind, body_of(step))], fresh=False)
+        database.close()
+        start = await one.begins()
+        assert hello_of(start).problem.startswith(f"its journal cannot be used: {problem}")
+        assert start.worker.partition is None
+        await one.goes_on(start, *CONFIGURE)
+        closed(start)
+        assert (one.files.damaged / one.files.database.name).exists()
+        again = Start(tmp_path, 4)
+        start = await again.begins()
+        assert hello_of(start) == Hello(role="worker", rollout=1)
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None:
+    async def test() -> None:
+        one = Start(tmp_path, 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE)
+        one.give(start, start.worker.leave())
+        while (delivery := await one.hears(start)).header.kind != "SnapshotTaken":
+            assert delivery.header.kind == Kept.__name__
+        number = decoded(SnapshotTaken, delivery.body).number
+        closed(start)
+        one.files.snapshot(number).write_bytes(b"something else")
+        start = await Start(tmp_path, 2).begins()
+        assert "snapshot" in hello_of(start).problem
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_partition_that_another_worker_has_is_left_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        closed(await Start(tmp_path, 2).begins())
+        with pytest.raises(Fenced):
+            await Start(tmp_path, 1).begins()
+        assert not Start(tmp_path, 1).files.damaged.exists()
+
+    asyncio.run(test())

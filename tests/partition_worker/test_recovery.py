@@ -1,0 +1,374 @@
+"""Nothing is told before it is durable, and whoever plays the journal again knows and says the same."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from common.machine import Delivery, Send, send
+from common.messages import (
+    Ack,
+    Actor,
+    Answer,
+    Append,
+    ApplicationResponse,
+    CommitConfig,
+    ConfigVote,
+    Heartbeat,
+    Hello,
+    Kept,
+    KillApplication,
+    Message,
+    NodeResponse,
+    NotKept,
+    Pause,
+    PrepareConfig,
+    Query,
+    Repeat,
+    Retired,
+    RetirePartition,
+    Settings,
+    SnapshotTaken,
+    Step,
+    TakeSnapshot,
+)
+from common.names import BROKER, JOURNAL
+from common.wire import decoded
+from partition_worker import recorder
+from partition_worker.recorder import Diverged
+from partition_worker.worker import Worker
+from tests.machines import PARTITION, SESSION, arrives, config_of, said
+from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask, placed
+
+
+class Disk:
+    """A journal in memory: what it was handed, and how far it says it is durable."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.snapshots: list[int] = []
+        self.forgotten = False
+
+    def give(self, one: Send) -> None:
+        match one.header.kind:
+            case "Append":
+                append = decoded(Append, one.body)
+                steps = [step_of(encoded) for encoded in append.steps]
+                assert [step.number for step in steps] == list(range(append.first, append.first + len(steps)))
+                self.steps = [*([] if append.fresh else self.steps), *steps]
+            case "TakeSnapshot":
+                self.snapshots.append(decoded(TakeSnapshot, one.body).number)
+            case "ForgetJournal":
+                self.forgotten = True
+
+
+def step_of(encoded: bytes) -> Step:
+    return msgspec.msgpack.decode(encoded, type=Step)
+
+
+class Desk:
+    """A worker with such a journal. `now` goes on by itself only when a test says so."""
+
+    def __init__(self, *, running: bool = True) -> None:
+        self.worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True)
+        self.disk = Disk()
+        self.now = NOW
+        self.seq = 0
+        if running:
+            self.configure()
+
+    def _out(self, sends: list[Send]) -> list[Send]:
+        for one in sends:
+            if one.to == JOURNAL:
+                self.disk.give(one)
+        return [one for one in sends if one.to != JOURNAL]
+
+    def hear(self, message: Message, **fields: str | int) -> list[Send]:
+        return self._out(self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), self.now))
+
+    def journal(self, message: Message) -> list[Send]:
+        one = send(JOURNAL, message)
+        return self._out(self.worker.handle(Delivery(JOURNAL, one.header, one.body), self.now))
+
+    def kept(self) -> list[Send]:
+        return self.journal(Kept(number=self.disk.steps[-1].number if self.disk.steps else 0))
+
+    def tell(self, command: Message, **fields: str | int) -> list[Send]:
+        self.seq += 1
+        return self.hear(command, **{"seq": self.seq, **fields})
+
+    def tick(self) -> list[Send]:
+        return self._out(self.worker.tick(self.now))
+
+    def schedule(self) -> list[Send]:
+        sends: list[Send] = []
+        while self.worker.deadline <= self.now:
+            sends += self.tick()
+        return sends
+
+    def configure(self, *, rollout: int = 1, session: str = SESSION, life: int = 0) -> list[Send]:
+        sends = self.hear(PrepareConfig(rollout=rollout, config=config_of()), session=session, life=life)
+        sends += self.hear(CommitConfig(rollout=rollout), session=session, life=life)
+        self.seq = 0
+        return [*sends, *self.kept()]
+
+    def recovered(self) -> Worker:
+        """Another worker, from what is on the disk."""
+        worker = Worker(partition=PARTITION, epoch=EPOCH + 1, journalled=True)
+        worker.recover(None, self.disk.steps)
+        return worker
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def kinds(sends: list[Send]) -> list[str]:
+    return [one.header.kind for one in sends]
+
+
+# Before it is durable -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_told_before_it_is_durable(desk: Desk) -> None:
+    assert desk.tell(NODES) == []
+    assert desk.tell(APP) == []
+    told = said(desk.kept())
+    assert [type(message) for message in told[:2]] == [NodeResponse, ApplicationResponse]
+
+
+def test_what_became_durable_is_told_while_the_rest_waits(desk: Desk) -> None:
+    desk.tell(NODES)
+    first = desk.disk.steps[-1].number
+    desk.tell(APP)
+    assert kinds(desk.journal(Kept(number=first))) == ["NodeResponse"]
+    assert kinds(desk.kept())[0] == "ApplicationResponse"
+
+
+def test_an_acknowledgement_waits_too() -> None:
+    desk = Desk()
+    desk.tell(NODES)
+    desk.kept()
+    assert desk.hear(NODES, seq=1) != []  # seen: nothing new has to become durable
+    desk.tell(APP)
+    assert desk.hear(APP, seq=2) == []  # seen as well, but whether it stays so is not certain yet
+    assert "Received" in kinds(desk.kept())
+
+
+def test_a_vote_waits() -> None:
+    desk = Desk(running=False)
+    assert desk.hear(PrepareConfig(rollout=7, config=config_of())) == []
+    assert said(desk.kept()) == [ConfigVote(rollout=7)]
+
+
+def test_a_question_is_answered_at_once(desk: Desk) -> None:
+    desk.tell(NODES)
+    assert kinds(desk.hear(Query(what="nodes"), ref="q")) == ["Answer"]
+
+
+def test_what_an_administrator_did_is_durable_before_they_hear_of_it(desk: Desk) -> None:
+    desk.tell(APP)
+    desk.kept()
+    kill = KillApplication(application_id="a", actor=Actor(user="op", scheduler_admin=True))
+    assert desk.hear(kill, ref="r") == []
+    assert isinstance(said(desk.kept())[-1], Answer)
+
+
+def test_what_is_repeated_waits_for_what_is_not_durable_yet(desk: Desk) -> None:
+    desk.tell(NODES)
+    assert desk.hear(Repeat()) == []
+    again = desk.kept()
+    assert [one.header.seq for one in again] == [1, 0, 1]
+
+
+def test_steps_that_nobody_hears_of_wait_for_one_that_somebody_does(desk: Desk) -> None:
+    desk.tell(NODES)
+    desk.tell(APP)
+    desk.kept()
+    desk.schedule()
+    before = len(desk.disk.steps)
+    desk.tell(ask("k"))
+    assert placed(desk.schedule()) == []
+    assert len(desk.disk.steps) > before
+    assert placed(desk.kept()) == ["k"]
+
+
+def test_a_disk_that_cannot_keep_up_stops_decisions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.tell(NODES)
+    desk.tell(APP)
+    monkeypatch.setattr(recorder, "UNKEPT_BYTES_MAX", 1)
+    desk.tell(ask("k"))
+    assert desk.worker.deadline > desk.now
+    desk.kept()
+    assert desk.worker.deadline <= desk.now
+
+
+def test_a_full_disk_is_complained_of_and_what_waits_goes_out_later(desk: Desk) -> None:
+    desk.tell(NODES)
+    assert desk.journal(NotKept(problem="no space left")) == []
+    assert desk.worker.replica.warnings == ["nothing becomes durable, so nothing is told: no space left"]
+    assert kinds(desk.kept()) == ["NodeResponse"]
+
+
+def test_a_worker_that_lost_its_journal_to_another_says_nothing_any_more(desk: Desk) -> None:
+    desk.tell(NODES)
+    desk.journal(NotKept(problem="epoch 6 has it", fenced=True))
+    assert "epoch 6" in desk.worker.over
+    assert desk.kept() == []
+    assert desk.hear(Repeat()) == []
+    assert desk.tick() == []
+
+
+# Recovery -------------------------------------------------------------------------------------------------------------
+
+
+def busy(desk: Desk) -> None:
+    desk.hear(Settings(values={"event.trackingEnabled": "true"}))
+    desk.tell(NODES)
+    desk.tell(APP)
+    for number in range(20):
+        desk.tell(ask(f"k{number}"))
+        desk.now += 0.25
+        desk.schedule()
+    desk.hear(Ack(), ack=5)
+    desk.now += 100
+    desk.schedule()
+    desk.kept()
+
+
+def test_a_recovered_worker_knows_and_says_the_same(desk: Desk) -> None:
+    busy(desk)
+    after = desk.recovered()
+    before = desk.worker
+    again = after.handle(arrives(BROKER, Repeat(), ack=5), desk.now)
+    assert [(one.header.seq, one.body) for one in again] == [
+        (one.header.seq, one.body) for one in desk.hear(Repeat(), ack=5)
+    ]
+    assert (after.partition and after.partition.next_change) == (before.partition and before.partition.next_change)
+    assert after.replica.settings == before.replica.settings
+    asked = Query(what="nodes")
+    assert after.handle(arrives(BROKER, asked), desk.now)[0].body == desk.hear(asked)[0].body
+
+
+def test_it_says_hello_with_what_it_runs(desk: Desk) -> None:
+    busy(desk)
+    hello = desk.recovered().hello()
+    assert (hello.header.session, hello.header.life, hello.header.epoch) == (SESSION, 0, EPOCH + 1)
+    assert decoded(Hello, hello.body) == Hello(role="worker", rollout=1)
+
+
+def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
+    busy(desk)
+    after = desk.recovered()
+    assert kinds(after.handle(arrives(BROKER, ask("k19"), seq=desk.seq), desk.now)) == ["Received"]
+    sends = after.handle(arrives(BROKER, ask("new"), seq=desk.seq + 1), desk.now)
+    assert [one.to for one in sends] == [JOURNAL]
+    assert decoded(Append, sends[0].body).first == desk.disk.steps[-1].number + 1
+
+
+def test_other_words_than_were_told_are_not_accepted(desk: Desk) -> None:
+    busy(desk)
+    told = next(index for index, step in enumerate(desk.disk.steps) if step.told)
+    seq, kind, body = desk.disk.steps[told].told[0]
+    desk.disk.steps[told] = replace(desk.disk.steps[told], told=[(seq, kind, body + b"x")])
+    with pytest.raises(Diverged, match="other words"):
+        desk.recovered()
+
+
+def test_a_missing_step_is_not_accepted(desk: Desk) -> None:
+    busy(desk)
+    del desk.disk.steps[5]
+    with pytest.raises(Diverged, match="comes after step"):
+        desk.recovered()
+
+
+def test_a_partition_that_begins_anew_needs_nothing_of_before(desk: Desk) -> None:
+    busy(desk)
+    desk.configure(rollout=2, session="session-2")
+    assert [step.header.kind for step in desk.disk.steps] == ["PrepareConfig", "CommitConfig"]
+    assert desk.recovered().hello().header.session == "session-2"
+
+
+def test_a_vote_is_remembered() -> None:
+    desk = Desk(running=False)
+    desk.hear(PrepareConfig(rollout=7, config=config_of()))
+    desk.kept()
+    after = desk.recovered()
+    after.handle(arrives(BROKER, CommitConfig(rollout=7), partition=PARTITION), desk.now)
+    assert after.partition is not None
+
+
+# Snapshots ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_taken_when_enough_has_been_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_BYTES", 1000)
+    desk = Desk()
+    busy(desk)
+    assert desk.disk.snapshots
+    assert len(desk.disk.snapshots) == 1  # one at a time
+    desk.journal(SnapshotTaken(number=desk.disk.snapshots[0]))
+    busy(desk)
+    assert len(desk.disk.snapshots) == 2
+
+
+def test_a_snapshot_that_failed_is_complained_of(desk: Desk) -> None:
+    desk.journal(SnapshotTaken(number=3, problem="no space left"))
+    assert desk.worker.replica.warnings == ["no snapshot after step 3: no space left"]
+
+
+def test_an_orderly_end_leaves_a_snapshot_after_the_last_step(desk: Desk) -> None:
+    busy(desk)
+    desk.tell(ask("last"))
+    for one in desk.worker.leave():
+        desk.disk.give(one)
+    assert desk.disk.snapshots == [desk.disk.steps[-1].number]
+
+
+# The end --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_journal_is_forgotten_with_the_partition(desk: Desk) -> None:
+    desk.tell(APP)
+    desk.hear(RetirePartition())
+    told = desk.kept()
+    assert not desk.disk.forgotten
+    assert Retired() not in said(told)
+    assert said(desk.hear(Ack(), ack=max(one.header.seq for one in told))) == [Retired()]
+    assert desk.disk.forgotten
+
+
+# The broker and the RM ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_placed_while_the_rm_is_away(desk: Desk) -> None:
+    desk.tell(NODES)
+    desk.tell(APP)
+    desk.hear(Pause())
+    desk.tell(ask("k"))
+    assert placed([*desk.schedule(), *desk.kept()]) == []
+    desk.hear(Repeat())
+    assert "k" in placed([*desk.schedule(), *desk.kept()])
+
+
+def test_another_broker_is_greeted(desk: Desk) -> None:
+    assert desk.hear(Heartbeat(incarnation="1")) == []
+    assert kinds(desk.hear(Heartbeat(incarnation="2"))) == ["Hello"]
+    assert desk.hear(Heartbeat(incarnation="2")) == []
+
+
+def test_a_broker_that_answered_is_not_greeted_twice() -> None:
+    desk = Desk(running=False)
+    desk.worker.hello()
+    assert kinds(desk.hear(Heartbeat(incarnation="1"))) == ["Hello"]
+    desk.worker.hello()
+    desk.hear(PrepareConfig(rollout=1, config=config_of()))
+    assert desk.hear(Heartbeat(incarnation="1")) == []
+
+
+def test_a_sign_of_life_waits_for_no_disk() -> None:
+    worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True, heartbeat_s=1.0)
+    worker.handle(arrives(BROKER, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION), NOW)
+    assert worker.deadline <= NOW
+    assert kinds(worker.tick(NOW)) == ["Heartbeat"]
+    assert worker.deadline == NOW + 1.0
