@@ -11,11 +11,19 @@ def run() -> int:
     options = parser("broker", __doc__)
     for option, default, metavar, about in (
         ("--default-config", "", "FILE", "queues for resource managers that send none; watched for changes"),
-        ("--record", ":memory:", "FILE", "where the versions of configurations are kept"),
+        ("--record", ":memory:", "FILE", "where everything is kept that has to be known at the next start"),
         ("--allowed-rms", "*", "ID,ID", "resource managers that may register; * stands for any characters"),
     ):
         options.add_argument(option, default=default, metavar=metavar, help=about)
     options.add_argument("--listen", required=True, metavar="ADDRESS", help="where our processes connect, ipc://...")
+    for option, default_s, about in (
+        ("--silence", 3.0, "resource managers and proxies that have been silent for so long are away"),
+        ("--pause-timeout", 900.0, "the partitions of a resource manager that has been away for so long end"),
+        ("--lease-timeout", 10.0, "a worker that has been silent for so long loses its partition to another one"),
+    ):
+        options.add_argument(
+            option, type=float, default=default_s, metavar="SECONDS", help=f"{about} (default: {default_s:g})"
+        )
     options.add_argument(
         "--same-hierarchy",
         choices=("off", "warn", "enforce"),

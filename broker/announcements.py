@@ -37,12 +37,12 @@ class Announcements:
         """When the first of them has waited for long enough."""
         return min((one.deadline for one in self._held.values()), default=NEVER)
 
-    def after(self, proxy: str, sends: list[Send], now: float) -> list[Send]:
-        """Let these go out once the proxy has taken what was sent to it before."""
+    def after(self, proxy: str, rm: str, sends: list[Send], now: float) -> list[Send]:
+        """Let these go out once the proxy has taken what was sent to it before about an RM."""
         self._numbers += 1
         ref = str(self._numbers)
         self._held[ref] = _Held(now + ECHO_MAX_S, sends)
-        return [send(proxy, Echo(), Header(kind="Echo", ref=ref))]
+        return [send(proxy, Echo(), Header(kind="Echo", rm=rm, ref=ref))]
 
     def heard(self, ref: str) -> list[Send]:
         """The echo has come: what waited for it."""

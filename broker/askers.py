@@ -10,7 +10,7 @@ import msgspec
 
 from broker.books import BAD_REQUEST, Books, Refused
 from broker.roster import Registration
-from broker.said import answer, refusal_of
+from broker.said import answer, lives_told, refusal_of
 from broker.versions import OWNERS
 from common.config.problems import Problem
 from common.machine import Send, send
@@ -138,7 +138,7 @@ def updated(registration: Registration, to: str, *, ref: str = "", author: str =
     message = ConfigurationUpdated(
         checksum=registration.checksum,
         partitions=list(registration.configs),
-        lives={name: life for name, life in registration.lives.items() if name in registration.configs},
+        lives=lives_told(registration),
         author=author,
     )
     return send(to, message, header)

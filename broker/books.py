@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from broker.announcements import Announcements
-from broker.roster import Registration, Roster
+from broker.roster import NUMBERS_PER_INCARNATION, Roster
 from broker.versions import Versions
 from common.config.check import DEFAULT_TEXT, load_problems, loaded, validated
 from common.config.checksum import checksum_of
@@ -52,6 +52,14 @@ class Policy:
     """Ids of RMs that may register; `*` in one stands for any characters."""
     same_hierarchy: SameHierarchy = "warn"
     """What to do about a queue that has another parent in another partition."""
+    heartbeat_s: float = 1.0
+    """How often an RM that has nothing to say shows that it is there."""
+    silence_s: float = 3.0
+    """An RM or proxy that has said nothing for so long counts as away."""
+    lease_s: float = 10.0
+    """A worker that has said nothing for so long is replaced."""
+    pause_s: float = 900.0
+    """An RM that is away for so long has to begin anew: its partitions end."""
 
 
 class Refused(Exception):
@@ -74,9 +82,15 @@ class Books:
     """All that the broker's parts share. `notes` and `warnings` are for the log, from where the shell takes them."""
 
     def __init__(
-        self, *, core_text: str = "", watched: str = "", versions: Versions | None = None, policy: Policy
+        self,
+        *,
+        core_text: str = "",
+        watched: str = "",
+        versions: Versions | None = None,
+        policy: Policy,
+        incarnation: int = 0,
     ) -> None:
-        self.roster = Roster()
+        self.roster = Roster(incarnation)
         self.versions = versions or Versions()
         self.announcements = Announcements()
         self.policy = policy
@@ -90,7 +104,7 @@ class Books:
         """Whether it has said nothing yet, so that the core's text is not from there."""
         self.notes: list[str] = []
         self.warnings: list[str] = []
-        self._numbers = 0
+        self._numbers = incarnation * NUMBERS_PER_INCARNATION
 
     def next_number(self) -> int:
         """The number of a roll-out."""
@@ -102,13 +116,13 @@ class Books:
         patterns = (".*".join(map(re.escape, allowed.split("*"))) for allowed in self.policy.allowed_rms)
         return any(re.fullmatch(pattern, rm) for pattern in patterns)
 
-    def checked(self, rm: str, text: str, claims: Iterable[Registration], live: Container[str] = ()) -> Configuration:
+    def checked(self, rm: str, text: str, live: Container[str] = ()) -> Configuration:
         """The configuration that a text says, if this RM may have it.
 
         Partitions that are `live`, by full name, keep the placement rules they have if the new ones cannot be built, so
         then the text is refused; a partition that begins without rules rejects every application and says why.
 
-        `claims` are what other RMs will have when what is under way is carried out. Raises Refused with every problem.
+        Raises Refused with every problem.
         """
         try:
             written, lines = understood(text)
@@ -116,7 +130,7 @@ class Books:
             raise Refused(BAD_REQUEST, str(error), problems=error.problems) from None
         _refuse_any(naming_problems(written, lines))
         configuration = loaded(written, text)
-        problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions], claims)
+        problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions])
         if problem:
             raise Refused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
         _refuse_any(list(_building_problems(rm, configuration, written, lines, live)))

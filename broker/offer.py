@@ -3,6 +3,9 @@
 Not here: watching the file (`watched_file.py`).
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from broker.askers import WatchedFile
 from broker.books import Books, understood
 from broker.changes import Changes
@@ -21,8 +24,10 @@ class Offer:
     def __init__(self, books: Books, changes: Changes) -> None:
         self._books = books
         self._changes = changes
-        self._text = self._checksum = ""
-        """What the core offered when this was last looked at."""
+        self._checksum = checksum_of(books.core_text)
+        """Of what the core offers."""
+        self._all = False
+        """Whether that is new to everybody."""
         self._offered: dict[str, str] = {}
         """By RM id: checksum of the last text that it was offered, whether it took it or not."""
 
@@ -41,29 +46,36 @@ class Offer:
             books.warnings.append(f"{name} is refused, the configuration in force stays: {lines}")
             return
         books.core_text, books.file_empty = text, False
+        self._checksum, self._all = checksum_of(text), True
 
-    def made(self, now: float) -> list[Send]:
-        """The offers that are due now."""
+    def made(self, changed: Iterable[str], now: float) -> list[Send]:
+        """The offers that are due now, where something has changed about these RMs."""
         books = self._books
         if not books.watched:
             return []
-        if books.core_text is not self._text:  # for this is asked after every message
-            self._text, self._checksum = books.core_text, checksum_of(books.core_text)
-        checksum, sends = self._checksum, []
-        for registration in tuple(books.roster.registrations.values()):
-            rm = registration.rm
-            if not registration.follows_core or self._offered.get(rm) == checksum:
-                continue
-            if self._changes.of(rm) or any(one.rm == rm for one in books.roster.leaving.values()):
-                continue
-            self._offered[rm] = checksum
-            passed_over, registration.passed_over = registration.passed_over, ""
-            if passed_over == checksum:
-                continue
-            latest = books.versions.history(rm).latest
-            if registration.checksum == checksum:
-                sends += owned(books, rm, checksum)
-            elif latest is None or latest.base != checksum:
-                wish = Wish(rm=rm, text=books.core_text, asker=WatchedFile("the file", FROM_FILE, books.watched))
-                sends += update(books, self._changes, wish, now)
-        return sends
+        rms = tuple(books.roster.registrations if self._all else changed)
+        self._all = False
+        return [send for rm in rms for send in self._made_to(rm, now)]
+
+    def _made_to(self, rm: str, now: float) -> list[Send]:
+        books, checksum = self._books, self._checksum
+        registration = books.roster.registrations.get(rm)
+        if registration is None:
+            self._offered.pop(rm, None)
+            return []
+        if not registration.follows_core or self._offered.get(rm) == checksum:
+            return []
+        if self._changes.of(rm) or registration.leaving:
+            return []
+        self._offered[rm] = checksum
+        if registration.passed_over:
+            books.roster.put(replace(registration, passed_over=""))
+        if registration.passed_over == checksum:
+            return []
+        latest = books.versions.history(rm).latest
+        if registration.checksum == checksum:
+            return owned(books, rm, checksum)
+        if latest is not None and latest.base == checksum:
+            return []
+        wish = Wish(rm=rm, text=books.core_text, asker=WatchedFile("the file", FROM_FILE, books.watched))
+        return update(books, self._changes, wish, now)

@@ -10,7 +10,9 @@ import msgspec
 from broker.books import NOT_FOUND, Books
 from broker.said import answer
 from broker.versions import Entry
-from common.machine import Send
+from common.machine import Delivery, Send
+from common.messages import Header, ReadConfig
+from common.names import RECORD
 
 _FORGOTTEN: Final = Entry(0, "", 0, "", "", "")
 """The version of an RM of which too many others made us forget the history."""
@@ -40,7 +42,22 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, str]
 
 
-def current(books: Books, rm: str, to: str, ref: str) -> Send:
+def read(books: Books, delivery: Delivery, asked: ReadConfig) -> Send:
+    """The answer, or the question to whom can answer it."""
+    header = delivery.header
+    match asked.what:
+        case "current":
+            return _current(books, header.rm, delivery.source, header.ref)
+        case "history":
+            return _history(books, header.rm, delivery.source, header.ref)
+        case "version":
+            onward = Header(kind="ReadConfig", rm=header.rm, ref=f"{delivery.source} {header.ref}")
+            return Send(RECORD, onward, delivery.body)
+    text = f"unknown question {asked.what!r}, expected current, history or version"
+    return answer(delivery.source, header.ref, 400, text.encode())
+
+
+def _current(books: Books, rm: str, to: str, ref: str) -> Send:
     """What the RM runs."""
     registration = books.roster.registrations.get(rm)
     if registration is None:
@@ -59,7 +76,7 @@ def current(books: Books, rm: str, to: str, ref: str) -> Send:
     return answer(to, ref, 200, msgspec.json.encode(document))
 
 
-def history(books: Books, rm: str, to: str, ref: str) -> Send:
+def _history(books: Books, rm: str, to: str, ref: str) -> Send:
     """What the RM has run, the latest first; also of an RM that is away now."""
     entries = books.versions.history(rm).entries
     if not entries:

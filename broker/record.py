@@ -1,8 +1,9 @@
-"""The durable record of configurations: an SQLite file that has each version before anybody hears of it.
+"""The durable record of the broker: an SQLite file that has all it decides about an RM before anybody hears of it.
 
-An endpoint of the broker's wire like a socket: the machine sends it versions and questions, and hears `Recorded` and
-`Answer`. Each version is on the disk (`synchronous=FULL`) when `Recorded` says so; a disk that is full or broken
-refuses the version, and the configuration with it. Not here: which version counts (`versions.py`).
+An endpoint of the broker's wire like a socket: the machine sends it what is so of an RM and questions, and hears
+`Recorded` and `Answer`. What it was given is on the disk (`synchronous=FULL`), all of it or nothing, when `Recorded`
+says so; a disk that is full or broken refuses it. Not here: what it means (`facts.py`), which version of a
+configuration counts (`versions.py`).
 """
 
 import logging
@@ -15,14 +16,24 @@ from typing import Final
 
 import msgspec
 
+from broker.facts import Facts, decoded_facts
 from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, History
 from common.machine import Delivery, Send, send
-from common.messages import INT64_MAX, Answer, ConfigVersion, Header, ReadConfig, RebaseVersion, Recorded
+from common.messages import (
+    INT64_MAX,
+    Answer,
+    ConfigVersion,
+    Header,
+    ManagerRecord,
+    ReadConfig,
+    RebaseVersion,
+    Recorded,
+)
 from common.names import BROKER, RECORD
 from common.wire import decoded
 
-FORMAT: Final = 1
-"""Of the file, in its `user_version`; a file of a later format is refused."""
+FORMAT: Final = 2
+"""Of the file, in its `user_version`; a file of a later format is refused. Format 1 had versions only."""
 
 IN_MEMORY: Final = ":memory:"
 """As a path: a record that ends with the process."""
@@ -30,12 +41,20 @@ IN_MEMORY: Final = ":memory:"
 LOCK_MAX_S: Final = 0.2
 """How long to wait for somebody else who has the file locked, a backup say; the whole broker waits meanwhile."""
 
-_SCHEMA: Final = """
+_SCHEMA: Final = (
+    """
 CREATE TABLE IF NOT EXISTS versions (
     rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, at_ns INTEGER NOT NULL, author TEXT NOT NULL,
     origin TEXT NOT NULL, base TEXT NOT NULL, config TEXT NOT NULL, PRIMARY KEY (rm, number)
 ) STRICT
-"""
+""",
+    """
+CREATE TABLE managers (rm TEXT NOT NULL PRIMARY KEY, facts TEXT NOT NULL) STRICT
+""",
+    """
+CREATE TABLE incarnations (number INTEGER NOT NULL) STRICT
+""",
+)
 
 _log = logging.getLogger("core.config")
 
@@ -77,11 +96,44 @@ class Record:
             raise sqlite3.DatabaseError(f"it has format {found}, this is a release that knows {FORMAT}")
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
-        self._file.execute(_SCHEMA)
-        self._file.execute(f"PRAGMA user_version={FORMAT}")
+        if found < FORMAT:
+            with self._file:
+                self._file.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA:
+                    self._file.execute(statement)
+                self._file.execute(f"PRAGMA user_version={FORMAT}")
         rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid")
         self._known: dict[str, None] = {rm: None for (rm,) in rows}
         """RM ids in the order in which they were first known."""
+
+    def begin(self, unix_s: int) -> int:
+        """A broker begins at this time: its incarnation, which is above all earlier ones.
+
+        Not less than the time either, so that it is above those in a record that was put aside, or of a broker that
+        found the disk full when it began.
+        """
+        last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
+        incarnation = max(unix_s, (last or 0) + 1)
+        try:
+            with self._file:
+                self._file.execute("BEGIN IMMEDIATE")
+                self._file.execute("DELETE FROM incarnations")
+                self._file.execute("INSERT INTO incarnations VALUES (?)", (incarnation,))
+        except sqlite3.Error as error:
+            _log.warning("the beginning of broker %d is not recorded: %s", incarnation, error)
+        return incarnation
+
+    def facts(self) -> list[Facts]:
+        """What has to be known of each RM, in the order in which they registered. One that cannot be read has to
+        register anew.
+        """
+        found: list[Facts] = []
+        for rm, text in self._file.execute("SELECT rm, facts FROM managers"):
+            try:
+                found.append(decoded_facts(text))
+            except msgspec.MsgspecError as error:
+                _log.warning("what is recorded of RM %s cannot be read, it has to register anew: %s", rm, error)
+        return sorted(found, key=lambda one: one.registered_ns)
 
     def histories(self) -> dict[str, History]:
         """All that is recorded, by RM id in the order in which they were first known."""
@@ -109,8 +161,8 @@ class Record:
     def give(self, message: Send) -> None:
         header = message.header
         match header.kind:
-            case "ConfigVersion":
-                self._record(header.rm, decoded(ConfigVersion, message.body))
+            case "ManagerRecord":
+                self._record(header.rm, decoded(ManagerRecord, message.body))
             case "RebaseVersion":
                 self._rebase(header.rm, decoded(RebaseVersion, message.body))
             case "ReadConfig":
@@ -118,7 +170,28 @@ class Record:
             case unknown:
                 raise TypeError(unknown)
 
-    def _record(self, rm: str, version: ConfigVersion) -> None:
+    def _record(self, rm: str, message: ManagerRecord) -> None:
+        problem = ""
+        try:
+            with self._file:
+                self._file.execute("BEGIN IMMEDIATE")
+                self._write_facts(rm, message.facts)
+                forgotten = self._write_version(rm, message.version) if message.version is not None else None
+            if message.version is not None:
+                self._known = dict.fromkeys(one for one in (*self._known, rm) if one != forgotten)
+        except sqlite3.Error as error:
+            problem = str(error)
+            _log.warning("what is new of RM %s is not recorded: %s", rm, error)
+        self._answer(send(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm)))
+
+    def _write_facts(self, rm: str, facts: bytes) -> None:
+        if facts:
+            self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, facts.decode()))
+        else:
+            self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
+
+    def _write_version(self, rm: str, version: ConfigVersion) -> str | None:
+        """Add a version, and say of which RM all had to be forgotten for it, if of any."""
         fields = (
             rm,
             version.number,
@@ -129,17 +202,8 @@ class Record:
             version.base,
             version.config,
         )
-        problem = ""
-        try:
-            with self._file:
-                self._file.execute("BEGIN IMMEDIATE")
-                self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fields)
-                forgotten = self._forget(rm, version.number)
-            self._known = dict.fromkeys(one for one in (*self._known, rm) if one != forgotten)
-        except sqlite3.Error as error:
-            problem = str(error)
-            _log.warning("version %d of the configuration of RM %s is not recorded: %s", version.number, rm, error)
-        self._answer(send(RECORD, Recorded(number=version.number, problem=problem), Header(kind="Recorded", rm=rm)))
+        self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fields)
+        return self._forget(rm, version.number)
 
     def _forget(self, rm: str, number: int) -> str | None:
         """Delete what is more than `versions.py` remembers, and say which RM that was all of, if any."""

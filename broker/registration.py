@@ -5,18 +5,19 @@ A new session of a known RM takes the place of the old one: its partitions begin
 Not here: the vote (`rollout.py`), and going on in the same session after a break (`switch.py`).
 """
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 
 from broker.books import BAD_REQUEST, CONFLICT, FORBIDDEN, Books, Refused, by_full_name
 from broker.changes import Change, Changes
 from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
-from broker.said import first_settings, not_registered, refusal_of
+from broker.said import first_settings, not_registered, refusal_of, registered
 from broker.versions import FROM_FILE
 from common.config.checksum import checksum_of
 from common.config.model import Configuration
-from common.machine import Delivery, Send, send
-from common.messages import ConfigVersion, Header, Registered, RegisterResourceManager
+from common.machine import Delivery, Send
+from common.messages import ConfigVersion, Header, RegisterResourceManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +41,25 @@ class Registering(Change):
         self.call = call
         """The header of the call to answer."""
 
-    def claim(self) -> Registration:
+    def outcome(self, books: Books) -> Registration:
         return self.registration
 
     def carried_out(self, books: Books, now: float) -> list[Send]:
         roster, new = books.roster, self.registration
-        before = roster.registrations.pop(new.rm, None)
-        roster.registrations[new.rm] = new
-        books.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
-        sends = [] if before is None else _superseded(books, before, new)
+        before = roster.registrations.get(new.rm)
+        roster.put(new)
+        roster.away.pop(new.rm, None)
         for partition in new.configs:
-            roster.leaving.pop(partition, None)
-            roster.seat(partition).committed = True
-        header = Header(kind="Registered", rm=new.rm, session=new.session, ref=self.call.ref)
-        registered = send(new.proxy, Registered(partitions=list(new.configs), checksum=new.checksum), header)
-        return [*sends, *self.rollout.commit(), *first_settings(new, tuple(new.configs)), registered]
+            roster.seats[partition].begun = roster.seats[partition].inherited = False
+        books.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
+        superseded = [] if before is None else _superseded(before, new)
+        settings = first_settings(books, new, new.configs)
+        return [*superseded, *self.rollout.commit(roster), *settings, registered(books, new, self.call.ref)]
 
     def refused(self, books: Books, refusal: Refused) -> list[Send]:
-        """Workers of the old session that were restarted meanwhile run the old again: `Switch` sees to it."""
         books.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
+        if refusal.code == "busy":
+            return [refusal_of(self.registration.proxy, self.call, refusal.code, str(refusal))]
         return [not_registered(self.registration.proxy, self.call, str(refusal))]
 
 
@@ -70,49 +71,51 @@ def register(
     under_way = changes.of(header.rm)
     if isinstance(under_way, Registering):
         registration = under_way.registration
-        if (registration.session, registration.call) == (header.session, delivery.body):
-            registration.proxy, under_way.call = delivery.source, header  # it asks again, on a new connection
+        if (registration.session, registration.call) == (header.session, hash_of(delivery.body)):
+            # it asks again, on a new connection
+            under_way.registration, under_way.call = replace(registration, proxy=delivery.source), header
             return []
     if under_way is not None:
         reason = f"{under_way.what} of RM {header.rm!r} is under way, try again when it is done"
         return [refusal_of(delivery.source, header, "busy", reason)]
     try:
-        return changes.begin(_registering(books, changes, delivery, request, now), now)
+        return changes.begin(_registering(books, delivery, request, now))
     except Refused as refusal:
         return [not_registered(delivery.source, header, str(refusal))]
 
 
-def _registering(
-    books: Books, changes: Changes, delivery: Delivery, request: RegisterResourceManager, now: float
-) -> Registering:
+def _registering(books: Books, delivery: Delivery, request: RegisterResourceManager, now: float) -> Registering:
     header, rm = delivery.header, delivery.header.rm
     if request.rm_id not in ("", rm):
         raise Refused(BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
     if not books.admits(rm):
         raise Refused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
     own = request.config or books.core_text
-    chosen = _chosen(books, changes, rm, own, follows_core=not request.config)
+    chosen = _chosen(books, rm, own, follows_core=not request.config)
     configs = by_full_name(rm, chosen.configuration)
     for partition in configs:
-        leaving = books.roster.leaving.get(partition)
-        if leaving is not None and leaving.rm != rm:
-            raise Refused(CONFLICT, f"partition {partition} of RM {leaving.rm!r} is being taken down, try again")
+        seat = books.roster.seats.get(partition)
+        if seat is not None and seat.rm != rm:  # what it has otherwise is told already
+            raise Refused(CONFLICT, f"partition {partition} of RM {seat.rm!r} is being taken down, try again")
+    number = books.next_number()
     registration = Registration(
-        rm,
-        header.session,
-        delivery.source,
-        configs,
-        {**request.build_info, "rmId": rm},
-        delivery.body,
+        rm=rm,
+        session=header.session,
+        proxy=delivery.source,
+        configs=configs,
+        build_info={**request.build_info, "rmId": rm},
+        call=hash_of(delivery.body),
+        registered_ns=int(now * 1e9),
         text=chosen.text,
         checksum=checksum_of(chosen.text),
         extra=dict(request.extra_config),
         capabilities=list(request.capabilities),
         follows_core=not request.config,
         passed_over="" if chosen.base == checksum_of(own) else checksum_of(own),
+        rollout=number,
     )
     rollout = Rollout(
-        number=books.next_number(),
+        number=number,
         rm=rm,
         session=header.session,
         configs=configs,
@@ -128,7 +131,7 @@ def _registering(
     return Registering(rollout, version, registration, header)
 
 
-def _chosen(books: Books, changes: Changes, rm: str, own: str, *, follows_core: bool) -> _Beginning:
+def _chosen(books: Books, rm: str, own: str, *, follows_core: bool) -> _Beginning:
     """What an RM begins with. A file that is wrong at this moment changes nothing for an RM that had its configuration
     from it before, as it would not while the RM is registered.
     """
@@ -137,12 +140,12 @@ def _chosen(books: Books, changes: Changes, rm: str, own: str, *, follows_core: 
     try:
         if known and books.file_empty:
             raise Refused(BAD_REQUEST, "it is empty")
-        return _Beginning(*_own_or_changed(books, changes, rm, own), base=checksum_of(own))
+        return _Beginning(*_own_or_changed(books, rm, own), base=checksum_of(own))
     except Refused as refusal:
         if not known or before.latest is None:
             raise
         try:
-            configuration = books.checked(rm, before.text, changes.claims())
+            configuration = books.checked(rm, before.text)
         except Refused:
             raise refusal from None
         books.warnings.append(
@@ -152,30 +155,30 @@ def _chosen(books: Books, changes: Changes, rm: str, own: str, *, follows_core: 
         return _Beginning(before.text, configuration, base=before.latest.base)
 
 
-def _own_or_changed(books: Books, changes: Changes, rm: str, own: str) -> tuple[str, Configuration]:
+def _own_or_changed(books: Books, rm: str, own: str) -> tuple[str, Configuration]:
     """The owner's text, or what was changed on top of it. That must not keep the RM out, if it cannot be any more: it
     could neither see nor change it.
     """
     text = books.versions.chosen(rm, own)
     try:
-        return text, books.checked(rm, text, changes.claims())
+        return text, books.checked(rm, text)
     except Refused as refusal:
         if text == own:
             raise
         books.warnings.append(
             f"RM {rm} begins with its own configuration, the one changed on top cannot be: {refusal.in_one_line}"
         )
-        return own, books.checked(rm, own, changes.claims())
+        return own, books.checked(rm, own)
 
 
-def _superseded(books: Books, before: Registration, after: Registration) -> list[Send]:
-    """A new session takes the place of the old one, which is told; partitions that it no longer has end."""
-    roster = books.roster
-    gone = [*before.configs, *(name for name, leaving in roster.leaving.items() if leaving.rm == before.rm)]
-    for partition in gone:
-        if partition not in after.configs:
-            roster.vacate(partition)
-    if before.session == after.session:
+def _superseded(before: Registration, after: Registration) -> list[Send]:
+    """A new session takes the place of the old one, which is told."""
+    if before.session == after.session or not before.proxy:
         return []
     header = Header(kind="Refused", rm=before.rm, session=before.session)
     return [refusal_of(before.proxy, header, "superseded", f"RM {before.rm!r} registered again elsewhere")]
+
+
+def hash_of(call: bytes) -> str:
+    """What tells one call of a registration from another."""
+    return hashlib.sha256(call).hexdigest()

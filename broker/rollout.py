@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.roster import Roster
 from common.config.model import PartitionConfig
 from common.machine import Send, send
-from common.messages import AbortConfig, CommitConfig, Header, PrepareConfig
+from common.messages import AbortConfig, CommitConfig, Control, Header, PrepareConfig
 
 ROLLOUT_MAX_S: Final = 20.0
 """How long the workers may take to start and to vote; then the configuration is refused and nothing has changed. Less
@@ -31,17 +32,18 @@ class Rollout:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     deadline: float
-    lives: Mapping[str, int] = field(default_factory=dict)
+    lives: dict[str, int] = field(default_factory=dict)
     """Of the partitions, within the session; those left out are in their first, 0."""
     live: frozenset[str] = frozenset()
     """Partitions that run and shall go on from what they have; the others begin empty. Only asked for membership."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only asked for membership and size."""
 
-    def ask(self, partition: str) -> list[Send]:
+    def ask(self, roster: Roster, partition: str) -> Send:
         """Ask a worker that is there."""
-        message = PrepareConfig(rollout=self.number, config=self.configs[partition], live=partition in self.live)
-        return [send(partition, message, self._header("PrepareConfig", partition))]
+        config = self.configs[partition]
+        message = PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
+        return self._tell(roster, partition, message)
 
     def restarted(self, partition: str) -> None:
         """The worker lost what it had prepared."""
@@ -56,23 +58,17 @@ class Rollout:
         """Whether no vote is missing."""
         return len(self.accepted) == len(self.configs)
 
-    def commit(self) -> list[Send]:
-        return [
-            send(partition, CommitConfig(rollout=self.number), self._header("CommitConfig", partition))
-            for partition in self.configs
-        ]
+    def commit(self, roster: Roster) -> list[Send]:
+        return [self._tell(roster, partition, CommitConfig(rollout=self.number)) for partition in self.configs]
 
-    def abort(self) -> list[Send]:
-        return [
-            send(partition, AbortConfig(rollout=self.number), self._header("AbortConfig", partition))
-            for partition in self.configs
-        ]
+    def abort(self, roster: Roster) -> list[Send]:
+        return [self._tell(roster, partition, AbortConfig(rollout=self.number)) for partition in self.configs]
 
     def missing(self) -> list[str]:
         """Partitions that have not voted."""
         return [partition for partition in self.configs if partition not in self.accepted]
 
-    def _header(self, kind: str, partition: str) -> Header:
-        return Header(
-            kind=kind, rm=self.rm, partition=partition, session=self.session, life=self.lives.get(partition, 0)
-        )
+    def _tell(self, roster: Roster, partition: str, message: Control) -> Send:
+        kind, life = type(message).__name__, self.lives.get(partition, 0)
+        header = Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=life)
+        return send(roster.seats[partition].worker, message, header)

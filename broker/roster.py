@@ -1,29 +1,39 @@
 """Who lives where: the RMs with what they registered, and the workers of their partitions.
 
-Not here: how an RM or worker gets on the roster (`switch.py`).
+What must outlive the broker is in frozen values that are replaced as a whole (`put`), and in the epochs of seats; each
+replacement is noted in `changed`, so that nothing of it is forgotten when it is made durable. Not here: how an RM or
+worker gets on the roster (`switch.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from common.config.model import PartitionConfig
 from common.messages import PartitionEntry
-from common.names import RM_ID, external, normalised
+from common.names import RM_ID, external, normalised, worker_name
+
+NUMBERS_PER_INCARNATION: Final = 2**20
+"""Epochs and numbers of roll-outs begin anew above all earlier ones when the broker does. An incarnation is the second
+in which it began, or later, and no broker gives so many leases in a second that they reach into the next.
+"""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """One RM's current session."""
 
     rm: str
     session: str
-    proxy: str
-    """The peer through which it speaks."""
+    proxy: str = ""
+    """The peer through which it speaks; empty until it does, after the broker began anew. Not durable."""
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     build_info: dict[str, str]
-    call: bytes
-    """The body of the call that registered it: the same call again in the same session changes nothing."""
+    call: str
+    """Hash of the body of the call that registered it: the same call again in the same session changes nothing."""
+    registered_ns: int = 0
+    """When, in Unix nanoseconds."""
     text: str = ""
     """The configuration in force, as it was written."""
     checksum: str = ""
@@ -35,41 +45,68 @@ class Registration:
     """Whether it sent no configuration of its own and has what the core offers."""
     passed_over: str = ""
     """Checksum of the core's text that it could not begin with, and so is not offered either."""
-    lives: dict[str, int] = field(default_factory=dict)
-    """Partition to how often it has begun anew in this session; those left out never have."""
+    rollout: int = 0
+    """Number of the roll-out that brought its configuration: who has not carried it out is told again."""
+    lives: Mapping[str, int] = field(default_factory=dict)
+    """Its partitions to their lives in this session; those left out are in their first, 0."""
+    lives_begun: int = 0
+    """The last life that any partition has begun in this session: the next one is above it, so that nothing has to be
+    remembered of a partition that went."""
+    leaving: Sequence[str] = ()
+    """Partitions that are no longer configured, whose workers tell the RM what became of everything."""
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All that have a worker."""
+        return (*self.configs, *self.leaving)
+
+    def life(self, partition: str) -> int:
+        return self.lives.get(partition, 0)
+
+    def has(self, partition: str) -> bool:
+        return partition in self.configs or partition in self.leaving
 
 
 @dataclass(slots=True)
 class Seat:
     """The place of one partition's worker."""
 
+    rm: str
     epoch: int
-    """Of its lease; messages that carry another come from a worker that no longer counts."""
+    """Of its lease; a worker of another one is called otherwise and no longer counts."""
+    worker: str
+    """Its name as a peer."""
+    inherited: bool = False
+    """Whether the lease is older than the broker: the partition may have begun without its knowledge."""
     present: bool = False
     """Whether a worker under this lease has said hello."""
-    committed: bool = False
-    """Whether it runs what its RM registered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """A partition that is no longer configured, while its worker tells the RM what became of everything."""
-
-    rm: str
-    session: str
-    deadline: float
-    """When its worker has to go, whether or not the RM has heard everything."""
+    begun: bool = False
+    """Whether anything was heard of the partition in its present life, so that its RM may know of it."""
+    heard: float = 0.0
+    """When the worker last said anything, since it is present."""
+    missed_since: float = 0.0
+    """Since when it has been looked out for, while it is not; 0 until somebody does."""
 
 
 class Roster:
     """Registrations by RM id, seats by partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, incarnation: int = 0) -> None:
         self.registrations: dict[str, Registration] = {}
         self.seats: dict[str, Seat] = {}
-        self.leaving: dict[str, Leaving] = {}
-        """By partition; each has a seat, and no registration has it."""
-        self._epochs = 0
+        """Also of partitions whose configuration is only being voted on."""
+        self.leaving: dict[str, float] = {}
+        """Partitions that are being taken down, to when their workers have to go, whether or not the RM has heard
+        everything."""
+        self.away: dict[str, float] = {}
+        """RM id to since when nothing is heard of it."""
+        self.heard: dict[str, float] = {}
+        """Proxies, and other peers without a seat that send heartbeats, to when they were last heard."""
+        self.changed: dict[str, None] = {}
+        """Ids of the RMs of which something is another than when somebody last looked."""
+        self.rearranged = False
+        """Whether the leases are others than when somebody last looked."""
+        self._epochs = incarnation * NUMBERS_PER_INCARNATION
 
     def registration(self, rm: str, session: str) -> Registration | None:
         """The registration of an RM, if this is its current session."""
@@ -77,35 +114,101 @@ class Roster:
         return found if found is not None and found.session == session else None
 
     def owner(self, partition: str) -> Registration | None:
-        """The RM that a partition belongs to."""
-        return next((one for one in self.registrations.values() if partition in one.configs), None)
+        """The RM that has a partition configured."""
+        seat = self.seats.get(partition)
+        found = self.registrations.get(seat.rm) if seat else None
+        return found if found is not None and partition in found.configs else None
 
-    def seat(self, partition: str) -> Seat:
+    def put(self, registration: Registration, *, leave_by: float = 0.0) -> None:
+        """An RM has this from now on; what it had and does not have any more ends. Partitions that now begin to leave
+        have until `leave_by`.
+        """
+        rm = registration.rm
+        before = self.registrations.get(rm)
+        if before is not None and before.session != registration.session:
+            del self.registrations[rm]  # for the order in which RMs are listed
+        self.registrations[rm] = registration
+        self.changed[rm] = None
+        for partition in before.partitions if before is not None else ():
+            if not registration.has(partition):
+                self.vacate(partition)
+        for partition in registration.configs:
+            self.seat(rm, partition)
+            self.leaving.pop(partition, None)
+        for partition in registration.leaving:
+            self.seat(rm, partition)
+            self.leaving.setdefault(partition, leave_by)
+
+    def remove(self, rm: str) -> None:
+        """The RM is gone, and its partitions with it."""
+        for partition in self.registrations.pop(rm).partitions:
+            self.vacate(partition)
+        self.away.pop(rm, None)
+        self.changed[rm] = None
+
+    def restore(self, registration: Registration, leases: Mapping[str, int], *, leave_by: float) -> None:
+        """As it was before the broker began anew."""
+        for partition in registration.partitions:
+            epoch = leases.get(partition)
+            if epoch is not None:
+                name = worker_name(partition, epoch)
+                self.seats[partition] = Seat(registration.rm, epoch, name, inherited=True)
+        self.put(registration, leave_by=leave_by)
+
+    def seat(self, rm: str, partition: str) -> Seat:
         """The partition's seat, with a new lease if it has none."""
         if partition not in self.seats:
-            self._epochs += 1
-            self.seats[partition] = Seat(self._epochs)
+            self._lease(rm, partition)
         return self.seats[partition]
+
+    def renew(self, partition: str) -> None:
+        """The worker has lost its lease: another one is to come."""
+        before = self.seats[partition]
+        self._lease(before.rm, partition)
+        self.seats[partition].begun, self.seats[partition].inherited = before.begun, before.inherited
+        self.changed[before.rm] = None
+
+    def _lease(self, rm: str, partition: str) -> None:
+        self._epochs += 1
+        self.seats[partition] = Seat(rm, self._epochs, worker_name(partition, self._epochs))
+        self.rearranged = True
 
     def vacate(self, partition: str) -> None:
         """The partition is gone, its worker is not wanted any more."""
         self.seats.pop(partition, None)
         self.leaving.pop(partition, None)
+        self.rearranged = True
 
     def leases(self) -> dict[str, int]:
         """The epoch of every seat: the workers that are wanted."""
         return {partition: seat.epoch for partition, seat in self.seats.items()}
 
+    def extend(self, seconds: float, now: float) -> None:
+        """For so long nobody could be heard: that counts for nothing."""
+        for seat in self.seats.values():
+            seat.heard = min(now, seat.heard + seconds)
+        for times in (self.away, self.heard):
+            for name in times:
+                times[name] = min(now, times[name] + seconds)
+        for partition in self.leaving:
+            self.leaving[partition] += seconds
+
     def entries(self) -> Iterator[PartitionEntry]:
         """Every registered partition, by RM in order of registration."""
         for one in self.registrations.values():
             for full_name in one.configs:
-                yield PartitionEntry(full_name=full_name, name=external(one.rm, full_name), rm_id=one.rm)
+                yield PartitionEntry(
+                    full_name=full_name,
+                    name=external(one.rm, full_name),
+                    rm_id=one.rm,
+                    epoch=self.seats[full_name].epoch,
+                    life=one.life(full_name),
+                )
 
-    def name_problem(self, rm: str, partitions: list[str], claims: Iterable[Registration]) -> str:
+    def name_problem(self, rm: str, partitions: list[str]) -> str:
         """Why an RM cannot have partitions of these plain names, or empty if it can. Each may be one (`naming.py`).
 
-        `claims` are registrations under way: what they ask for is as good as taken.
+        What others ask for has its seat already, and is as good as taken.
         """
         if not rm:
             return "partition cannot be created without name or RM, one is not set"
@@ -115,10 +218,10 @@ class Roster:
             if name.startswith(f"{rm}_"):
                 return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
             full_name = normalised(rm, name)
-            for other in (*self.registrations.values(), *claims):
-                if other.rm != rm and full_name in other.configs:
-                    return (
-                        f"partition {name!r} of RM {rm!r} would be {full_name!r}, "
-                        f"which is partition {external(other.rm, full_name)!r} of RM {other.rm!r}"
-                    )
+            seat = self.seats.get(full_name)
+            if seat is not None and seat.rm != rm and full_name not in self.leaving:
+                return (
+                    f"partition {name!r} of RM {rm!r} would be {full_name!r}, "
+                    f"which is partition {external(seat.rm, full_name)!r} of RM {seat.rm!r}"
+                )
         return ""

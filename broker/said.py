@@ -1,27 +1,106 @@
-"""What the broker says in several places: refusals, settings, answers.
+"""What the broker says in several places: to workers, refusals, answers.
 
 Not here: when it says so.
 """
 
 from collections.abc import Iterable
 
+from broker.books import Books
 from broker.roster import Registration
 from common.machine import Send, send
-from common.messages import Answer, Header, Refused, RetirePartition, Settings
+from common.messages import (
+    Answer,
+    Control,
+    Header,
+    Left,
+    Pause,
+    Refused,
+    Registered,
+    Repeat,
+    ResumeWanted,
+    RetirePartition,
+    Settings,
+)
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
+
+# To workers ---------------------------------------------------------------------------------------------------------
 
 
-def settings_for(registration: Registration, partitions: Iterable[str]) -> list[Send]:
+def to_worker(books: Books, registration: Registration, partition: str, message: Control, *, ack: int = 0) -> Send:
+    """Something for the worker of one of an RM's partitions."""
+    header = Header(
+        kind=type(message).__name__,
+        rm=registration.rm,
+        partition=partition,
+        session=registration.session,
+        life=registration.life(partition),
+        ack=ack,
+    )
+    return send(books.roster.seats[partition].worker, message, header)
+
+
+def settings_for(books: Books, registration: Registration, partitions: Iterable[str]) -> list[Send]:
     """The RM's settings for the workers of these partitions, in place of those that they have."""
     message = Settings(values=registration.extra, capabilities=registration.capabilities)
-    return [
-        send(partition, message, Header(kind="Settings", rm=registration.rm, partition=partition))
-        for partition in partitions
-    ]
+    return [to_worker(books, registration, partition, message) for partition in partitions]
 
 
-def first_settings(registration: Registration, partitions: Iterable[str]) -> list[Send]:
+def first_settings(books: Books, registration: Registration, partitions: Iterable[str]) -> list[Send]:
     """The RM's settings for partitions that begin; none is how they begin anyway."""
-    return settings_for(registration, partitions) if registration.extra or registration.capabilities else []
+    return settings_for(books, registration, partitions) if registration.extra or registration.capabilities else []
+
+
+def retirement(books: Books, registration: Registration, partition: str) -> Send:
+    """Tell a worker that its partition is no longer configured."""
+    return to_worker(books, registration, partition, RetirePartition())
+
+
+def pause(books: Books, registration: Registration) -> list[Send]:
+    """Let nothing new be placed, as nobody is there to hear of it."""
+    return [to_worker(books, registration, partition, Pause()) for partition in registration.partitions]
+
+
+def repetition(books: Books, registration: Registration, partition: str, received: int) -> Send:
+    """The RM is back, and has received so much."""
+    return to_worker(books, registration, partition, Repeat(), ack=received)
+
+
+# To RMs -------------------------------------------------------------------------------------------------------------
+
+
+def registered(books: Books, registration: Registration, ref: str) -> Send:
+    """The RM is in."""
+    policy = books.policy
+    message = Registered(
+        partitions=list(registration.configs),
+        checksum=registration.checksum,
+        lives=lives_told(registration),
+        heartbeat_milli_seconds=round(policy.heartbeat_s * 1000),
+        silence_milli_seconds=round(policy.silence_s * 1000),
+        window_messages=WINDOW_MESSAGES,
+        window_bytes=WINDOW_BYTES,
+    )
+    header = Header(kind="Registered", rm=registration.rm, session=registration.session, ref=ref)
+    return send(registration.proxy, message, header)
+
+
+def lives_told(registration: Registration) -> dict[str, int]:
+    """The lives of partitions that are not in their first."""
+    lives = ((name, registration.life(name)) for name in registration.configs)
+    return {name: life for name, life in lives if life}
+
+
+def resumption_wanted(registration: Registration, reason: str) -> list[Send]:
+    """What is on its way to and from the RM may be lost. One that has not come back yet will resume anyway."""
+    if not registration.proxy:
+        return []
+    header = Header(kind="ResumeWanted", rm=registration.rm, session=registration.session)
+    return [send(registration.proxy, ResumeWanted(reason=reason), header)]
+
+
+def left(to: str, call: Header) -> Send:
+    """Nothing is left of the RM."""
+    return send(to, Left(), Header(kind="Left", rm=call.rm, session=call.session, ref=call.ref))
 
 
 def not_registered(to: str, call: Header, reason: str) -> Send:
@@ -35,10 +114,7 @@ def refusal_of(to: str, header: Header, code: str, reason: str) -> Send:
     return send(to, Refused(code=code, reason=reason, seq=header.seq), answer)
 
 
-def retirement(rm: str, session: str, partition: str) -> Send:
-    """Tell a worker that its partition is no longer configured."""
-    header = Header(kind="RetirePartition", rm=rm, partition=partition, session=session)
-    return send(partition, RetirePartition(), header)
+# To front ends ------------------------------------------------------------------------------------------------------
 
 
 def answer(to: str, ref: str, status: int, body: bytes) -> Send:

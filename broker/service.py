@@ -29,18 +29,26 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         stack.callback(record.close)
         wire.add(RECORD, record)
         file = _watched(args.default_config, wire, stack)
+        if args.listen.startswith("tcp:"):
+            raise OSError(f"{args.listen}: there are no keys between our processes, so they meet at ipc:// only")
         router = Router(args.listen, prefix="", named=True, wake=wire.wake)
         stack.callback(router.close)
         wire.add("", router)
         router.watch()
         switch = Switch(
             now=clock(),
+            incarnation=record.begin(int(clock())),
+            facts=record.facts(),
             default_config=file.text if file else "",
             watched=str(file.path) if file else "",
             versions=Versions(record.histories()),
             policy=Policy(
                 allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
                 same_hierarchy=args.same_hierarchy,
+                heartbeat_s=args.heartbeat,
+                silence_s=args.silence,
+                lease_s=args.lease_timeout,
+                pause_s=args.pause_timeout,
             ),
         )
         life.ready()

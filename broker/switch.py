@@ -6,24 +6,34 @@ to none.
     worker -> RM   News, Refused      to the proxy of the RM, if the worker's lease holds
     front end      Query, Kill, ...   to the worker; its Answer finds back by the `ref` of the header
                    ChangeConfig       another configuration for an RM; ReadConfig is answered here
+    anybody        Heartbeat          answered with the incarnation of this broker
 
-Bodies of what is only routed are never opened. Not here: sockets, starting workers (the supervisor does, told which),
+Bodies of what is only routed are never opened, and what is routed costs the same however many RMs there are. What is
+decided about an RM is told once it is durable. Not here: sockets, starting workers (the supervisor does, told which),
 and what a change of configuration is (`changes.py`).
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from broker.askers import FrontEnd, Manager
 from broker.books import Books, Policy
 from broker.changes import Changes
+from broker.facts import Facts, registration_of
+from broker.keeping import Keeping
+from broker.listing import listing
 from broker.offer import Offer
-from broker.reading import current, history
-from broker.registration import register
-from broker.revival import recommit, restarted
-from broker.roster import Leaving
+from broker.presence import leaves, proxy_began, resumed, went_away
+from broker.reading import read
+from broker.registration import hash_of, register
+from broker.revival import revived
+from broker.roster import Seat
 from broker.said import answer, refusal_of, retirement, settings_for
-from broker.update import Wish, update
+from broker.update import RETIRE_MAX_S, Wish, update
 from broker.versions import FROM_FILE, Versions
+from broker.watch import Watch
+from common.config.problems import ConfigError
 from common.machine import MALFORMED, Delivery, Send, send
 from common.messages import (
     UNNUMBERED,
@@ -32,28 +42,27 @@ from common.messages import (
     Command,
     ConfigVote,
     Header,
+    Heartbeat,
     Hello,
     Message,
     News,
-    PartitionList,
     ReadConfig,
     Recorded,
     Refused,
-    Registered,
     RegisterResourceManager,
-    Repeat,
     Resume,
     RetirePartition,
     UpdateConfiguration,
     WorkersWanted,
 )
-from common.names import FILE, RECORD, SUPERVISOR
-from common.wire import WireError, decoded
+from common.names import FILE, RECORD, RMPROXY, SUPERVISOR
+from common.wire import WireError, body_of, decoded
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
 _QUESTIONS: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
 """What a front end says to a worker, which answers."""
+_HEARTBEAT: Final = Header(kind="Heartbeat")
 
 
 class Switch:
@@ -67,18 +76,54 @@ class Switch:
         watched: str = "",
         versions: Versions | None = None,
         policy: Policy | None = None,
+        incarnation: int = 0,
+        facts: Iterable[Facts] = (),
     ) -> None:
-        self.books = Books(core_text=default_config, watched=watched, versions=versions, policy=policy or Policy())
+        """`incarnation` is above that of every broker before; `facts` are what the last one had recorded of each RM."""
+        self.books = Books(
+            core_text=default_config,
+            watched=watched,
+            versions=versions,
+            policy=policy or Policy(),
+            incarnation=incarnation,
+        )
         self.roster = self.books.roster
-        self._changes = Changes(self.books)
+        durable = {one.rm: one for one in facts}
+        self._keeping = Keeping(self.books, durable)
+        self._changes = Changes(self.books, self._keeping)
         self._offer = Offer(self.books, self._changes)
+        self._watch = Watch(self.books, self._changes)
         self._started_ns = int(now * 1e9)
-        self._wanted: dict[str, int] = {}
+        self._beat = body_of(Heartbeat(incarnation=str(incarnation)))
+        for one in tuple(durable.values()):
+            self._restore(one, now)
+        self._watch.arm(now)
+        self._wanted: dict[str, int] | None = self.roster.leases()
+        """What the supervisor was told last; None for one that has just said hello and knows nothing."""
+
+    def _restore(self, facts: Facts, now: float) -> None:
+        """An RM has what it had before. It counts as away until it speaks, so that nothing is placed that nobody is
+        there to hear of.
+        """
+        try:
+            registration = registration_of(facts)
+        except ConfigError as error:
+            self.roster.changed[facts.rm] = None
+            reason = "; ".join(str(error).splitlines())
+            self.books.warnings.append(f"RM {facts.rm} has to register anew, its configuration cannot be: {reason}")
+            return
+        self.roster.restore(registration, facts.leases, leave_by=now + RETIRE_MAX_S)
+        self.roster.away[facts.rm] = now
 
     @property
     def deadline(self) -> float:
-        leaving = (one.deadline for one in self._ending().values())
-        return min((self._changes.deadline, self.books.announcements.deadline, *leaving))
+        return min(
+            self._changes.deadline,
+            self.books.announcements.deadline,
+            self._keeping.deadline,
+            self._watch.deadline,
+            *(at for name, at in self.roster.leaving.items() if self._changes.concerning(name) is None),
+        )
 
     def handle(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
@@ -86,76 +131,124 @@ class Switch:
             if header.kind in _COMMANDS:
                 return self._to_worker(delivery)
             if header.kind in _NEWS:
-                return self._to_proxy(delivery)
+                return self._to_proxy(delivery, now)
+            if header.kind == "Heartbeat":
+                return self._heartbeat(delivery, now)
             return self._followed_up(self._control(delivery, now), now)
         except WireError as error:
             return [refusal_of(delivery.source, header, "malformed", str(error))]
 
     def tick(self, now: float) -> list[Send]:
-        """Give up on roll-outs, echoes, and partitions that are being taken down, whose time is up."""
-        sends = [*self._changes.expire(now), *self._still_due(self.books.announcements.overdue(now))]
-        for partition in [name for name, one in self._ending().items() if one.deadline <= now]:
-            self.books.warnings.append(f"partition {partition} ends, its RM has not acknowledged everything")
-            self.roster.vacate(partition)
+        """See who is silent, give up on roll-outs, echoes, and partitions that are being taken down, whose time is up,
+        and try again what the disk could not take.
+        """
+        sends = self._watch.look(now) if self._watch.deadline <= now else []
+        sends += [*self._changes.expire(now), *self._still_due(self.books.announcements.overdue(now))]
+        for partition in [name for name, at in self.roster.leaving.items() if at <= now]:
+            if self._changes.concerning(partition) is None:
+                self.books.warnings.append(f"partition {partition} ends, its RM has not acknowledged everything")
+                self._let_go(partition)
+        self._keeping.try_again(now)
         return self._followed_up(sends, now)
 
     def _still_due(self, sends: list[Send]) -> list[Send]:
-        """What waited for an echo, without the end of partitions that somebody wants again meanwhile."""
-        ending = self._ending()
-        return [one for one in sends if one.header.kind != RetirePartition.__name__ or one.to in ending]
+        """What waited for an echo, without the end of partitions that are gone, or that somebody wants again."""
+        return [one for one in sends if one.header.kind != RetirePartition.__name__ or self._ends(one.header.partition)]
 
-    def _ending(self) -> dict[str, Leaving]:
-        """The partitions that are being taken down, without those that somebody wants again meanwhile."""
-        leaving = self.roster.leaving
-        return {name: one for name, one in leaving.items() if self._changes.concerning(name) is None}
+    def _ends(self, partition: str) -> bool:
+        return partition in self.roster.leaving and self._changes.concerning(partition) is None
+
+    def _let_go(self, partition: str) -> None:
+        """Nothing is left of a partition that was taken down."""
+        registration = self.roster.registrations[self.roster.seats[partition].rm]
+        leaving = [name for name in registration.leaving if name != partition]
+        lives = {name: life for name, life in registration.lives.items() if name != partition}
+        self.roster.put(replace(registration, leaving=leaving, lives=lives))
+
+    # What follows ---------------------------------------------------------------------------------------------------
 
     def _followed_up(self, sends: list[Send], now: float) -> list[Send]:
-        """What always follows: the offer of the watched file to whom it concerns, and news for the supervisor."""
-        sends = [*sends, *self._offer.made(now)]
-        leases = self.roster.leases()
+        """What always follows: the offer of the watched file to whom it concerns, the record of what has changed, and
+        news for the supervisor. What is not durable yet is not said yet.
+        """
+        changed = self.roster.changed
+        sends = [*sends, *self._offer.made(tuple(changed), now)]
+        self.roster.changed = {}
+        free = [one for rm in changed for one in self._keeping.settled(rm)]
+        free += self._keeping.passed([one for one in sends if one.to])
+        self._watch.arm(now)
+        return [*free, *self._rearranged()]
+
+    def _recorded(self, rm: str, recorded: Recorded, now: float) -> list[Send]:
+        if not self._keeping.heard(rm, recorded):
+            return []
+        change = self._changes.of(rm)
+        if change is not None and change.recording == recorded.number:
+            return self._changes.recorded(change, recorded, now)
+        if recorded.problem:
+            self._keeping.failed(rm, recorded.problem, now)
+        return []
+
+    def _rearranged(self) -> list[Send]:
+        """What the supervisor has to know, if it does not."""
+        if not self.roster.rearranged and self._wanted is not None:
+            return []
+        self.roster.rearranged = False
+        leases = self._keeping.leases()
         if leases == self._wanted:
-            return sends
+            return []
         self._wanted = leases
-        return [*sends, send(SUPERVISOR, WorkersWanted(partitions=leases))]
+        return [send(SUPERVISOR, WorkersWanted(partitions=leases))]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
     def _to_worker(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
         registration = self.roster.registration(header.rm, header.session)
-        leaving = self.roster.leaving.get(header.partition)
-        if registration is not None and (
-            header.partition in registration.configs or (leaving is not None and leaving.rm == header.rm)
-        ):
-            return [Send(header.partition, header, delivery.body)]
-        if registration is not None:
-            # For a partition that has just gone. The proxy knows how to refuse what it carries, item by item.
-            return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
-        reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
-        return [refusal_of(delivery.source, header, "unknown-session", reason)]
+        if registration is None:
+            reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
+            return [refusal_of(delivery.source, header, "unknown-session", reason)]
+        if registration.has(header.partition):
+            return [Send(self.roster.seats[header.partition].worker, header, delivery.body)]
+        # For a partition that has just gone. The proxy knows how to refuse what it carries, item by item.
+        return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
 
-    def _to_proxy(self, delivery: Delivery) -> list[Send]:
+    def _to_proxy(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
         registration = self.roster.registration(header.rm, header.session)
-        if registration is None or not self._holds_lease(delivery):
+        seat = self._leased(delivery)
+        if registration is None or seat is None:
             return []
-        return [Send(registration.proxy, header, delivery.body)]
+        seat.heard, seat.begun = now, True
+        return [Send(registration.proxy, header, delivery.body)] if registration.proxy else []
 
-    def _holds_lease(self, delivery: Delivery) -> bool:
-        """Whether the sender is the worker that counts; one that lost its lease still carries the old epoch."""
-        seat = self.roster.seats.get(delivery.source)
-        return seat is not None and seat.epoch == delivery.header.epoch
+    def _leased(self, delivery: Delivery) -> Seat | None:
+        """The seat of the worker that sent this, if it is the one that counts: its lease is in its name."""
+        seat = self.roster.seats.get(delivery.header.partition)
+        return seat if seat is not None and seat.worker == delivery.source else None
+
+    def _heartbeat(self, delivery: Delivery, now: float) -> list[Send]:
+        """Whoever it is, it is there, and hears which broker this is."""
+        seat = self._leased(delivery)
+        sends: list[Send] = []
+        if seat is not None:
+            seat.heard = now
+        elif not delivery.header.partition:
+            sends = self._followed_up(self._watch.peer_heard(delivery.source, now), now)
+        return [Send(delivery.source, _HEARTBEAT, self._beat), *sends]
 
     def _question(self, delivery: Delivery) -> list[Send]:
         header = delivery.header
-        seat = self.roster.seats.get(header.partition)
-        if seat is None or not seat.committed:
+        if self.roster.owner(header.partition) is None:
             return [answer(delivery.source, header.ref, 404, b"Partition not found")]
+        seat = self.roster.seats[header.partition]
+        if not seat.present:
+            return [answer(delivery.source, header.ref, 503, b"the partition is starting")]
         asked = Header(kind=header.kind, partition=header.partition, ref=f"{delivery.source} {header.ref}")
-        return [Send(header.partition, asked, delivery.body)]
+        return [Send(seat.worker, asked, delivery.body)]
 
     def _answer(self, delivery: Delivery) -> list[Send]:
-        if delivery.source != RECORD and not self._holds_lease(delivery):
+        if delivery.source != RECORD and self._leased(delivery) is None:
             return []
         asker, _, ref = delivery.header.ref.partition(" ")
         return [Send(asker, Header(kind="Answer", partition=delivery.header.partition, ref=ref), delivery.body)]
@@ -170,17 +263,19 @@ class Switch:
             case "Answer":
                 return self._answer(delivery)
             case "Hello":
-                return self._hello(delivery)
+                return self._hello(delivery, decoded(Hello, delivery.body), now)
+            case "ManagerAway":
+                return self._away(delivery, now)
             case "Retired":
                 return self._retired(delivery)
             case "Echo":
                 return self._still_due(self.books.announcements.heard(header.ref))
             case "ConfigVote":
-                if not self._holds_lease(delivery):
+                if self._leased(delivery) is None:
                     return []
-                return self._changes.vote(delivery.source, header.rm, decoded(ConfigVote, delivery.body), now)
+                return self._changes.vote(header.partition, decoded(ConfigVote, delivery.body))
             case "Recorded" if delivery.source == RECORD:
-                return self._changes.recorded(header.rm, decoded(Recorded, delivery.body), now)
+                return self._recorded(header.rm, decoded(Recorded, delivery.body), now)
             case "ChangedFile" if delivery.source == FILE:
                 self._offer.changed(decoded(ChangedFile, delivery.body).text)
                 return []
@@ -195,7 +290,9 @@ class Switch:
             case "RegisterResourceManager":
                 return self._register(delivery, now)
             case "Resume":
-                return self._resumed(delivery, decoded(Resume, delivery.body))
+                return resumed(self.books, delivery, decoded(Resume, delivery.body))
+            case "Leave":
+                return leaves(self.books, self._changes, delivery)
             case "UpdateConfiguration":
                 return self._update(delivery, now)
             case "ChangeConfig":
@@ -204,44 +301,45 @@ class Switch:
                 wish = Wish(rm=header.rm, text=request.config, asker=asker, expected=request.expected)
                 return update(self.books, self._changes, wish, now)
             case "ReadConfig":
-                return self._read(delivery, decoded(ReadConfig, delivery.body))
+                return [read(self.books, delivery, decoded(ReadConfig, delivery.body))]
             case "ListPartitions":
-                listing = PartitionList(
-                    partitions=list(self.roster.entries()),
-                    build_information={one.rm: one.build_info for one in self.roster.registrations.values()},
-                    started_ns=self._started_ns,
-                )
-                return [send(delivery.source, listing, Header(kind="PartitionList", ref=header.ref))]
+                told = Header(kind="PartitionList", ref=header.ref)
+                return [send(delivery.source, listing(self.roster, self._started_ns), told)]
         return [refusal_of(delivery.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
     # Workers --------------------------------------------------------------------------------------------------------
 
-    def _hello(self, delivery: Delivery) -> list[Send]:
-        partition, role = delivery.source, decoded(Hello, delivery.body).role
-        if role == SUPERVISOR:
-            self._wanted = {}  # so that it is told
+    def _hello(self, delivery: Delivery, hello: Hello, now: float) -> list[Send]:
+        if hello.role == SUPERVISOR:
+            self._wanted = None
+        if hello.role == RMPROXY:
+            return proxy_began(self.books, delivery.source, now)
+        seat = self._leased(delivery)
+        if hello.role != "worker" or seat is None:
             return []
-        seat = self.roster.seats.get(partition)
-        if role != "worker" or seat is None or seat.epoch != delivery.header.epoch:
-            return []
-        seat.present, seat.committed = True, False
-        leaving = self.roster.leaving.get(partition)
+        partition = delivery.header.partition
+        seat.present, seat.heard = True, now
+        registration = self.roster.registrations.get(seat.rm)
         change = self._changes.concerning(partition)
+        sends: list[Send] = []
+        if registration is not None and partition in registration.configs:
+            sends = revived(self.books, registration, delivery.header, hello)
+        elif registration is not None and partition in registration.leaving and change is None:
+            sends = [retirement(self.books, registration, partition)]
         if change is None:
-            if leaving is not None:
-                return [retirement(leaving.rm, leaving.session, partition)]
-            return recommit(self.books, partition)
+            return sends
         change.rollout.restarted(partition)
-        before = recommit(self.books, partition) if partition in change.rollout.live else []
-        return [*before, *change.rollout.ask(partition)]
+        owner = self.roster.owner(partition)
+        if owner is not None and owner.session == change.rollout.session:
+            change.rollout.lives[partition] = owner.life(partition)
+        return [*sends, change.rollout.ask(self.roster, partition)]
 
     def _retired(self, delivery: Delivery) -> list[Send]:
         """Nothing is left of a partition, and nobody wants it again meanwhile."""
-        partition = delivery.source
-        wanted_again = self._changes.concerning(partition) is not None
-        if self._holds_lease(delivery) and partition in self.roster.leaving and not wanted_again:
+        partition = delivery.header.partition
+        if self._leased(delivery) is not None and self._ends(partition):
             self.books.notes.append(f"partition {partition} is gone")
-            self.roster.vacate(partition)
+            self._let_go(partition)
         return []
 
     # RMs ------------------------------------------------------------------------------------------------------------
@@ -252,38 +350,17 @@ class Switch:
         known = self.roster.registration(header.rm, header.session)
         if known is None:
             return register(self.books, self._changes, delivery, request, now)
-        if known.call == delivery.body:  # the answer to its first call was lost
-            return self._resumed(delivery, Resume())
+        if known.call == hash_of(delivery.body):  # the answer to its first call was lost
+            return resumed(self.books, delivery, Resume())
         reason = "registration of RM failed: this session has registered, begin a new one"
         return [refusal_of(delivery.source, header, "registration", reason)]
 
-    def _resumed(self, delivery: Delivery, request: Resume) -> list[Send]:
-        """An RM goes on in its session; what it does not have is sent again."""
-        header = delivery.header
-        registration = self.roster.registration(header.rm, header.session)
-        if registration is None:
-            reason = f"RM {header.rm!r} has no such session, register again"
-            return [refusal_of(delivery.source, header, "unknown-session", reason)]
-        registration.proxy = delivery.source
-        told = Header(kind="Registered", rm=header.rm, session=header.session, ref=header.ref)
-        known_by = Registered(partitions=list(registration.configs), checksum=registration.checksum)
-        sends = [send(delivery.source, known_by, told)]
-        leaving = [name for name, one in self.roster.leaving.items() if one.rm == header.rm]
-        for partition in (*registration.configs, *leaving):
-            life = registration.lives.get(partition, 0)
-            known = request.lives.get(partition, 0) == life
-            if not known and partition in registration.configs:
-                sends.append(restarted(registration, partition))
-            again = Header(
-                kind="Repeat",
-                rm=header.rm,
-                partition=partition,
-                session=header.session,
-                ack=request.received.get(partition, 0) if known else 0,
-                life=life,
-            )
-            sends.append(send(partition, Repeat(), again))
-        return sends
+    def _away(self, delivery: Delivery, now: float) -> list[Send]:
+        """A proxy has lost an RM, unless that is back by another way already."""
+        registration = self.roster.registration(delivery.header.rm, delivery.header.session)
+        if registration is None or registration.proxy != delivery.source:
+            return []
+        return went_away(self.books, registration, now)
 
     def _update(self, delivery: Delivery, now: float) -> list[Send]:
         """The RM's own call. Its settings count even if the configuration is refused."""
@@ -296,23 +373,13 @@ class Switch:
                 "make sure it is registered"
             )
             return [refusal_of(delivery.source, header, "unknown-session", reason)]
-        before, registration.extra = registration.extra, dict(request.extra_config)
-        settings = settings_for(registration, registration.configs) if before != registration.extra else []
+        settings: list[Send] = []
+        if registration.extra != request.extra_config:
+            registration = replace(registration, extra=dict(request.extra_config))
+            self.roster.put(registration)
+            settings = settings_for(self.books, registration, registration.configs)
         origin = FROM_FILE if self.books.watched and not request.config else "update"
         asker = Manager(f"RM {header.rm}", origin, delivery.source, header)
         text = request.config or self.books.core_text
         wish = Wish(rm=header.rm, text=text, asker=asker, follows_core=not request.config)
         return [*settings, *update(self.books, self._changes, wish, now)]
-
-    def _read(self, delivery: Delivery, request: ReadConfig) -> list[Send]:
-        header = delivery.header
-        match request.what:
-            case "current":
-                return [current(self.books, header.rm, delivery.source, header.ref)]
-            case "history":
-                return [history(self.books, header.rm, delivery.source, header.ref)]
-            case "version":
-                asked = Header(kind="ReadConfig", rm=header.rm, ref=f"{delivery.source} {header.ref}")
-                return [Send(RECORD, asked, delivery.body)]
-        text = f"unknown question {request.what!r}, expected current, history or version"
-        return [answer(delivery.source, header.ref, 400, text.encode())]

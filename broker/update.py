@@ -14,7 +14,7 @@ from broker.askers import Asker, FrontEnd, WatchedFile
 from broker.books import CHANGED, CONFLICT, NOT_FOUND, Books, Refused, by_full_name
 from broker.changes import Change, Changes
 from broker.rollout import ROLLOUT_MAX_S, Rollout
-from broker.roster import Leaving, Registration
+from broker.roster import Registration
 from broker.said import first_settings, retirement
 from common.config.checksum import checksum_of
 from common.config.model import PartitionConfig
@@ -44,30 +44,38 @@ class Updating(Change):
 
     what = "another configuration"
 
-    def __init__(self, rollout: Rollout, version: ConfigVersion, wish: Wish, registration: Registration, *, file: str):
+    def __init__(self, rollout: Rollout, version: ConfigVersion, wish: Wish, *, file: str):
         super().__init__(rollout, version)
         self.wish = wish
-        self.registration = registration
         self.file = file
         """Checksum of what the watched file said when this began: only that may be overwritten."""
 
-    def claim(self) -> Registration:
-        return replace(self.registration, configs=self.rollout.configs)
+    def outcome(self, books: Books) -> Registration:
+        before, rollout = books.roster.registrations[self.rollout.rm], self.rollout
+        gone = [name for name in before.configs if name not in rollout.configs]
+        new = {name: rollout.lives[name] for name in rollout.configs if name not in before.configs}
+        return replace(
+            before,
+            configs=rollout.configs,
+            text=self.wish.text,
+            checksum=checksum_of(self.wish.text),
+            follows_core=before.follows_core if self.wish.follows_core is None else self.wish.follows_core,
+            rollout=rollout.number,
+            lives={**before.lives, **new},
+            lives_begun=max(before.lives_begun, *new.values(), 0),
+            leaving=(*before.leaving, *gone),
+        )
 
     def carried_out(self, books: Books, now: float) -> list[Send]:
-        registration, after = self.registration, self.rollout.configs
-        gone = [name for name in registration.configs if name not in after]
-        new = [name for name in after if name not in registration.configs]
-        registration.configs, registration.text = after, self.wish.text
-        registration.checksum = checksum_of(self.wish.text)
-        _take_owner(registration, self.wish)
-        for partition in new:
-            registration.lives[partition] = self.rollout.lives[partition]
-            books.roster.seat(partition).committed = True
-        sends = [*self.rollout.commit(), *first_settings(registration, new)]
-        ends = [one for partition in gone for one in retire(books, registration, partition, now)]
+        before, registration = books.roster.registrations[self.rollout.rm], self.outcome(books)
+        gone = [name for name in before.configs if name not in registration.configs]
+        new = [name for name in registration.configs if name not in before.configs]
+        books.roster.put(registration, leave_by=now + RETIRE_MAX_S)
+        sends = [*self.rollout.commit(books.roster), *first_settings(books, registration, new)]
+        ends = [retirement(books, registration, partition) for partition in gone]
         asker = self.wish.asker
         books.notes.append(f"RM {registration.rm} has another configuration, by {asker.described}")
+        books.notes += [f"partition {partition} is no longer configured and is taken down" for partition in gone]
         back = bool(books.watched) and registration.follows_core and not asker.owns
         if back:
             sends.append(send(FILE, WriteFile(text=self.wish.text, replaces=self.file), Header(kind="WriteFile")))
@@ -76,7 +84,7 @@ class Updating(Change):
             ends += granted
         else:
             told += granted
-        held = books.announcements.after(registration.proxy, ends, now) if ends else []
+        held = books.announcements.after(registration.proxy, registration.rm, ends, now) if ends else []
         return [*sends, *told, *held]
 
     def refused(self, books: Books, refusal: Refused) -> list[Send]:
@@ -110,10 +118,11 @@ def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
         reason = f"the configuration in force has the checksum {registration.checksum}, not {wish.expected}"
         raise Refused(CHANGED, reason)
     if checksum == registration.checksum:
-        _take_owner(registration, wish)
+        if wish.follows_core is not None:
+            books.roster.put(replace(registration, follows_core=wish.follows_core))
         rebased = owned(books, rm, checksum) if wish.asker.owns else []
         return [*rebased, *wish.asker.granted(books, registration)]
-    configs = by_full_name(rm, books.checked(rm, wish.text, changes.claims(), registration.configs))
+    configs = by_full_name(rm, books.checked(rm, wish.text, registration.configs))
     latest = books.versions.history(rm).latest
     for partition in configs:
         if partition in books.roster.leaving:
@@ -124,13 +133,7 @@ def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
         rm, wish.text, at_ns=int(now * 1e9), author=wish.asker.author, origin=wish.asker.origin, base=base
     )
     rollout = _rollout(books, registration, configs, now)
-    return changes.begin(Updating(rollout, version, wish, registration, file=books.file_checksum), now)
-
-
-def _take_owner(registration: Registration, wish: Wish) -> None:
-    """From where the RM has its configuration from now on."""
-    if wish.follows_core is not None:
-        registration.follows_core = wish.follows_core
+    return changes.begin(Updating(rollout, version, wish, file=books.file_checksum))
 
 
 def _rollout(books: Books, registration: Registration, configs: Mapping[str, PartitionConfig], now: float) -> Rollout:
@@ -141,7 +144,10 @@ def _rollout(books: Books, registration: Registration, configs: Mapping[str, Par
         session=registration.session,
         configs=configs,
         deadline=now + ROLLOUT_MAX_S,
-        lives={name: registration.lives.get(name, 0) + (name not in registration.configs) for name in configs},
+        lives={
+            name: registration.life(name) if name in registration.configs else registration.lives_begun + 1
+            for name in configs
+        },
         live=frozenset(name for name in configs if name in registration.configs),
     )
 
@@ -151,11 +157,3 @@ def owned(books: Books, rm: str, checksum: str) -> list[Send]:
     if not books.versions.rebase(rm, checksum):
         return []
     return [send(RECORD, RebaseVersion(base=checksum), Header(kind="RebaseVersion", rm=rm))]
-
-
-def retire(books: Books, registration: Registration, partition: str, now: float) -> list[Send]:
-    """Take a partition down that its RM no longer has."""
-    books.roster.leaving[partition] = Leaving(registration.rm, registration.session, now + RETIRE_MAX_S)
-    books.roster.seat(partition).committed = False
-    books.notes.append(f"partition {partition} is no longer configured and is taken down")
-    return [retirement(registration.rm, registration.session, partition)]

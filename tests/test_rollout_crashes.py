@@ -69,6 +69,25 @@ def truth(world: World, rm: RM) -> str:
     return text
 
 
+def nothing_is_lost(world: World, rm: RM, text: str) -> None:
+    """No partition has begun anew, and each goes on where it was."""
+    assert rm.restarts == []
+    assert rm.session.session == "s1"
+    names = [normalised(rm.rm_id, one.name) for one in load(text).partitions]
+    for name in names:
+        short = name.removeprefix(f"{rm.rm_id}_")
+        if short == "comes":
+            continue
+        world.carry(rm.peer, [*rm.ask(short, "k3"), *rm.release(short, "k1")])
+    world.settle()
+    went = {"rm-1_default", "rm-1_gpu", "rm-1_stays"} - set(names)
+    old = [f"rm-1_{partition}/{key}" for partition in ("default", "gpu", "stays") for key in ("k1", "k2")]
+    new = [f"{name}/k3" for name in names if name != "rm-1_comes"]
+    assert sorted(rm.allocated) == sorted([*old, *new])
+    told = [f"{name}/{key}" for name in went for key in ("k1", "k2")]
+    assert sorted(rm.released) == sorted([*told, *(f"{name}/k1" for name in names if name != "rm-1_comes")])
+
+
 @pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
 def test_undisturbed_the_change_reaches_everybody(ask: Callable[[RM], tuple[str, list[Send]]]) -> None:
     world, rm = a_world(1)
@@ -140,13 +159,90 @@ def test_whoever_dies_and_whenever_all_partitions_have_one_configuration(
         world.settle()
         text = truth(world, rm)
         ends.add(text)
-        assert rm.refusals == []
+        assert [one.code for one in rm.refusals] in ([], ["busy"] if mortal == BROKER else [])  # it asked twice
+        if mortal == BROKER:
+            nothing_is_lost(world, rm, text)
         for status, body in world.answers:
             assert status == 200
             assert text == NEW, "somebody was told that it is in force"
             assert msgspec.json.decode(body)["checksum"] == rm.checksum
-        assert text == NEW or mortal == BROKER
+        assert text == NEW or (mortal == BROKER and ask is by_a_front_end)
         if mortal == BROKER and ask is by_a_front_end:
             assert text == (NEW if len(world.record) == 2 else OLD), "what is on the disk was decided"
     assert NEW in ends
-    assert (OLD in ends) == (mortal == BROKER)
+    assert (OLD in ends) == (mortal == BROKER and ask is by_a_front_end)
+
+
+def test_a_broker_that_dies_at_any_time_of_a_registration_is_asked_again_or_knows_it() -> None:
+    """The RM has said what it wants in its first breath, and is heard once."""
+    begun_before = 0
+    for step in range(STEPS):
+        world, rm = World(step), RM("rm-1", config=OLD)
+        world.join(rm)
+        for _ in range(step):
+            world.step()
+        for partition in ("default", "gpu"):
+            world.carry(rm.peer, rm.furnish(partition, nodes=1, vcore=3))
+            world.carry(rm.peer, rm.ask(partition, "k1", "k2"))
+        for _ in range(step % 7):
+            world.step()
+        begun_before += "rm-1" in world.facts
+        world.kill_broker()
+        world.settle()
+        assert truth(world, rm) == OLD
+        assert rm.restarts == []
+        assert rm.refusals == []
+        assert rm.session.session == world.facts["rm-1"].session == "s1"
+        assert len(world.record) == 1
+        assert sorted(rm.allocated) == [f"rm-1_{name}/{key}" for name in ("default", "gpu") for key in ("k1", "k2")]
+        assert sorted(rm.nodes) == ["rm-1_default/n0", "rm-1_gpu/n0"]
+    assert 0 < begun_before < STEPS
+
+
+def test_a_broker_that_dies_again_and_again_loses_nothing_either() -> None:
+    for step in range(0, STEPS, 3):
+        world, rm = a_world(step)
+        world.carry(*by_the_rm(rm))
+        for _ in range(4):
+            for _ in range(step % 11 + 1):
+                world.step()
+            world.kill_broker()
+        world.settle()
+        assert truth(world, rm) == NEW
+        nothing_is_lost(world, rm, NEW)
+
+
+def test_a_worker_and_the_broker_that_die_together_leave_all_others_as_they_were() -> None:
+    for step in range(STEPS):
+        world, rm = a_world(step)
+        world.carry(*by_the_rm(rm))
+        for _ in range(step):
+            world.step()
+        mortal = MORTALS[1 + step % 4]
+        if mortal in world.workers:
+            world.kill(mortal)
+        world.kill_broker()
+        world.settle()
+        assert truth(world, rm) == NEW
+        assert set(rm.restarts) <= {mortal}
+
+
+def test_lives_and_epochs_never_come_again() -> None:
+    world, rm = a_world(1)
+    seen: set[tuple[str, int]] = set()
+    lives = []
+    for _ in range(5):
+        world.kill_broker()
+        world.settle()
+        world.kill("rm-1_gpu")
+        world.settle()
+        lives.append(world.facts["rm-1"].lives["rm-1_gpu"])
+        assert world.facts["rm-1"].leases == {name: worker.epoch for name, worker in world.workers.items()}
+        world.carry(rm.peer, rm.reconfigure(NEW))
+        world.settle()
+        world.carry(rm.peer, rm.reconfigure(OLD))
+        world.settle()
+        leases = {(name, worker.epoch) for name, worker in world.workers.items() if name == "rm-1_gpu"}
+        assert not leases & seen
+        seen |= leases
+    assert lives == sorted(set(lives))

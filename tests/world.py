@@ -15,6 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from broker.books import Policy
+from broker.facts import Facts, decoded_facts
 from broker.switch import SUPERVISOR, Switch
 from broker.versions import Versions
 from common.config.checksum import checksum_of
@@ -24,12 +26,14 @@ from common.messages import (
     ChangedFile,
     ConfigVersion,
     Header,
+    Hello,
+    ManagerRecord,
     RebaseVersion,
     Recorded,
     WorkersWanted,
     WriteFile,
 )
-from common.names import FILE, RECORD, WEBSERVICE
+from common.names import FILE, RECORD, WEBSERVICE, partition_of, worker_name
 from common.wire import decoded, frames_of, header_of
 from partition_worker.engine.checks.invariants import check
 from partition_worker.worker import Worker
@@ -62,14 +66,18 @@ class World:
         """What the watched file says; empty if none is watched."""
         self.rms: dict[str, RM] = {}
         self.workers: dict[str, Worker] = {}
+        """By partition; on the network each is called by its lease."""
         self.kinds: dict[str, int] = {}
         """How many of each kind were delivered."""
         self._rng = random.Random(seed)
         self._front = Front()
         self.record: list[tuple[str, ConfigVersion]] = []
         """RM id and version: what is on the broker's disk, which outlives the broker."""
+        self.facts: dict[str, Facts] = {}
+        """By RM id: what is on that disk too."""
         self._proxies = 1
-        self._switch = self._broker(Versions())
+        self._incarnation = 0
+        self._switch = self._broker()
         self.answers: list[tuple[int, bytes]] = []
         """Status and body of what the broker answered the front end."""
         self._packets: list[Packet] = []
@@ -108,20 +116,25 @@ class World:
     def kill(self, partition: str) -> None:
         """A worker dies with what it knew, and the supervisor starts another under the same lease."""
         epoch = self.workers.pop(partition).epoch
-        self._packets = [one for one in self._packets if partition not in (one.source, one.to)]
+        name = worker_name(partition, epoch)
+        self._packets = [one for one in self._packets if name not in (one.source, one.to)]
         heapq.heapify(self._packets)
-        self._start(partition, epoch)
+        self._start(partition, epoch, problem="its journal is gone")
 
     def kill_broker(self) -> None:
-        """The broker dies; the supervisor lets everything behind it start again, and RMs find a core that does not
-        know them. Only what is on the disk is still there.
+        """The broker dies, and what is on its way to and from it is lost. Another one begins with what is on the disk:
+        workers and the supervisor say hello, and the proxy has RMs ask again or resume.
         """
-        self._packets, self.workers = [], {}
-        self._front = Front()
-        self._switch = self._broker(self._recorded())
+        self._packets = [one for one in self._packets if BROKER not in (one.source, one.to)]
+        heapq.heapify(self._packets)
+        self._incarnation += 1
+        self._switch = self._broker()
+        hello = Hello(role="supervisor")
+        self.carry(SUPERVISOR, [send(BROKER, hello)])
+        for worker in self.workers.values():
+            self.carry(worker_name(worker.name, worker.epoch), [worker.hello()])
         for rm in self.rms.values():
-            sends = rm.begin_again()
-            self.carry(rm.peer, sends)
+            self.carry(rm.peer, rm.ask_again())
 
     def kill_proxy(self) -> None:
         """The proxy dies and starts again: all connections break, and every RM comes back."""
@@ -142,9 +155,15 @@ class World:
         self.file = text
         self.carry(FILE, [send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
 
-    def _broker(self, versions: Versions) -> Switch:
+    def _broker(self) -> Switch:
         return Switch(
-            now=self.now, default_config=self.file, watched="queues.yaml" if self.file else "", versions=versions
+            now=self.now,
+            default_config=self.file,
+            watched="queues.yaml" if self.file else "",
+            versions=self._recorded(),
+            policy=Policy(lease_s=NEVER),
+            incarnation=self._incarnation,
+            facts=list(self.facts.values()),
         )
 
     def _recorded(self) -> Versions:
@@ -186,7 +205,7 @@ class World:
         elif due < NEVER:
             self.now = max(self.now, due)
             self._note("tick", name)
-            self.carry(name, self.machine(name).tick(self.now))
+            self.carry(self._peer(name), self.machine(name).tick(self.now))
         else:
             return False
         return True
@@ -228,11 +247,20 @@ class World:
         elif packet.to == WEBSERVICE:
             answer = decoded(Answer, body)
             self.answers.append((answer.status, answer.body))
-        elif packet.to in (BROKER, PROXY) or packet.to in self.workers:
-            delivery = Delivery(packet.source, header, body)
-            self.carry(packet.to, self.machine(packet.to).handle(delivery, self.now))
+        else:
+            self._to_machine(packet, header, body)
+
+    def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
+        delivery = Delivery(packet.source, header, body)
+        name = partition_of(packet.to) or packet.to
+        if name in (BROKER, PROXY) or (name in self.workers and packet.to == self._peer(name)):
+            self.carry(packet.to, self.machine(name).handle(delivery, self.now))
         else:
             self._to_rm(packet.to, header, body)
+
+    def _peer(self, name: str) -> str:
+        """What a machine is called on the network."""
+        return worker_name(name, self.workers[name].epoch) if name in self.workers else name
 
     def _to_rm(self, peer: str, header: Header, body: bytes) -> None:
         for rm in self.rms.values():
@@ -249,19 +277,27 @@ class World:
                 self._start(name, epoch)
 
     def _write(self, header: Header, body: bytes) -> None:
-        """The disk takes a version; that it has is told afterwards, and a broker that died meanwhile never hears it."""
+        """The disk takes what it is given; that it has is told afterwards, and a broker that died meanwhile never hears
+        it.
+        """
         if header.kind == "RebaseVersion":
             rm, latest = next(one for one in reversed(self.record) if one[0] == header.rm)
             self.record.append((rm, replace(latest, base=decoded(RebaseVersion, body).base)))
             return
-        version = decoded(ConfigVersion, body)
-        self.record.append((header.rm, version))
+        wanted = decoded(ManagerRecord, body)
+        if wanted.facts:
+            self.facts[header.rm] = decoded_facts(wanted.facts)
+        else:
+            self.facts.pop(header.rm, None)
+        if wanted.version is not None:
+            self.record.append((header.rm, wanted.version))
         told = Header(kind="Recorded", rm=header.rm)
-        self.carry(RECORD, [send(BROKER, Recorded(number=version.number), told)])
+        self.carry(RECORD, [send(BROKER, Recorded(number=wanted.number), told)])
 
-    def _start(self, partition: str, epoch: int) -> None:
+    def _start(self, partition: str, epoch: int, *, problem: str = "") -> None:
         self.workers[partition] = worker = Worker(partition=partition, epoch=epoch)
-        self.carry(partition, [worker.hello()])
+        worker.problem = problem
+        self.carry(worker_name(partition, epoch), [worker.hello()])
 
     def _note(self, *parts: str | bytes) -> None:
         self._story.update(repr((self.now, parts)).encode())

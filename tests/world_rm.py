@@ -20,6 +20,7 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    ResumeWanted,
     UpdateConfiguration,
     UserGroupInformation,
 )
@@ -53,7 +54,7 @@ class RM:
         """Changes of its configuration that it has heard of, its own among them."""
         self._connections = 1
         self._sessions = 1
-        self._wanted = config
+        self._wanted, self._asking = config, False
 
     @property
     def peer(self) -> str:
@@ -71,8 +72,14 @@ class RM:
 
     # What it says ---------------------------------------------------------------------------------------------------
 
+    def ask_again(self) -> list[Send]:
+        """The core began anew, as its proxy says: what was asked may never have been heard."""
+        if self.session.state == "registering":
+            return self.register()
+        return [*self.resume(), *(self.reconfigure(self._wanted) if self._asking else [])]
+
     def begin_again(self) -> list[Send]:
-        """The core is another one now, or has forgotten everything: a new session, on a new connection."""
+        """A new process: a new session, on a new connection."""
         self._sessions += 1
         self.session = Session(rm_id=self.rm_id, session=f"s{self._sessions}")
         self.reconnected()
@@ -83,7 +90,7 @@ class RM:
 
     def reconfigure(self, text: str) -> list[Send]:
         """Ask for another configuration, which becomes its own once it hears that it is in force."""
-        self._wanted = text
+        self._wanted, self._asking = text, True
         return self._sends([self.session.update_configuration(UpdateConfiguration(rm_id=self.rm_id, config=text))])
 
     def resume(self) -> list[Send]:
@@ -152,7 +159,7 @@ class RM:
                 self.checksum = message.checksum
                 self.updates += 1
                 if not message.author:
-                    self.config = self._wanted
+                    self.config, self._asking = self._wanted, False
             case NodeResponse():
                 self.nodes += [f"{partition}/{one.node_id}" for one in message.accepted]
                 self.refused_nodes += [f"{partition}/{one.node_id}" for one in message.rejected]
@@ -164,7 +171,10 @@ class RM:
                 self.refused += [f"{partition}/{one.allocation_key}" for one in message.rejected_allocations]
             case Refused(code="gap"):
                 return self.resume()
+            case ResumeWanted():
+                return self.resume() if self.open else []
             case Refused():
+                self._asking = False
                 self.refusals.append(message)
             case PartitionRestarted():
                 self.restarts.append(partition)

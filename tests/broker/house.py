@@ -5,9 +5,11 @@ from typing import Final
 import msgspec
 
 from broker.books import Policy
+from broker.facts import Facts, decoded_facts
 from broker.switch import Switch
 from broker.versions import Versions
-from common.machine import Send
+from common.config.checksum import checksum_of
+from common.machine import NEVER, Delivery, Send
 from common.messages import (
     Answer,
     ChangeConfig,
@@ -17,22 +19,30 @@ from common.messages import (
     ConfigVote,
     Echo,
     Hello,
+    ManagerAway,
+    ManagerRecord,
     Message,
     PrepareConfig,
     ReadConfig,
+    Received,
     Recorded,
+    Registered,
     RegisterResourceManager,
+    Resume,
     Retired,
     UpdateConfiguration,
     WorkersWanted,
 )
-from common.names import FILE, RECORD
+from common.names import FILE, RECORD, partition_of, worker_name
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.wire import decoded
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives
 
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"
 GPU: Final = "rm-1_gpu"
+PATIENT: Final = Policy(lease_s=NEVER)
+"""Nobody is looked after, so that time may pass without heartbeats."""
 
 
 class House:
@@ -46,16 +56,47 @@ class House:
         policy: Policy | None = None,
         versions: Versions | None = None,
     ) -> None:
-        self.switch = Switch(default_config=default_config, watched=watched, now=1.0, policy=policy, versions=versions)
+        self._default_config, self._watched, self._policy = default_config, watched, policy or PATIENT
+        self.switch = Switch(
+            default_config=default_config, watched=watched, now=1.0, policy=self._policy, versions=versions
+        )
         self.now = 1.0
         self.record: list[ConfigVersion] = []
+        self.facts: dict[str, Facts] = {}
+        """What is on the disk of each RM."""
+        self.incarnation = 0
         self.echoes = True
         """Whether proxies send back what they are asked to."""
         self.disk_problem = ""
         """With which every version is refused by the record; empty while it takes them."""
 
+    def begin_again(self) -> None:
+        """The broker dies, and another one begins with what is on the disk."""
+        self.incarnation += 1
+        self.switch = Switch(
+            default_config=self._default_config,
+            watched=self._watched,
+            now=self.now,
+            policy=self._policy,
+            versions=self.switch.books.versions,
+            incarnation=self.incarnation,
+            facts=list(self.facts.values()),
+        )
+
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Send]:
-        return self.recorded(self.switch.handle(arrives(source, message, **fields), self.now))
+        """A partition as source stands for its worker, and in what is sent too."""
+        seat = self.switch.roster.seats.get(source)
+        peer = seat.worker if seat is not None else source
+        return self.recorded(self.switch.handle(arrives(peer, message, **fields), self.now))
+
+    def wait(self, until: float) -> list[Send]:
+        """Time passes, and everything that is due by then is done in time."""
+        sends: list[Send] = []
+        while self.switch.deadline <= until:
+            self.now = max(self.now, self.switch.deadline)
+            sends += self.recorded(self.switch.tick(self.now))
+        self.now = until
+        return sends
 
     def recorded(self, sends: list[Send]) -> list[Send]:
         """What is sent to others, once the record has taken or refused what was sent to it."""
@@ -64,16 +105,24 @@ class House:
             if one.header.kind == "Echo" and self.echoes:
                 others += self.hear(one.to, Echo(), rm="", session="", ref=one.header.ref)
                 continue
-            if one.header.kind != "ConfigVersion":
-                others.append(one)
+            if one.header.kind != "ManagerRecord":
+                others.append(Send(partition_of(one.to) or one.to, one.header, one.body))
                 continue
             assert one.to == RECORD
-            version = decoded(ConfigVersion, one.body)
-            if not self.disk_problem:
-                self.record.append(version)
-            answer = Recorded(number=version.number, problem=self.disk_problem)
+            number = self._write(one.header.rm, decoded(ManagerRecord, one.body))
+            answer = Recorded(number=number, problem=self.disk_problem)
             others += self.hear(RECORD, answer, rm=one.header.rm, session="")
         return others
+
+    def _write(self, rm: str, message: ManagerRecord) -> int:
+        if not self.disk_problem:
+            if message.facts:
+                self.facts[rm] = decoded_facts(message.facts)
+            else:
+                del self.facts[rm]
+            if message.version is not None:
+                self.record.append(message.version)
+        return message.number
 
     def call(
         self, config: str = ONE_QUEUE, *, rm: str = RM, session: str = SESSION, proxy: str = PROXY, ref: str = "call"
@@ -84,14 +133,56 @@ class House:
     def epoch(self, partition: str) -> int:
         return self.switch.roster.seats[partition].epoch
 
-    def hello(self, partition: str, *, epoch: int | None = None) -> list[Send]:
+    def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Send]:
+        """A worker comes that runs nothing, perhaps because of a problem with its journal."""
         lease = self.epoch(partition) if epoch is None else epoch
-        return self.hear(partition, Hello(role="worker"), rm="", session="", epoch=lease)
+        hello = Hello(role="worker", problem=problem)
+        return self.hear(worker_name(partition, lease), hello, rm="", session="", partition=partition, epoch=lease)
+
+    def lost(self, partition: str) -> list[Send]:
+        """A worker comes that cannot read its journal, after something was heard of its partition."""
+        self.speaks(partition)
+        return self.hello(partition, problem="damaged")
+
+    def speaks(self, partition: str) -> list[Send]:
+        """A partition acknowledges something."""
+        owner = self.switch.roster.owner(partition)
+        assert owner is not None
+        told = {"rm": owner.rm, "session": owner.session, "life": owner.life(partition)}
+        return self.hear(partition, Received(), partition=partition, epoch=self.epoch(partition), **told)
+
+    def returns(self, partition: str, *, rollout: int | None = None, **fields: str | int) -> list[Send]:
+        """A worker comes that runs what its journal says; what its RM registered, unless said otherwise."""
+        owner = self.switch.roster.owner(partition)
+        assert owner is not None
+        lease = self.epoch(partition)
+        runs = {"rm": owner.rm, "session": owner.session, "life": owner.life(partition), "epoch": lease, **fields}
+        hello = Hello(role="worker", rollout=owner.rollout if rollout is None else rollout)
+        return self.hear(worker_name(partition, lease), hello, partition=partition, **runs)
+
+    def from_peer(self, name: str, message: Message, **fields: str | int) -> Delivery:
+        """From whoever is called so, which may be a worker that no longer counts."""
+        return arrives(name, message, **fields)
+
+    def away(self) -> list[Send]:
+        """The proxy hears nothing of the RM any more."""
+        return self.hear(PROXY, ManagerAway())
+
+    def resume(self, **received: dict[str, int]) -> list[Send]:
+        """The RM is back."""
+        return self.hear(PROXY, Resume(**received), ref="again")
+
+    def yes(self, asked: Send) -> list[Send]:
+        """The worker that was asked votes yes; what is sent at once, before the record has taken anything."""
+        seat = self.switch.roster.seats[asked.header.partition]
+        vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
+        told = {"session": "", "partition": asked.header.partition, "epoch": seat.epoch}
+        return self.switch.handle(arrives(seat.worker, vote, **told), self.now)
 
     def vote(self, asked: Send, reason: str = "") -> list[Send]:
         """The worker that was asked votes."""
         number = decoded(PrepareConfig, asked.body).rollout
-        partition = asked.to
+        partition = asked.header.partition
         vote = ConfigVote(rollout=number, reason=reason)
         return self.hear(
             partition, vote, rm=asked.header.rm, session="", partition=partition, epoch=self.epoch(partition)
@@ -102,7 +193,7 @@ class House:
     ) -> list[Send]:
         """Everything up to the answer, with workers that are willing; what is sent at the last vote."""
         asked = [one for one in self.call(config, rm=rm, session=session, proxy=proxy) if is_prepare(one)]
-        for partition, seat in self.switch.roster.seats.items():
+        for partition, seat in tuple(self.switch.roster.seats.items()):
             if not seat.present:
                 asked += [one for one in self.hello(partition) if is_prepare(one)]
         last: list[Send] = []
@@ -146,6 +237,19 @@ class House:
         text = msgspec.json.decode(decoded(Answer, answer.body).body)["config"]
         assert isinstance(text, str)
         return text
+
+
+def joined(partitions: list[str], config: str = ONE_QUEUE, **lives: int) -> Registered:
+    """What an RM hears that is in, if nobody has said anything about patience."""
+    return Registered(
+        partitions=partitions,
+        checksum=checksum_of(config),
+        lives=lives,
+        heartbeat_milli_seconds=1000,
+        silence_milli_seconds=3000,
+        window_messages=WINDOW_MESSAGES,
+        window_bytes=WINDOW_BYTES,
+    )
 
 
 def kinds(sends: list[Send]) -> list[tuple[str, str]]:

@@ -139,7 +139,7 @@ def test_an_rm_with_a_partition_that_is_being_taken_down_is_offered_it_afterward
     house = following(text=TWO)
     house.agree(house.edit(ONE_QUEUE))
     assert house.edit(TWO) == []
-    sends = house.retired(GPU) if acknowledged else house.switch.tick(1.0 + RETIRE_MAX_S)
+    sends = house.retired(GPU) if acknowledged else house.wait(1.0 + RETIRE_MAX_S)
     assert [one.to for one in sends if is_prepare(one)] == [PARTITION]
     assert house.switch.roster.seats.keys() == {PARTITION, GPU}
 

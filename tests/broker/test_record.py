@@ -8,11 +8,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from broker.facts import Facts, encoded
 from broker.record import FORMAT, Record
 from broker.versions import RMS_MAX, VERSIONS_MAX, Versions
 from common.config.checksum import checksum_of
 from common.machine import Delivery
-from common.messages import Answer, ConfigVersion, Message, ReadConfig, RebaseVersion, Recorded, WriteFile
+from common.messages import (
+    Answer,
+    ConfigVersion,
+    ManagerRecord,
+    Message,
+    ReadConfig,
+    RebaseVersion,
+    Recorded,
+    WriteFile,
+)
 from common.names import RECORD
 from common.wire import decoded
 from tests.machines import RM, header, sent
@@ -33,7 +43,12 @@ class Paper:
         return self.record.take()
 
     def write(self, number: int, text: str, *, rm: str = RM) -> Recorded:
-        answer = self.told(version(number, text), rm=rm)
+        """Another version, with facts that name it."""
+        return self.keep(facts(rm, text), number, version(number, text))
+
+    def keep(self, known: Facts | None, number: int, new: ConfigVersion | None = None, *, rm: str = RM) -> Recorded:
+        rm = known.rm if known is not None else rm
+        answer = self.told(ManagerRecord(number=number, facts=encoded(known), version=new), rm=rm)
         assert answer is not None
         assert (answer.source, answer.header) == (RECORD, header("Recorded", rm=rm, session=""))
         return decoded(Recorded, answer.body)
@@ -43,6 +58,10 @@ class Paper:
         assert answer is not None
         assert answer.header == header("Answer", rm="", session="", ref="webservice 7")
         return decoded(Answer, answer.body)
+
+
+def facts(rm: str, text: str = "") -> Facts:
+    return Facts(rm=rm, session="s", registered_ns=1, call="c", text=text)
 
 
 def version(number: int, text: str, base: str = "base") -> ConfigVersion:
@@ -183,6 +202,89 @@ def test_a_version_that_is_not_there_is_not_found(paper: Paper, number: int) -> 
 def test_what_is_no_question_to_a_record_is_a_defect(paper: Paper) -> None:
     with pytest.raises(TypeError, match="WriteFile"):
         paper.told(WriteFile(text="", replaces=""))
+
+
+# What is known of each RM --------------------------------------------------------------------------------------------
+
+
+def test_what_is_so_of_an_rm_is_there_when_the_file_is_opened_again_the_first_registered_first(path: Path) -> None:
+    whole = Facts(
+        rm=RM,
+        session="s-1",
+        registered_ns=20,
+        call="ab12",
+        text="partitions: []\r\n# Grüße",
+        build_info={"v": "1"},
+        extra={"a": "'"},
+        capabilities=["predicates"],
+        follows_core=True,
+        passed_over="x",
+        rollout=7,
+        lives={"rm-1_gpu": 3},
+        lives_begun=4,
+        leaving=["rm-1_old"],
+        leases={"rm-1_gpu": 1_800_000_000 * 2**20},
+    )
+    earlier = facts("rm-2")
+    with opened(path) as paper:
+        assert paper.keep(facts(RM), 1) == Recorded(number=1)
+        assert paper.keep(whole, 2) == Recorded(number=2)
+        paper.keep(earlier, 3)
+    with opened(path) as paper:
+        assert paper.record.facts() == [earlier, whole]
+        paper.keep(None, 4, rm=RM)
+        assert paper.record.facts() == [earlier]
+
+
+def test_a_decision_and_its_version_are_recorded_together_or_not_at_all(path: Path, paper: Paper) -> None:
+    paper.write(1, "first")
+    with full_disk(path.with_name(path.name + "-wal").stat().st_size):
+        assert paper.write(2, "second" * 10_000).problem
+    assert [one.text for one in paper.record.facts()] == ["first"]
+    assert paper.record.histories()[RM].text == "first"
+
+
+def test_what_cannot_be_read_of_one_rm_is_left_out_and_the_others_are_known(path: Path, paper: Paper) -> None:
+    paper.keep(facts("rm-2"), 1)
+    with sqlite3.connect(path) as file:
+        file.execute("INSERT INTO managers VALUES ('rm-1', '{\"rm\": 7}')")
+    file.close()
+    assert [one.rm for one in paper.record.facts()] == ["rm-2"]
+
+
+def test_a_file_of_the_first_format_is_taken_over_with_its_versions(path: Path) -> None:
+    with sqlite3.connect(path) as file:
+        file.execute(
+            "CREATE TABLE versions (rm TEXT NOT NULL, number INTEGER NOT NULL, checksum TEXT NOT NULL, "
+            "at_ns INTEGER NOT NULL, author TEXT NOT NULL, origin TEXT NOT NULL, base TEXT NOT NULL, "
+            "config TEXT NOT NULL, PRIMARY KEY (rm, number)) STRICT"
+        )
+        file.execute("INSERT INTO versions VALUES ('rm-1', 1, 'c', 0, 'alice', 'api', 'b', 'text')")
+        file.execute("PRAGMA user_version=1")
+    file.close()
+    with opened(path) as paper:
+        assert paper.record.histories()[RM].text == "text"
+        assert paper.record.facts() == []
+        assert paper.write(2, "another") == Recorded(number=2)
+
+
+# Incarnations -------------------------------------------------------------------------------------------------------
+
+
+def test_each_broker_has_an_incarnation_above_all_earlier_ones_even_if_the_clock_went_back(path: Path) -> None:
+    found = []
+    for unix_s in (1000, 1000, 500, 2000):
+        with opened(path) as paper:
+            found.append(paper.record.begin(unix_s))
+    assert found == [1000, 1001, 1002, 2000]
+
+
+def test_a_broker_begins_on_a_full_disk_too(path: Path, paper: Paper) -> None:
+    assert paper.record.begin(1000) == 1000
+    with full_disk(path.with_name(path.name + "-wal").stat().st_size):
+        assert paper.record.begin(2000) == 2000
+        with opened(path) as another:
+            assert another.record.begin(3000) == 3000
 
 
 # Files that cannot be used ------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_the_rms_settings_reach_every_worker_after_the_commit() -> None:
     house.hear(PROXY, request, ref="call")
     commit, settings, _ = house.vote(house.hello(PARTITION)[0])
     assert commit.header.kind == "CommitConfig"
-    assert settings == sent(PARTITION, Settings(values={"a": "1"}), partition=PARTITION, session="")
+    assert settings == sent(PARTITION, Settings(values={"a": "1"}), partition=PARTITION)
     _, commit, settings, _ = house.hello(PARTITION)
     assert (commit.header.kind, settings.header.kind) == ("CommitConfig", "Settings")
 
@@ -198,7 +198,7 @@ def test_what_an_rm_can_do_reaches_every_worker_even_without_settings() -> None:
     request = RegisterResourceManager(rm_id=RM, config=ONE_QUEUE, capabilities=["predicates"])
     house.hear(PROXY, request, ref="call")
     _, settings, _ = house.vote(house.hello(PARTITION)[0])
-    wanted = sent(PARTITION, Settings(values={}, capabilities=["predicates"]), partition=PARTITION, session="")
+    wanted = sent(PARTITION, Settings(values={}, capabilities=["predicates"]), partition=PARTITION)
     assert settings == wanted
     _, _, settings, _ = house.hello(PARTITION)
     assert settings == wanted

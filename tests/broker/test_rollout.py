@@ -1,4 +1,5 @@
 from broker.rollout import Rollout
+from broker.roster import Roster
 from common.machine import NEVER
 from common.messages import AbortConfig, CommitConfig, PrepareConfig
 from tests.machines import RM, SESSION, config_of, sent
@@ -11,8 +12,21 @@ def rollout() -> Rollout:
     return Rollout(number=7, rm=RM, session=SESSION, configs={FIRST: CONFIG, SECOND: CONFIG}, deadline=NEVER)
 
 
+def two_seats() -> Roster:
+    roster = Roster()
+    for name in (FIRST, SECOND):
+        roster.seat(RM, name)
+    return roster
+
+
+SEATS = two_seats()
+WORKERS = {FIRST: f"{FIRST}#1", SECOND: f"{SECOND}#2"}
+
+
 def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
-    assert rollout().ask(SECOND) == [sent(SECOND, PrepareConfig(rollout=7, config=CONFIG), partition=SECOND)]
+    assert rollout().ask(SEATS, SECOND) == sent(
+        WORKERS[SECOND], PrepareConfig(rollout=7, config=CONFIG), partition=SECOND
+    )
 
 
 def test_the_last_vote_of_yes_decides() -> None:
@@ -38,18 +52,19 @@ def test_a_worker_that_was_restarted_has_not_voted() -> None:
 
 
 def test_every_worker_hears_the_outcome() -> None:
-    assert rollout().commit() == [sent(name, CommitConfig(rollout=7), partition=name) for name in (FIRST, SECOND)]
-    assert rollout().abort() == [sent(name, AbortConfig(rollout=7), partition=name) for name in (FIRST, SECOND)]
+    commits, aborts = rollout().commit(SEATS), rollout().abort(SEATS)
+    assert commits == [sent(worker, CommitConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
+    assert aborts == [sent(worker, AbortConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
 
 
 def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:
     vote = rollout()
     vote.lives = {FIRST: 3}
-    assert [asked.header.life for name in (FIRST, SECOND) for asked in vote.ask(name)] == [3, 0]
+    assert [vote.ask(SEATS, name).header.life for name in (FIRST, SECOND)] == [3, 0]
 
 
 def test_a_partition_that_runs_is_asked_whether_it_could_change() -> None:
     vote = rollout()
     vote.live = frozenset({SECOND})
-    [asked] = vote.ask(SECOND)
-    assert asked == sent(SECOND, PrepareConfig(rollout=7, config=CONFIG, live=True), partition=SECOND)
+    asked = PrepareConfig(rollout=7, config=CONFIG, live=True)
+    assert vote.ask(SEATS, SECOND) == sent(WORKERS[SECOND], asked, partition=SECOND)

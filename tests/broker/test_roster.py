@@ -1,6 +1,9 @@
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from broker.roster import Registration, Roster
+from broker.roster import NUMBERS_PER_INCARNATION, Registration, Roster
 from common.messages import PartitionEntry
 from common.names import normalised
 from tests.machines import config_of
@@ -9,13 +12,14 @@ CONFIG = config_of()
 
 
 def registration(rm: str, *partitions: str, session: str = "s") -> Registration:
-    return Registration(rm, session, "rmproxy", {normalised(rm, name): CONFIG for name in partitions}, {}, b"")
+    configs = {normalised(rm, name): CONFIG for name in partitions}
+    return Registration(rm=rm, session=session, proxy="rmproxy", configs=configs, build_info={}, call="")
 
 
 def roster(*registrations: Registration) -> Roster:
     found = Roster()
     for one in registrations:
-        found.registrations[one.rm] = one
+        found.put(one)
     return found
 
 
@@ -32,27 +36,81 @@ def test_a_partition_has_one_owner() -> None:
     assert roster(first, second).owner("rm-3_default") is None
 
 
-def test_each_seat_has_a_lease_of_its_own_and_a_new_one_once_it_was_given_up() -> None:
+def test_each_seat_has_a_lease_of_its_own_and_a_new_one_once_it_was_given_up_or_lost() -> None:
     places = Roster()
-    first, second = places.seat("a").epoch, places.seat("b").epoch
+    first, second = places.seat("rm", "a").epoch, places.seat("rm", "b").epoch
     assert first != second
-    assert places.seat("a").epoch == first
+    assert places.seat("rm", "a").epoch == first
     assert places.leases() == {"a": first, "b": second}
-    del places.seats["a"]
-    assert places.seat("a").epoch not in (first, second)
+    places.vacate("a")
+    third = places.seat("rm", "a").epoch
+    places.renew("a")
+    assert len({first, second, third, places.seat("rm", "a").epoch}) == 4
+
+
+def test_a_worker_is_called_by_partition_and_lease() -> None:
+    places = Roster()
+    assert places.seat("rm", "rm_a").worker == "rm_a#1"
+    places.renew("rm_a")
+    assert places.seat("rm", "rm_a").worker == "rm_a#2"
+
+
+def test_no_lease_comes_again_in_another_incarnation() -> None:
+    for incarnation in (1, 2, 1_800_000_000):
+        assert Roster(incarnation).seat("rm", "a").epoch == incarnation * NUMBERS_PER_INCARNATION + 1
+
+
+def test_what_an_rm_has_no_more_ends_with_its_lease() -> None:
+    places = roster(registration("a", "x", "y"), registration("b", "x"))
+    places.put(registration("a", "y", "z"))
+    assert list(places.seats) == ["a_y", "b_x", "a_z"]
+    places.remove("a")
+    assert list(places.seats) == ["b_x"]
+    assert places.owner("a_y") is None
+
+
+def test_a_partition_that_leaves_has_its_seat_and_no_owner_until_it_is_gone() -> None:
+    places = roster(registration("a", "x", "y"))
+    going = replace(registration("a", "x"), leaving=("a_y",))
+    places.put(going, leave_by=7.0)
+    places.put(going, leave_by=9.0)
+    assert (places.leaving, places.owner("a_y")) == ({"a_y": 7.0}, None)
+    assert going.has("a_y")
+    places.put(replace(going, leaving=()))
+    assert (places.leaving, list(places.seats)) == ({}, ["a_x"])
+
+
+def test_whatever_changes_of_an_rm_is_noted() -> None:
+    places = roster(registration("a", "x"), registration("b", "x"))
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: places.put(registration("a", "x", session="t")),
+        lambda: places.renew("a_x"),
+        lambda: places.remove("a"),
+    )
+    for change in changes:
+        places.changed = {}
+        change()
+        assert list(places.changed) == ["a"]
+
+
+def test_time_in_which_nobody_could_be_heard_counts_for_nobody() -> None:
+    places = roster(replace(registration("a", "x"), leaving=("a_y",)))
+    places.seats["a_x"].heard, places.away["a"], places.leaving["a_y"] = 5.0, 8.0, 30.0
+    places.extend(4.0, now=10.0)
+    assert (places.seats["a_x"].heard, places.away["a"], places.leaving["a_y"]) == (9.0, 10.0, 34.0)
 
 
 def test_partitions_are_listed_by_rm_under_both_names() -> None:
     assert list(roster(registration("b", "x", "y"), registration("a", "x")).entries()) == [
-        PartitionEntry(full_name="b_x", name="x", rm_id="b"),
-        PartitionEntry(full_name="b_y", name="y", rm_id="b"),
-        PartitionEntry(full_name="a_x", name="x", rm_id="a"),
+        PartitionEntry(full_name="b_x", name="x", rm_id="b", epoch=1),
+        PartitionEntry(full_name="b_y", name="y", rm_id="b", epoch=2),
+        PartitionEntry(full_name="a_x", name="x", rm_id="a", epoch=3),
     ]
 
 
 @pytest.mark.parametrize("rm", ["mycluster", "rm:123", "a", "x" * 64])
 def test_names_that_may_be(rm: str) -> None:
-    assert roster().name_problem(rm, ["default", "gpu-1.a_b"], []) == ""
+    assert roster().name_problem(rm, ["default", "gpu-1.a_b"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,15 +123,16 @@ def test_names_that_may_be(rm: str) -> None:
     ],
 )
 def test_names_that_may_not_be(rm: str, partition: str, words: str) -> None:
-    assert words in roster().name_problem(rm, [partition], [])
+    assert words in roster().name_problem(rm, [partition])
 
 
 def test_two_rms_cannot_have_partitions_of_the_same_full_name() -> None:
     expected = "partition 'c' of RM 'a_b' would be 'a_b_c', which is partition 'b_c' of RM 'a'"
-    assert roster(registration("a", "b_c")).name_problem("a_b", ["c"], []) == expected
-    assert roster().name_problem("a_b", ["c"], [registration("a", "b_c")]) == expected
+    assert roster(registration("a", "b_c")).name_problem("a_b", ["c"]) == expected
+    under_way = Roster()
+    under_way.seat("a", "a_b_c")
+    assert under_way.name_problem("a_b", ["c"]) == expected
 
 
 def test_an_rm_does_not_collide_with_what_it_has_itself() -> None:
-    own = registration("a", "b_c")
-    assert roster(own).name_problem("a", ["b_c", "default"], [own]) == ""
+    assert roster(registration("a", "b_c")).name_problem("a", ["b_c", "default"]) == ""

@@ -3,7 +3,6 @@
 import pytest
 
 from broker.rollout import ROLLOUT_MAX_S
-from common.config.checksum import checksum_of
 from common.machine import NEVER, Delivery, Send
 from common.messages import (
     AbortConfig,
@@ -15,6 +14,8 @@ from common.messages import (
     Hello,
     KillApplication,
     ListPartitions,
+    ManagerAway,
+    ManagerEntry,
     Message,
     MoveApplication,
     NodeRequest,
@@ -24,13 +25,12 @@ from common.messages import (
     PrepareConfig,
     Query,
     Refused,
-    Registered,
     Schedule,
     WorkersWanted,
 )
 from common.wire import body_of
-from tests.broker.house import GPU, PROXY, House, is_prepare, registered, wanted
-from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, header, said, sent, two_partitions
+from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
 WEB = "webservice"
 SUPERVISOR = "supervisor"
@@ -51,7 +51,7 @@ def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -
     assert house.hello(PARTITION) == [asked]
     assert house.vote(asked) == [
         sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
-        sent(PROXY, Registered(partitions=[PARTITION], checksum=checksum_of(ONE_QUEUE)), ref="call"),
+        sent(PROXY, joined([PARTITION]), ref="call"),
     ]
     assert house.switch.deadline == NEVER
 
@@ -75,8 +75,7 @@ def test_all_workers_must_vote_before_any_commits() -> None:
 
 def test_a_configuration_without_partitions_needs_nobody() -> None:
     nothing = "partitions: []"
-    answer = Registered(partitions=[], checksum=checksum_of(nothing))
-    assert House().call(nothing) == [sent(PROXY, answer, ref="call")]
+    assert House().call(nothing) == [sent(PROXY, joined([], nothing), ref="call")]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_a_name_is_free_again_when_its_registration_was_refused() -> None:
 def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
     whole = header(kind, partition=PARTITION, seq=5, ack=3, life=1)
     assert registered().switch.handle(Delivery(PROXY, whole, b"not opened"), 2) == [
-        Send(PARTITION, whole, b"not opened")
+        Send(f"{PARTITION}#1", whole, b"not opened")
     ]
 
 
@@ -212,20 +211,22 @@ def test_news_go_to_the_proxy_of_the_rm_if_the_lease_holds() -> None:
         assert house.hear(PARTITION, news, **lease) == [sent(PROXY, news, **lease)]
 
 
-@pytest.mark.parametrize("fields", [{"epoch": 99}, {"epoch": 0}, {"session": "earlier"}, {"rm": "rm-2"}])
+@pytest.mark.parametrize("fields", [{"partition": GPU}, {"session": "earlier"}, {"rm": "rm-2"}])
 def test_news_under_another_lease_or_for_another_session_are_dropped(fields: dict[str, str | int]) -> None:
     house = registered()
-    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION), **fields}
-    assert house.hear(PARTITION, NodeResponse(), **lease) == []
-    assert house.hear("nobody", NodeResponse(), **lease) == []
+    lease = {"partition": PARTITION, "seq": 1, "epoch": house.epoch(PARTITION)}
+    assert house.hear(PARTITION, NodeResponse(), **{**lease, **fields}) == []
+    for stranger in ("nobody", f"{PARTITION}#99", f"{PARTITION}#"):
+        assert house.hear(stranger, NodeResponse(), **lease) == []
 
 
 def test_a_vote_under_an_old_lease_does_not_count() -> None:
     house = House()
     house.call()
     [asked] = house.hello(PARTITION)
-    vote = Delivery(PARTITION, Header(kind="ConfigVote", rm=RM, epoch=99), b"\x81\xa7rollout\x01")
-    assert house.switch.handle(vote, 1) == []
+    for name in (f"{PARTITION}#99", PARTITION):
+        vote = Delivery(name, Header(kind="ConfigVote", rm=RM, partition=PARTITION, epoch=1), b"\x81\xa7rollout\x01")
+        assert house.switch.handle(vote, 1) == []
     assert house.vote(asked)[-1].header.kind == "Registered"
 
 
@@ -251,7 +252,7 @@ def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_r
     assert house.hear(PARTITION, answer, ref=asked.header.ref, **lease) == [
         sent(WEB, answer, partition=PARTITION, ref="web 17", **NONE)
     ]
-    assert house.hear(PARTITION, answer, ref=asked.header.ref, **{**lease, "epoch": 99}) == []
+    assert house.hear(f"{PARTITION}#99", answer, ref=asked.header.ref, **lease) == []
 
 
 def test_a_question_about_nothing_is_answered_at_once() -> None:
@@ -265,14 +266,22 @@ def test_a_question_about_nothing_is_answered_at_once() -> None:
 def test_a_front_end_hears_who_is_registered() -> None:
     house = registered()
     house.register(two_partitions("b", "a"), rm="rm-0", session="another")
-    entries = [("rm-1_default", "default", RM), ("rm-0_b", "b", "rm-0"), ("rm-0_a", "a", "rm-0")]
+    entries = [("rm-1_default", "default", RM, 1), ("rm-0_b", "b", "rm-0", 2), ("rm-0_a", "a", "rm-0", 3)]
+    house.hear(PROXY, ManagerAway(), rm="rm-0", session="another")
     assert house.hear(WEB, ListPartitions(), ref="7", **NONE) == [
         sent(
             WEB,
             PartitionList(
-                partitions=[PartitionEntry(full_name=full, name=name, rm_id=rm) for full, name, rm in entries],
+                partitions=[
+                    PartitionEntry(full_name=full, name=name, rm_id=rm, epoch=epoch)
+                    for full, name, rm, epoch in entries
+                ],
                 build_information={RM: {"v": "1", "rmId": RM}, "rm-0": {"v": "1", "rmId": "rm-0"}},
                 started_ns=10**9,
+                managers=[
+                    ManagerEntry(rm_id=RM, session=SESSION, registered_ns=10**9),
+                    ManagerEntry(rm_id="rm-0", session="another", registered_ns=10**9, away_since_ns=10**9),
+                ],
             ),
             ref="7",
             **NONE,
@@ -326,7 +335,7 @@ def test_a_session_that_calls_again_before_it_was_answered_is_answered_on_the_ne
 
 def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
     house = House()
-    assert house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE) == []
+    assert wanted(house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)) == [{}]
     house.call(ONE_QUEUE)
     hello = house.hear(SUPERVISOR, Hello(role="supervisor"), **NONE)
     assert wanted(hello)[0] == {PARTITION: 1}
@@ -334,7 +343,7 @@ def test_a_supervisor_that_says_hello_hears_which_workers_are_wanted() -> None:
 
 def test_front_ends_and_workers_that_nobody_wants_hear_nothing() -> None:
     house = registered()
-    assert house.hear(PROXY, Hello(role="rmproxy"), **NONE) == []
+    assert house.hear("rmproxy-2", Hello(role="rmproxy"), **NONE) == []
     assert house.hear(WEB, Hello(role="webservice"), **NONE) == []
     assert house.hear("rm-9_default", Hello(role="worker"), epoch=1, **NONE) == []
     assert house.hello(PARTITION, epoch=99) == []

@@ -1,6 +1,5 @@
 """Sessions that register again or resume, and workers that come back."""
 
-from common.config.checksum import checksum_of
 from common.machine import NEVER
 from common.messages import (
     CommitConfig,
@@ -9,17 +8,16 @@ from common.messages import (
     PartitionRestarted,
     PrepareConfig,
     Refused,
-    Registered,
     Repeat,
     Resume,
     WorkersWanted,
 )
-from tests.broker.house import GPU, PROXY, House, is_prepare, registered, wanted
+from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, sent, two_partitions
 
 NONE = {"rm": "", "session": ""}
 NEXT = "session-2"
-ONE, TWO = checksum_of(ONE_QUEUE), checksum_of(two_partitions())
+MEANWHILE = "it began anew meanwhile"
 
 
 # A new session ------------------------------------------------------------------------------------------------------
@@ -30,7 +28,7 @@ def test_a_new_session_takes_the_place_of_the_old_one_which_is_told_at_its_own_p
     assert house.register(session=NEXT, proxy="rmproxy-2") == [
         sent(PROXY, Refused(code="superseded", reason="RM 'rm-1' registered again elsewhere")),
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION, session=NEXT),
-        sent("rmproxy-2", Registered(partitions=[PARTITION], checksum=ONE), session=NEXT, ref="call"),
+        sent("rmproxy-2", joined([PARTITION]), session=NEXT, ref="call"),
     ]
     [refusal] = said(house.hear(PROXY, NodeRequest(), partition=PARTITION))
     assert isinstance(refusal, Refused)
@@ -84,7 +82,7 @@ def test_a_resumption_is_answered_and_every_worker_sends_again_what_was_not_rece
     house = House()
     house.register(two_partitions())
     assert house.hear("rmproxy-2", Resume(received={PARTITION: 7}), ref="again") == [
-        sent("rmproxy-2", Registered(partitions=[PARTITION, GPU], checksum=TWO), ref="again"),
+        sent("rmproxy-2", joined([PARTITION, GPU], two_partitions()), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
         sent(GPU, Repeat(), partition=GPU, ack=0),
     ]
@@ -99,14 +97,16 @@ def test_an_unknown_session_cannot_be_resumed() -> None:
         assert house.hear("rmproxy-2", Resume(), rm=rm, session=session, ref="again") == [
             sent("rmproxy-2", answer, rm=rm, session=session, ref="again")
         ]
-    assert house.hear(PARTITION, NodeResponse(), seq=1, epoch=house.epoch(PARTITION))[0].to == PROXY
+    news = house.hear(PARTITION, NodeResponse(), partition=PARTITION, seq=1, epoch=house.epoch(PARTITION))
+    assert news[0].to == PROXY
 
 
 def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
     house = registered()
-    house.hello(PARTITION)
-    _, restarted, repeat = house.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
-    assert restarted == sent(PROXY, PartitionRestarted(), partition=PARTITION, life=1)
+    house.lost(PARTITION)
+    told, restarted, repeat = house.hear(PROXY, Resume(received={PARTITION: 7}), ref="again")
+    assert told == sent(PROXY, joined([PARTITION], **{PARTITION: 1}), ref="again")
+    assert restarted == sent(PROXY, PartitionRestarted(reason=MEANWHILE), partition=PARTITION, life=1)
     assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=0, life=1)
     _, repeat = house.hear(PROXY, Resume(received={PARTITION: 2}, lives={PARTITION: 1}), ref="again")
     assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, ack=2, life=1)
@@ -115,21 +115,20 @@ def test_a_resumption_hears_of_a_restart_that_happened_meanwhile() -> None:
 # A worker again -----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_comes_back_runs_its_configuration_from_empty_and_its_rm_is_told() -> None:
+def test_a_worker_that_lost_its_journal_runs_its_configuration_from_empty_and_its_rm_is_told() -> None:
     house = registered()
     for life in (1, 2):
-        number = 1 + life
-        assert house.hello(PARTITION) == [
-            sent(PARTITION, PrepareConfig(rollout=number, config=config_of()), partition=PARTITION, life=life),
-            sent(PARTITION, CommitConfig(rollout=number), partition=PARTITION, life=life),
-            sent(PROXY, PartitionRestarted(), partition=PARTITION, life=life),
+        assert house.lost(PARTITION) == [
+            sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION, life=life),
+            sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION, life=life),
+            sent(PROXY, PartitionRestarted(reason="damaged"), partition=PARTITION, life=life),
         ]
     assert house.switch.deadline == NEVER
 
 
 def test_its_vote_on_what_was_decided_long_ago_changes_nothing() -> None:
     house = registered()
-    asked, _, _ = house.hello(PARTITION)
+    asked, _, _ = house.lost(PARTITION)
     assert house.vote(asked) == []
     assert house.vote(asked, "no") == []
 
@@ -144,23 +143,21 @@ def test_a_worker_that_restarts_while_it_votes_is_asked_again() -> None:
     assert house.vote(first)[-1].header.kind == "Registered"
 
 
-def test_a_worker_that_restarted_during_a_refused_change_runs_the_old_configuration_again() -> None:
+def test_a_worker_that_restarts_while_a_new_session_comes_goes_on_with_the_old_one_until_then() -> None:
     house = registered()
     house.call(two_partitions(), session=NEXT)
-    [asked] = house.hello(PARTITION)
-    assert asked.header.session == NEXT
-    sends = house.vote(asked, "no")
-    again = [one for one in sends if one.to == PARTITION and one.header.kind != "AbortConfig"]
-    assert [(one.header.kind, one.header.session) for one in again] == [
+    sends = [(one.header.kind, one.header.session) for one in house.lost(PARTITION)]
+    assert sends == [
         ("PrepareConfig", SESSION),
         ("CommitConfig", SESSION),
+        ("PartitionRestarted", SESSION),
+        ("PrepareConfig", NEXT),
     ]
-    assert sent(PROXY, PartitionRestarted(), partition=PARTITION, life=1) in sends
 
 
 def test_a_new_session_begins_in_the_first_life() -> None:
     house = registered()
-    house.hello(PARTITION)
+    house.lost(PARTITION)
     sends = house.register(session=NEXT)
     [commit] = [one for one in sends if one.header.kind == "CommitConfig"]
     assert commit.header.life == 0

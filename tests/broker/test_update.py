@@ -1,6 +1,7 @@
 """Another configuration for partitions that stay; partitions that come and go are in `test_update_partitions.py`."""
 
 import pytest
+from msgspec.structs import replace
 
 from broker.books import Policy
 from broker.rollout import ROLLOUT_MAX_S
@@ -17,7 +18,7 @@ from common.messages import (
     Settings,
     UpdateConfiguration,
 )
-from common.names import RECORD
+from common.names import RECORD, worker_name
 from common.wire import decoded
 from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions
@@ -35,7 +36,8 @@ RESTARTED = [
 
 def _yes(house: House, asked: Send) -> Delivery:
     vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
-    return arrives(asked.to, vote, session="", partition=asked.to, epoch=house.epoch(asked.to))
+    epoch = house.epoch(asked.to)
+    return arrives(worker_name(asked.to, epoch), vote, session="", partition=asked.to, epoch=epoch)
 
 
 def commits(sends: list[Send]) -> list[str]:
@@ -301,7 +303,7 @@ def test_settings_of_the_rm_count_even_if_its_configuration_is_refused() -> None
     house = registered(TWO)
     sends = house.update("]", a="1")
     told = [one for one in sends if one.header.kind == "Settings"]
-    assert told == [sent(name, Settings(values={"a": "1"}), partition=name, session="") for name in (PARTITION, GPU)]
+    assert told == [sent(name, Settings(values={"a": "1"}), partition=name) for name in (PARTITION, GPU)]
     assert sends[-1].header.kind == "Refused"
     assert house.switch.roster.registrations[RM].extra == {"a": "1"}
 
@@ -311,7 +313,7 @@ def test_settings_are_told_only_when_they_change_and_also_when_none_are_left() -
     assert kinds(house.update(ONE_QUEUE, a="1"))[0] == (PARTITION, "Settings")
     assert (PARTITION, "Settings") not in kinds(house.update(ONE_QUEUE, a="1"))
     [settings, _] = house.update(ONE_QUEUE)
-    assert settings == sent(PARTITION, Settings(values={}), partition=PARTITION, session="")
+    assert settings == sent(PARTITION, Settings(values={}), partition=PARTITION)
 
 
 def test_settings_of_a_session_that_is_unknown_are_not_taken() -> None:
@@ -328,9 +330,9 @@ def test_settings_of_a_session_that_is_unknown_are_not_taken() -> None:
 def test_one_that_restarts_before_its_vote_begins_with_the_old_and_is_asked_again() -> None:
     house = registered(TWO)
     first, second = house.change(TWO_MORE)
-    sends = house.hello(PARTITION)
+    sends = house.lost(PARTITION)
     assert kinds(sends) == RESTARTED
-    assert sends[-1] == first
+    assert sends[-1] == Send(first.to, replace(first.header, life=1), first.body)
     house.vote(second)
     assert commits(house.vote(first)) == [PARTITION, GPU]
 
@@ -349,16 +351,17 @@ def test_one_that_restarts_while_it_is_recorded_gets_the_old_and_then_the_new() 
     [asked] = house.change(TWO_QUEUES)
     [version] = house.switch.handle(_yes(house, asked), 1.0)
     assert version.to == RECORD
-    assert kinds(house.hello(PARTITION)) == RESTARTED
+    assert house.lost(PARTITION) == []
     assert house.switch.handle(_yes(house, asked), 1.0) == []
-    assert commits(house.recorded([version])) == [PARTITION]
+    sends = kinds(house.recorded([version]))
+    assert sends[:5] == [*RESTARTED, (PARTITION, "CommitConfig")]
     assert house.text() == TWO_QUEUES
 
 
 def test_one_that_restarts_after_the_commit_begins_with_the_new() -> None:
     house = registered()
     house.agree(house.change(TWO_QUEUES))
-    asked, *_ = house.hello(PARTITION)
+    asked, *_ = house.lost(PARTITION)
     assert decoded(PrepareConfig, asked.body).config == config_of(TWO_QUEUES)
     assert asked.header.life == 1
 
@@ -366,7 +369,7 @@ def test_one_that_restarts_after_the_commit_begins_with_the_new() -> None:
 def test_one_that_restarted_goes_on_with_the_old_when_the_change_is_refused_and_its_rm_hears_of_one_restart() -> None:
     house = registered(TWO)
     _, second = house.change(TWO_MORE)
-    house.hello(PARTITION)
+    house.lost(PARTITION)
     sends = house.vote(second, "no")
     assert [kind for _, kind in kinds(sends)] == ["AbortConfig", "AbortConfig", "Answer"]
     assert house.switch.roster.registrations[RM].lives == {PARTITION: 1}

@@ -17,7 +17,6 @@ from common.messages import (
     NodeRequest,
     PrepareConfig,
     Query,
-    Registered,
     Repeat,
     Resume,
     Retired,
@@ -25,7 +24,7 @@ from common.messages import (
     Settings,
 )
 from common.wire import decoded
-from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, kinds, news, registered, wanted
+from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, joined, kinds, news, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
 TWO = two_partitions()
@@ -73,7 +72,7 @@ def test_it_has_the_settings_of_its_rm_from_the_beginning() -> None:
     house.update(ONE_QUEUE, a="1")
     asked = house.update(TWO, a="1")
     sends = house.agree([*asked, *house.hello(GPU)])
-    assert sent(GPU, Settings(values={"a": "1"}), partition=GPU, session="") in sends
+    assert sent(GPU, Settings(values={"a": "1"}), partition=GPU, life=1) in sends
     assert (PARTITION, "Settings") not in kinds(sends)
 
 
@@ -90,7 +89,7 @@ def test_a_partition_that_was_not_to_be_is_given_up_with_its_worker() -> None:
 def test_a_worker_that_never_comes_refuses_it() -> None:
     house = registered()
     house.vote(house.change(TWO)[0])
-    sends = house.switch.tick(1.0 + ROLLOUT_MAX_S)
+    sends = house.wait(1.0 + ROLLOUT_MAX_S)
     assert answers(sends)[0][0] == 503
     assert wanted(sends) == [{PARTITION: 1}]
 
@@ -105,11 +104,11 @@ def test_a_new_worker_that_restarts_during_the_vote_is_asked_again_and_its_rm_he
     assert answers(house.vote(came))[0][0] == 200
 
 
-def test_a_new_worker_that_dies_before_the_commit_reaches_it_begins_another_life() -> None:
+def test_a_new_worker_that_dies_before_the_commit_reaches_it_gets_it_again_and_its_rm_hears_of_no_restart() -> None:
     house = registered()
     house.agree([*house.change(TWO), *house.hello(GPU)])
-    assert kinds(house.hello(GPU)) == [(GPU, "PrepareConfig"), (GPU, "CommitConfig"), (PROXY, "PartitionRestarted")]
-    assert house.switch.roster.registrations[RM].lives == {GPU: 2}
+    assert kinds(house.hello(GPU)) == [(GPU, "PrepareConfig"), (GPU, "CommitConfig"), (PROXY, "ResumeWanted")]
+    assert house.switch.roster.registrations[RM].lives == {GPU: 1}
 
 
 # Going --------------------------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ def test_a_proxy_that_never_takes_note_keeps_no_partition_alive() -> None:
     house.echoes = False
     house.agree(house.update(ONE_QUEUE))
     assert house.switch.deadline == house.now + ECHO_MAX_S
-    assert house.switch.tick(house.now + ECHO_MAX_S) == [RETIRE]
+    assert house.wait(house.now + ECHO_MAX_S) == [RETIRE]
 
 
 def test_one_that_has_begun_anew_by_then_goes_on() -> None:
@@ -182,8 +181,8 @@ def test_it_is_gone_when_its_rm_has_acknowledged_everything() -> None:
 def test_or_when_its_time_is_up() -> None:
     house = shrunk()
     assert house.switch.deadline == 1.0 + RETIRE_MAX_S
-    assert house.switch.tick(RETIRE_MAX_S) == []
-    assert wanted(house.switch.tick(1.0 + RETIRE_MAX_S)) == [{PARTITION: 1}]
+    assert house.wait(RETIRE_MAX_S) == []
+    assert wanted(house.wait(1.0 + RETIRE_MAX_S)) == [{PARTITION: 1}]
     assert house.switch.books.warnings == ["partition rm-1_gpu ends, its RM has not acknowledged everything"]
     assert house.switch.deadline == NEVER
 
@@ -195,15 +194,15 @@ def test_a_worker_that_restarts_meanwhile_is_told_again() -> None:
 def test_a_worker_without_the_lease_or_of_a_partition_that_stays_ends_nothing() -> None:
     house = shrunk()
     assert house.retired(PARTITION) == []
-    assert house.hear(GPU, Retired(), partition=GPU, epoch=99, **NONE) == []
-    assert house.hear(PARTITION, Retired(), partition=GPU, epoch=house.epoch(PARTITION), **NONE) == []
+    for stranger in (f"{GPU}#99", GPU + "#", PARTITION):
+        assert house.hear(stranger, Retired(), partition=GPU, epoch=house.epoch(GPU), **NONE) == []
     assert list(house.switch.roster.seats) == [PARTITION, GPU]
 
 
 def test_an_rm_that_resumes_hears_from_it_again() -> None:
     house = shrunk()
     assert house.hear(PROXY, Resume(received={GPU: 2}), ref="again") == [
-        sent(PROXY, Registered(partitions=[PARTITION], checksum=checksum_of(ONE_QUEUE)), ref="again"),
+        sent(PROXY, joined([PARTITION]), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION),
         sent(GPU, Repeat(), partition=GPU, ack=2),
     ]
@@ -243,7 +242,7 @@ def test_a_new_session_may_have_it_at_once() -> None:
     asked = [one for one in house.call(TWO, session="session-2") if is_prepare(one)]
     assert [one.to for one in asked] == [PARTITION, GPU]
     assert house.retired(GPU) == []
-    house.switch.tick(1.0 + RETIRE_MAX_S - 15)
+    house.wait(1.0 + RETIRE_MAX_S - 15)
     assert kinds(house.agree(asked))[-1] == (PROXY, "Registered")
     assert house.switch.deadline == NEVER
     assert question(house, GPU) == [(GPU, "Query")]
@@ -255,7 +254,7 @@ def test_a_time_that_is_up_takes_nothing_from_a_new_session_that_is_just_coming(
     asked = [one for one in house.call(TWO, session="session-2") if is_prepare(one)]
     house.now = 2.0 + RETIRE_MAX_S
     assert house.switch.deadline == RETIRE_MAX_S + ROLLOUT_MAX_S
-    assert house.switch.tick(house.now) == []
+    assert house.wait(house.now) == []
     assert kinds(house.agree(asked))[-1] == (PROXY, "Registered")
 
 

@@ -1,0 +1,89 @@
+"""What must outlive the broker of each RM, as one value: its session, its configuration, and who has its partitions.
+
+Everything else is found out again: by which proxy it speaks, whether it is there, which workers are. Not here: when it
+becomes durable (`keeping.py`), and the file (`record.py`).
+"""
+
+import msgspec
+
+from broker.books import by_full_name, understood
+from broker.roster import Registration, Roster
+from common.config.check import loaded
+from common.config.checksum import checksum_of
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The fields of a `Registration` that are durable, and the leases. Unknown fields, of a later release, are
+    ignored.
+    """
+
+    rm: str
+    session: str
+    registered_ns: int
+    call: str
+    text: str
+    build_info: dict[str, str] = msgspec.field(default_factory=dict)
+    extra: dict[str, str] = msgspec.field(default_factory=dict)
+    capabilities: list[str] = msgspec.field(default_factory=list)
+    follows_core: bool = False
+    passed_over: str = ""
+    rollout: int = 0
+    lives: dict[str, int] = msgspec.field(default_factory=dict)
+    lives_begun: int = 0
+    leaving: list[str] = msgspec.field(default_factory=list)
+    leases: dict[str, int] = msgspec.field(default_factory=dict)
+    """Partition to the epoch of its worker's lease."""
+
+
+def facts_of(registration: Registration, roster: Roster) -> Facts:
+    """What has to be durable of an RM that has this."""
+    return Facts(
+        rm=registration.rm,
+        session=registration.session,
+        registered_ns=registration.registered_ns,
+        call=registration.call,
+        text=registration.text,
+        build_info=dict(registration.build_info),
+        extra=dict(registration.extra),
+        capabilities=list(registration.capabilities),
+        follows_core=registration.follows_core,
+        passed_over=registration.passed_over,
+        rollout=registration.rollout,
+        lives=dict(registration.lives),
+        lives_begun=registration.lives_begun,
+        leaving=list(registration.leaving),
+        leases={name: roster.seats[name].epoch for name in registration.partitions},
+    )
+
+
+def registration_of(facts: Facts) -> Registration:
+    """What an RM has, its configuration read again. Raises ConfigError for a text that is none in this release."""
+    written, _ = understood(facts.text)
+    return Registration(
+        rm=facts.rm,
+        session=facts.session,
+        registered_ns=facts.registered_ns,
+        call=facts.call,
+        text=facts.text,
+        checksum=checksum_of(facts.text),
+        configs=by_full_name(facts.rm, loaded(written, facts.text)),
+        build_info=facts.build_info,
+        extra=facts.extra,
+        capabilities=facts.capabilities,
+        follows_core=facts.follows_core,
+        passed_over=facts.passed_over,
+        rollout=facts.rollout,
+        lives=facts.lives,
+        lives_begun=facts.lives_begun,
+        leaving=tuple(facts.leaving),
+    )
+
+
+def encoded(facts: Facts | None) -> bytes:
+    """As the record keeps it, for people to read too; nothing at all once nothing is left of the RM."""
+    return b"" if facts is None else msgspec.json.encode(facts)
+
+
+def decoded_facts(data: bytes) -> Facts:
+    """Raises msgspec.MsgspecError for what are no facts."""
+    return msgspec.json.decode(data, type=Facts)

@@ -1,0 +1,26 @@
+"""What the broker answers about everybody: which RMs there are, with which partitions, and who is away.
+
+Not here: anything about what partitions do (their workers are asked).
+"""
+
+from broker.roster import Roster
+from common.messages import ManagerEntry, PartitionList
+
+
+def listing(roster: Roster, started_ns: int) -> PartitionList:
+    """All RMs in order of registration."""
+    managers = roster.registrations.values()
+    return PartitionList(
+        partitions=list(roster.entries()),
+        build_information={one.rm: one.build_info for one in managers},
+        started_ns=started_ns,
+        managers=[
+            ManagerEntry(
+                rm_id=one.rm,
+                session=one.session,
+                registered_ns=one.registered_ns,
+                away_since_ns=int(roster.away.get(one.rm, 0) * 1e9),
+            )
+            for one in managers
+        ],
+    )

@@ -1,0 +1,56 @@
+"""What a broker knows of its RMs is what the one before it knew."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker.facts import decoded_facts, encoded, facts_of, registration_of
+from broker.roster import Roster
+from common.config.problems import ConfigError
+from tests.broker.house import GPU, House, registered
+from tests.machines import ONE_QUEUE, PARTITION, RM, two_partitions
+
+
+def whole() -> House:
+    """An RM of which there is something to know in every respect."""
+    house = registered(two_partitions())
+    house.update(two_partitions(), a="1")
+    house.lost(GPU)
+    house.agree(house.update(ONE_QUEUE, a="1"))
+    return house
+
+
+def test_what_is_recorded_is_all_that_has_to_be_known_again() -> None:
+    house = whole()
+    registration = house.switch.roster.registrations[RM]
+    facts = facts_of(registration, house.switch.roster)
+    assert facts == house.facts[RM]
+    assert decoded_facts(encoded(facts)) == facts
+    assert registration_of(facts) == replace(registration, proxy="", leaving=tuple(registration.leaving))
+
+
+def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> None:
+    house = whole()
+    assert house.facts[RM].leases == {PARTITION: 1, GPU: 2}
+    assert (house.facts[RM].leaving, house.facts[RM].lives) == ([GPU], {GPU: 1})
+    house.retired(GPU)
+    assert house.facts[RM].leases == {PARTITION: 1}
+    assert (house.facts[RM].leaving, house.facts[RM].lives, house.facts[RM].lives_begun) == ([], {}, 1)
+
+
+def test_nothing_is_nothing() -> None:
+    assert encoded(None) == b""
+
+
+def test_a_text_that_is_no_configuration_any_more_is_an_error() -> None:
+    house = registered()
+    roster = Roster()
+    roster.put(house.switch.roster.registrations[RM])
+    facts = facts_of(replace(house.switch.roster.registrations[RM], text="]"), roster)
+    with pytest.raises(ConfigError):
+        registration_of(facts)
+
+
+def test_what_a_later_release_adds_is_ignored() -> None:
+    data = encoded(whole().facts[RM])
+    assert decoded_facts(data[:-1] + b',"later":7}') == whole().facts[RM]

@@ -1,0 +1,133 @@
+"""Nothing is said of an RM that a broker that dies would not know; a full disk makes one RM wait and no other."""
+
+from broker.keeping import RETRY_S
+from common.machine import NEVER, Send
+from common.messages import (
+    Hello,
+    ManagerRecord,
+    NodeRequest,
+    Recorded,
+    Refused,
+    RegisterResourceManager,
+    Resume,
+    UpdateConfiguration,
+)
+from common.names import RECORD, worker_name
+from common.wire import decoded
+from tests.broker.house import PROXY, House, kinds, registered, wanted
+from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
+
+NONE = {"rm": "", "session": ""}
+
+
+def lost(house: House, partition: str = PARTITION) -> list[Send]:
+    """A worker without its journal comes; what is sent at once."""
+    house.speaks(partition)
+    epoch = house.epoch(partition)
+    hello = Hello(role="worker", problem="damaged")
+    return house.switch.handle(
+        arrives(worker_name(partition, epoch), hello, partition=partition, epoch=epoch, **NONE), house.now
+    )
+
+
+def test_what_happened_is_recorded_before_anybody_hears_of_it() -> None:
+    house = registered()
+    [record] = lost(house)
+    assert (record.to, record.header.kind, record.header.rm) == (RECORD, "ManagerRecord", RM)
+    sends = house.recorded([record])
+    assert kinds(sends) == [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig"), (PROXY, "PartitionRestarted")]
+    assert house.facts[RM].lives == {PARTITION: 1}
+
+
+def test_what_is_only_routed_waits_for_nothing() -> None:
+    house = registered()
+    lost(house)
+    assert house.hear(PROXY, NodeRequest(), partition=PARTITION, seq=1)[0].to == PARTITION
+
+
+def test_everything_about_an_rm_waits_in_its_order_and_nothing_about_another() -> None:
+    house = registered()
+    house.register(rm="rm-2", session="another")
+    [record] = lost(house)
+    assert house.hear(PROXY, Resume(received={PARTITION: 1}), ref="again") == []
+    assert kinds(house.hear(PROXY, Resume(), rm="rm-2", session="another", ref="2"))[0] == (PROXY, "Registered")
+    told = [kind for _, kind in kinds(house.recorded([record]))]
+    assert told == [
+        *("PrepareConfig", "CommitConfig", "PartitionRestarted"),
+        *("Registered", "PartitionRestarted", "Repeat"),
+    ]
+
+
+def test_what_changes_while_something_is_recorded_is_recorded_too_before_either_is_told() -> None:
+    house = registered()
+    [first] = lost(house)
+    assert house.switch.handle(arrives(PROXY, UpdateConfiguration(config="]", extra_config={"a": "1"})), 1.0)[1:] == []
+    assert decoded(ManagerRecord, first.body).number == 2
+    [second] = house.switch.handle(arrives(RECORD, Recorded(number=2), session=""), 1.0)
+    assert decoded(ManagerRecord, second.body).number == 3
+    assert (PARTITION, "Settings") in kinds(house.recorded([second]))
+    assert house.facts[RM].extra == {"a": "1"}
+
+
+def test_a_full_disk_refuses_a_registration_and_a_change_with_the_reason() -> None:
+    house = registered()
+    house.disk_problem = "disk full"
+    house.call(rm="rm-2", session="another")
+    [refusal] = [one for one in said(house.vote(house.hello("rm-2_default")[0])) if isinstance(one, Refused)]
+    assert refusal.reason.endswith("the configuration cannot be recorded: disk full")
+    sends = house.agree(house.update(two_partitions().replace("batch", "other").replace("gpu", "default2")))
+    sends = house.agree(house.hello("rm-1_default2"))
+    assert any("cannot be recorded: disk full" in one.reason for one in said(sends) if isinstance(one, Refused))
+    assert list(house.switch.roster.seats) == [PARTITION]
+    assert house.switch.deadline == NEVER
+
+
+def test_a_registration_whose_text_is_in_the_history_already_is_recorded_too() -> None:
+    house = registered()
+    house.disk_problem = "disk full"
+    sends = house.agree(house.call(session="session-2"))
+    assert [one.code for one in said(sends) if isinstance(one, Refused)] == ["registration"]
+    house.disk_problem = ""
+    assert kinds(house.register(session="session-2"))[-1] == (PROXY, "Registered")
+    assert house.facts[RM].session == "session-2"
+    assert len(house.record) == 1
+
+
+def test_what_has_happened_is_tried_again_until_the_disk_takes_it() -> None:
+    house = registered()
+    house.disk_problem = "disk full"
+    assert house.lost(PARTITION) == []
+    assert house.switch.books.warnings[-1] == "what is new of RM rm-1 cannot be recorded, and waits: disk full"
+    for _ in range(3):
+        assert house.switch.deadline == house.now + RETRY_S
+        assert house.wait(house.now + RETRY_S) == []
+    house.disk_problem = ""
+    told = kinds(house.wait(house.now + RETRY_S))
+    assert told == [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig"), (PROXY, "PartitionRestarted")]
+    assert house.switch.deadline == NEVER
+
+
+def test_a_full_disk_does_not_keep_an_rm_from_hearing_that_it_is_refused() -> None:
+    house = registered()
+    house.disk_problem = "disk full"
+    house.lost(PARTITION)
+    request = RegisterResourceManager(rm_id=RM, config="]")
+    assert kinds(house.hear(PROXY, request, session="session-2", ref="call")) == [(PROXY, "Refused")]
+
+
+def test_the_supervisor_hears_of_another_lease_once_it_is_durable_and_of_other_rms_at_once() -> None:
+    house = registered()
+    house.disk_problem = "disk full"
+    house.switch.roster.renew(PARTITION)
+    told = wanted(house.call(ONE_QUEUE, rm="rm-2", session="another"))
+    assert told == [{PARTITION: 1, "rm-2_default": 3}]
+    house.disk_problem = ""
+    assert wanted(house.wait(house.now + RETRY_S)) == [{PARTITION: 2, "rm-2_default": 3}]
+
+
+def test_what_the_record_says_of_what_it_was_given_earlier_counts_for_nothing() -> None:
+    house = registered()
+    [record] = lost(house)
+    assert house.switch.handle(arrives(RECORD, Recorded(number=1), session=""), 1.0) == []
+    assert house.switch.handle(arrives(RECORD, Recorded(number=9, problem="x"), session=""), 1.0) == []
+    assert len(house.recorded([record])) == 3

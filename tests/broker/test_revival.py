@@ -1,0 +1,180 @@
+"""What a worker that says hello runs, what it is meant to run, and what follows."""
+
+import pytest
+
+from common.config.checksum import checksum_of
+from common.messages import (
+    AbortConfig,
+    CommitConfig,
+    Hello,
+    NodeResponse,
+    PartitionRestarted,
+    PrepareConfig,
+    ResumeWanted,
+    Settings,
+)
+from common.names import worker_name
+from common.wire import decoded
+from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered
+from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
+
+MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
+ASKED_TO_RESUME = sent(PROXY, ResumeWanted(reason=f"the worker of partition {PARTITION} was started again"))
+AGAIN = [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig")]
+GOES_ON = [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
+
+
+def inherited(text: str = ONE_QUEUE) -> House:
+    """Another broker than the one with which the RM registered; the RM has resumed, no worker has come."""
+    house = registered(text)
+    house.begin_again()
+    house.resume()
+    return house
+
+
+def test_one_that_has_everything_goes_on_and_its_rm_resumes() -> None:
+    house = registered()
+    assert house.returns(PARTITION) == [sent(PARTITION, Settings(values={}), partition=PARTITION), ASKED_TO_RESUME]
+
+
+def test_one_that_missed_the_latest_configuration_gets_it_and_goes_on_from_what_it_has() -> None:
+    house = registered()
+    house.agree(house.update(MORE))
+    assert house.returns(PARTITION, rollout=1) == [
+        sent(PARTITION, PrepareConfig(rollout=2, config=config_of(MORE), live=True), partition=PARTITION),
+        sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION),
+        sent(PARTITION, Settings(values={}), partition=PARTITION),
+        ASKED_TO_RESUME,
+    ]
+
+
+@pytest.mark.parametrize("session", ["", "earlier"])
+def test_one_that_never_began_begins_empty_in_the_same_life_and_its_rm_says_again_what_it_said(session: str) -> None:
+    house = registered()
+    assert house.returns(PARTITION, rollout=0, session=session) == [
+        sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION),
+        sent(PARTITION, CommitConfig(rollout=1), partition=PARTITION),
+        ASKED_TO_RESUME,
+    ]
+
+
+@pytest.mark.parametrize("problem", ["", "damaged"])
+def test_one_that_has_nothing_of_what_its_rm_has_heard_begins_another_life(problem: str) -> None:
+    house = registered()
+    house.speaks(PARTITION)
+    *again, told = house.hello(PARTITION, problem=problem)
+    assert kinds(again) == AGAIN
+    reason = problem or "what its worker kept is gone"
+    assert told == sent(PROXY, PartitionRestarted(reason=reason), partition=PARTITION, life=1)
+    assert house.switch.books.warnings[-1].endswith(f"report everything again: {reason}")
+
+
+def test_one_that_goes_on_may_have_told_its_rm_something_so_that_its_loss_is_one() -> None:
+    house = registered()
+    house.returns(PARTITION)
+    assert kinds(house.hello(PARTITION))[-1] == (PROXY, "PartitionRestarted")
+
+
+def test_one_that_runs_what_it_should_is_believed_even_if_it_once_had_a_problem() -> None:
+    house = registered()
+    runs = {"partition": PARTITION, "epoch": 1}
+    assert kinds(house.hear(PARTITION, Hello(role="worker", rollout=1, problem="damaged"), **runs)) == GOES_ON
+
+
+def test_one_of_another_life_has_nothing_of_this_one() -> None:
+    house = registered()
+    house.lost(PARTITION)
+    assert kinds(house.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "ResumeWanted")]
+    house.speaks(PARTITION)
+    assert kinds(house.returns(PARTITION, life=0))[-1] == (PROXY, "PartitionRestarted")
+
+
+def test_one_that_still_has_a_vote_on_a_change_that_nobody_knows_forgets_it() -> None:
+    house = registered()
+    hello = Hello(role="worker", rollout=1, prepared=7)
+    sends = house.hear(PARTITION, hello, partition=PARTITION, epoch=1)
+    assert sends[0] == sent(PARTITION, AbortConfig(rollout=7), partition=PARTITION)
+    assert kinds(sends[1:]) == GOES_ON
+
+
+def test_whether_its_rm_is_away_is_told_to_it_too() -> None:
+    house = registered()
+    house.away()
+    for sends in (house.returns(PARTITION), house.returns(PARTITION, rollout=0), house.hello(PARTITION)):
+        assert (PARTITION, "Pause") in kinds(sends)
+
+
+# After the broker began anew ----------------------------------------------------------------------------------------
+
+
+def test_after_a_broker_that_died_one_that_has_everything_goes_on() -> None:
+    assert kinds(inherited().returns(PARTITION)) == GOES_ON
+
+
+def test_after_a_broker_that_died_one_that_has_nothing_may_have_lost_something() -> None:
+    house = inherited()
+    assert kinds(house.hello(PARTITION)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert house.facts[RM].lives == {PARTITION: 1}
+
+
+@pytest.mark.parametrize(("session", "prepared"), [("earlier", 0), ("", 1)])
+def test_after_a_broker_that_died_one_whose_journal_shows_that_it_never_began_does_so(
+    session: str, prepared: int
+) -> None:
+    house = inherited()
+    hello = Hello(role="worker", prepared=prepared)
+    sends = house.hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
+    assert kinds(sends) == [*AGAIN, (PROXY, "ResumeWanted")]
+
+
+def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died() -> None:
+    house = registered(two_partitions())
+    text = two_partitions().replace("{name: batch}", "{name: batch}, {name: more}")
+    house.agree(house.update(text))
+    house.begin_again()
+    house.resume()
+    assert kinds(house.returns(PARTITION))[0] == (PARTITION, "Settings")
+    asked, commit, *_ = house.returns(GPU, rollout=1)
+    assert decoded(PrepareConfig, asked.body).live
+    assert decoded(CommitConfig, commit.body).rollout == house.facts[RM].rollout
+    assert house.switch.roster.registrations[RM].checksum == checksum_of(text)
+
+
+def test_a_partition_that_was_being_taken_down_still_is() -> None:
+    house = registered(two_partitions())
+    house.agree(house.update(ONE_QUEUE))
+    house.begin_again()
+    hello = Hello(role="worker", rollout=1)
+    [retire] = house.hear(GPU, hello, partition=GPU, epoch=2)
+    assert (retire.to, retire.header.kind) == (GPU, "RetirePartition")
+    house.retired(GPU)
+    assert list(house.switch.roster.seats) == [PARTITION]
+
+
+def test_a_change_under_way_when_the_broker_died_has_never_been() -> None:
+    house = registered()
+    [asked] = [one for one in house.update(MORE) if is_prepare(one)]
+    house.begin_again()
+    house.resume()
+    assert house.vote(asked) == []
+    assert house.text() == ONE_QUEUE
+    house.agree(house.update(MORE))
+
+
+def test_what_was_asked_of_a_broker_that_died_never_gets_the_number_of_another_roll_out() -> None:
+    house = registered()
+    numbers = set()
+    for _ in range(3):
+        house.begin_again()
+        house.returns(PARTITION)
+        [asked] = [one for one in house.change(MORE) if is_prepare(one)]
+        numbers.add(decoded(PrepareConfig, asked.body).rollout)
+    assert len(numbers) == 3
+
+
+def test_one_without_the_lease_is_not_even_answered() -> None:
+    house = registered()
+    for name in (worker_name(PARTITION, 99), PARTITION, worker_name(GPU, 1)):
+        hello = Hello(role="worker", rollout=1)
+        assert house.recorded(house.switch.handle(house.from_peer(name, hello, partition=PARTITION), 1.0)) == []
+    assert house.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)
