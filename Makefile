@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test differential bench check format proto clean
+.PHONY: help setup run up test test-interop differential bench check format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -31,8 +31,15 @@ differential: setup ## compare with the reference, which needs Go: AREAS= TRACES
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
 		$(if $(AREAS),--areas $(AREAS)) $(if $(TRACES),--traces $(TRACES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 
+test-interop: setup ## run a resource manager written in Go against the system, which needs Go
+	$(BIN)/python -m pytest -q tests/interop
+
 bench: setup ## measure what has to be fast
 	$(BIN)/python -m benchmarks.configuration
+	$(BIN)/python -m benchmarks.recovery
+
+sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))
 
 check: setup ## lint, format, types and import rules
 	$(BIN)/ruff check .
@@ -40,8 +47,8 @@ check: setup ## lint, format, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-proto: setup ## generate the scheduler interface's Python code again
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. rmproxy/si/scheduler.proto
+proto: setup ## generate the Python code of the gRPC services again
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. rmproxy/si/scheduler.proto rmproxy/admin/admin.proto
 
 format: setup ## put the code into its format
 	$(BIN)/ruff check --fix .

@@ -3,6 +3,7 @@
 import sys
 
 from common.process import main, parser
+from rmproxy.front import SILENCE_S
 from rmproxy.service import serve
 
 
@@ -12,9 +13,25 @@ def run() -> int:
     options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
     options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT")
     options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port")
+    options.add_argument(
+        "--silence",
+        type=float,
+        default=SILENCE_S,
+        metavar="SECONDS",
+        help=f"resource managers that have been silent for so long are away (default: {SILENCE_S:g})",
+    )
     options.add_argument("--tls-cert", metavar="FILE", help="certificate of the gRPC port, PEM")
     options.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
     options.add_argument("--tls-client-ca", metavar="FILE", help="who signs the certificates of gRPC clients, PEM")
+    options.add_argument("--keys", metavar="DIR|FILE", help="secret key of the native port (default: none needed)")
+    options.add_argument(
+        "--memory-max",
+        type=int,
+        default=2 << 30,
+        metavar="BYTES",
+        help="of more the process ends in order (default: 2 GiB)",
+    )
+    options.add_argument("--allowed-keys", metavar="FILE", help="with it: which keys may speak for which RMs")
     args = options.parse_args()
     return main("rmproxy", args, lambda life: serve(args, life))
 

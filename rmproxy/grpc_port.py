@@ -1,84 +1,98 @@
 """The scheduler interface over gRPC: `si.v1.Scheduler`, for resource managers that do not speak the native protocol.
 
 A gRPC RM is nothing but a native RM whose SDK sits inside the proxy (`grpc_rm.py`): it talks to the proxy's machine as
-the peer `grpc:<rm-id>`, with ordinary native messages. This file knows who is registered and has the rules for streams:
-whose a stream is, when it ends and how. The rules are ours, since the reference has no gRPC server to imitate.
+the peer `grpc:<rm-id>`, with ordinary native messages. This file has the server and the rules for streams: whose a
+stream is, when it ends and how. The rules are ours, since the reference has no gRPC server to imitate.
 
-Not here: decisions about partitions and sessions of native RMs (`front.py`), protobuf (`convert.py`).
+Not here: decisions about partitions and sessions of native RMs (`front.py`), who is registered (`grpc_registry.py`),
+protobuf (`convert.py`), the service for what the scheduler interface has no call for (`grpc_admin.py`).
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable
-from typing import Final, NoReturn, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as Protobuf
 
-from common.machine import Delivery, Send
-from common.messages import (
-    AllocationResponse,
-    ApplicationResponse,
-    NodeResponse,
-    RegisterResourceManager,
-)
+from common.messages import AllocationResponse, ApplicationResponse, NodeResponse
 from common.wire import BODY_BYTES_MAX
 from rmproxy import convert
-from rmproxy.grpc_rm import PEER, GrpcRm, Response, RmStream, SessionLostError, Update
+from rmproxy import grpc_endings as endings
+from rmproxy.grpc_admin import Admin
+from rmproxy.grpc_endings import EndedError, abort
+from rmproxy.grpc_pieces import Response, Update
+from rmproxy.grpc_registry import Registry
+from rmproxy.grpc_requests import request_of, rm_named
+from rmproxy.grpc_rm import GrpcRm
+from rmproxy.grpc_stream import RmStream
+from rmproxy.grpc_tls import check, permitted
 from rmproxy.si import scheduler_pb2 as pb
 
 SERVICE: Final = "si.v1.Scheduler"
-RM_METADATA: Final = "yk-rm-id"
-"""Metadata by which a stream says at once whose it is."""
-
-REGISTRATION_S: Final = 60.0
-"""How long a registration may take: the core starts a worker for each partition meanwhile."""
 
 CALLS_MAX: Final = 4096
 """Calls and streams that may be open at once; a further one is refused with RESOURCE_EXHAUSTED."""
 
-STATUS_TEXT_BYTES_MAX: Final = 2000
-"""Of the text in a status. It travels percent-encoded, at most three times as long, in metadata, of which clients take
-8 KiB; beyond that they would see neither code nor text."""
+KEEPALIVE_S: Final = 20.0
+KEEPALIVE_ANSWER_S: Final = 10.0
+"""How often a connection on which nothing comes is asked whether it is there, and how long the answer may take; then
+its streams are over."""
 
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", BODY_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # RMs may ping as often as we do, and somewhat more
-    ("grpc.so_reuseport", 0),  # or else two proxies would share one port, and neither would know
-)
-_STOPPING: Final = "the scheduler is stopping"
+CLIENT_KEEPALIVE_S: Final = 10.0
+"""RMs may ask as often as we do, and somewhat more; whoever asks more often is cut off by gRPC."""
 
-_Protobuf = TypeVar("_Protobuf", bound=Protobuf)
-_Ours = TypeVar("_Ours")
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
+_Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """One of the three sorts of streams: what comes in, and what goes out."""
+
+    request: str
+    """The name of its requests."""
+    read: Callable[[bytes], Update]
+    response: type[Response]
+
+
+SORTS: Final = {
+    "UpdateNode": Sort("NodeRequest", partial(request_of, pb.NodeRequest, convert.nodes_from), NodeResponse),
+    "UpdateApplication": Sort(
+        "ApplicationRequest", partial(request_of, pb.ApplicationRequest, convert.applications_from), ApplicationResponse
+    ),
+    "UpdateAllocation": Sort(
+        "AllocationRequest", partial(request_of, pb.AllocationRequest, convert.allocations_from), AllocationResponse
+    ),
+}
+"""By the name of the call."""
 
 
 class GrpcPort:
-    """The server, and who is registered with it."""
+    """The server, and the streams that are open."""
 
     def __init__(
         self,
-        deliver: Callable[[Delivery], None],
+        registry: Registry,
+        admin: Admin,
         *,
-        new_session: Callable[[], str] = secrets.token_hex,
-        registration_s: float = REGISTRATION_S,
+        keepalive_s: float = KEEPALIVE_S,
+        keepalive_answer_s: float = KEEPALIVE_ANSWER_S,
     ) -> None:
-        self._deliver = deliver
-        self._new_session = new_session
-        self._registration_s = registration_s
-        self._registered: dict[str, GrpcRm] = {}
-        """RM id to its registration; an RM stays in it until the core has answered the next one with yes."""
-        self._registering: dict[str, GrpcRm] = {}
-        """RM id to the registration that the core has not answered."""
+        self._registry = registry
+        self._admin = admin
+        self._options = (
+            ("grpc.max_receive_message_length", BODY_BYTES_MAX),
+            ("grpc.keepalive_time_ms", int(keepalive_s * 1000)),
+            ("grpc.keepalive_timeout_ms", int(keepalive_answer_s * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(keepalive_answer_s * 1000)),  # a minute, where nothing else is said
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", int(CLIENT_KEEPALIVE_S * 1000)),
+            ("grpc.so_reuseport", 0),  # or else two proxies would share one port, and neither would know
+        )
         self._streams: set[RmStream] = set()
         """All and only the streams that are open, bound or not."""
-        self._stopping = False
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
@@ -87,8 +101,8 @@ class GrpcPort:
         Raises:
             OSError: the address cannot be bound.
         """
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        server.add_generic_rpc_handlers((self._service(),))
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
+        server.add_generic_rpc_handlers((self._service(), self._admin.service()))
         try:
             if credentials is None:
                 port = server.add_insecure_port(address)
@@ -105,80 +119,32 @@ class GrpcPort:
         """End all streams and calls with UNAVAILABLE and refuse new ones; what is left after the grace is cut off."""
         if self._server is None:
             return
-        self._stopping = True
         for stream in self._streams:
-            stream.end(grpc.StatusCode.UNAVAILABLE, _STOPPING)
-        for rm in self._registering.values():
-            rm.end(grpc.StatusCode.UNAVAILABLE, _STOPPING)
+            stream.end(endings.stopping())
+        self._registry.stop(endings.stopping())
         await self._server.stop(grace_s)
-
-    def receive(self, message: Send) -> None:
-        """Take what the proxy's machine says to the peer `grpc:<rm-id>`; what is for an earlier session is dropped."""
-        rm_id = message.to.removeprefix(PEER)
-        for rms in (self._registering, self._registered):
-            rm = rms.get(rm_id)
-            if rm is not None and rm.session.session == message.header.session:
-                try:
-                    rm.receive(message.header, message.body)
-                except SessionLostError as lost:
-                    rm.end(grpc.StatusCode.ABORTED, f"{lost}: register again")
-                    if rms is self._registered:
-                        del rms[rm_id]
-                return
 
     # Registration ---------------------------------------------------------------------------------------------------
 
-    async def _register(
-        self,
-        request: RegisterResourceManager,
-        context: grpc.aio.ServicerContext[RegisterResourceManager, pb.RegisterResourceManagerResponse],
-    ) -> pb.RegisterResourceManagerResponse:
-        if self._stopping:
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, _STOPPING)
-        if request.rm_id in self._registering:
-            await _abort(context, grpc.StatusCode.ABORTED, _in_progress(request.rm_id))
-        rm = GrpcRm(rm_id=request.rm_id, session=self._new_session(), deliver=self._deliver)
-        self._registering[request.rm_id] = rm
-        rm.register(request)
+    async def _register(self, data: bytes, context: _Context) -> bytes:
         try:
-            async with asyncio.timeout(self._registration_s):
-                await rm.answered.wait()
-        except TimeoutError:
-            rm.end(grpc.StatusCode.DEADLINE_EXCEEDED, f"the core did not answer within {self._registration_s:g} s")
-        finally:
-            self._settle(rm)
-        if rm.ending is not None:
-            await _abort(context, *rm.ending)
-        return pb.RegisterResourceManagerResponse()
-
-    def _settle(self, rm: GrpcRm) -> None:
-        """A registration has come to something. If it was refused, the earlier one stays; otherwise that one is over.
-
-        No answer ends the earlier one too: what the core made of it is not known, and the earlier session may be gone.
-        """
-        rm_id = rm.session.rm_id
-        del self._registering[rm_id]
-        if rm.session.state != "refused" and (earlier := self._registered.pop(rm_id, None)) is not None:
-            earlier.end(grpc.StatusCode.ABORTED, f"RM {rm_id} registered again")
-        if rm.session.state == "open" and rm.ending is None:
-            self._registered[rm_id] = rm
+            request = request_of(pb.RegisterResourceManagerRequest, convert.registration_from, data)
+            check(request.rm_id, permitted(context))
+            await self._registry.register(request)
+        except EndedError as ended:
+            await abort(context, ended.ending)
+        return pb.RegisterResourceManagerResponse().SerializeToString()
 
     # Streams --------------------------------------------------------------------------------------------------------
 
-    async def _serve(
-        self,
-        stream: RmStream,
-        updates: AsyncIterator[Update],
-        context: grpc.aio.ServicerContext[Update, Response],
-    ) -> None:
-        """A stream, from its opening to its end: reading runs in a task of its own, writing and ending here."""
-        rm_id = dict(context.invocation_metadata() or ()).get(RM_METADATA)
-        if self._stopping:
-            stream.end(grpc.StatusCode.UNAVAILABLE, _STOPPING)
-        elif rm_id:
-            self._bind(stream, str(rm_id))
+    async def _serve(self, sort: Sort, requests: AsyncIterator[bytes], context: _Context) -> None:
+        """A stream, from its opening to its end: reading runs in a task of its own, writing and ending here.
+
+        A client that goes cancels this task, wherever it is; what is not known to be written then stays queued.
+        """
+        stream = RmStream(permitted(context))
         self._streams.add(stream)
-        reader = asyncio.create_task(self._read(stream, updates))
+        reader = asyncio.create_task(self._read(sort, stream, rm_named(context), requests))
         reader.add_done_callback(lambda _: stream.half_close())
         try:
             await context.send_initial_metadata(())  # some clients wait for it: the stream is open, and perhaps bound
@@ -187,79 +153,40 @@ class GrpcPort:
                 stream.written()
         finally:
             self._streams.discard(stream)
-            if stream.rm is not None:
-                stream.rm.unbind(stream)
+            stream.over()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
         if stream.ending is not None:
-            await _abort(context, *stream.ending)
-        reader.result()  # raises what went wrong in there
+            await abort(context, stream.ending)
+        if not reader.cancelled():
+            reader.result()  # raises what went wrong in there
 
-    async def _read(self, stream: RmStream, updates: AsyncIterator[Update]) -> None:
+    async def _read(self, sort: Sort, stream: RmStream, bound_to: str, requests: AsyncIterator[bytes]) -> None:
         try:
-            async for update in updates:
-                if stream.rm is None:
-                    self._bind(stream, update.rm_id)
-                elif update.rm_id not in ("", stream.rm.session.rm_id):
-                    text = f'this stream is of RM "{stream.rm.session.rm_id}", not of "{update.rm_id}"'
-                    stream.end(grpc.StatusCode.INVALID_ARGUMENT, text)
-                if stream.rm is None or stream.ending is not None:
-                    return
-                await stream.rm.update(update)
-        except DecodeError as error:
-            stream.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            rm = self._bound(sort, stream, bound_to) if bound_to else None
+            async for data in requests:
+                update = sort.read(data)
+                if rm is None:
+                    rm = self._bound(sort, stream, update.rm_id)
+                elif update.rm_id not in ("", rm.session.rm_id):
+                    raise EndedError(endings.foreign(rm.session.rm_id, update.rm_id))
+                await rm.update(update)
+        except EndedError as ended:
+            stream.end(ended.ending)
 
-    def _bind(self, stream: RmStream, rm_id: str) -> None:
-        """Give the stream to its RM, or end it."""
-        if rm_id in self._registering:
-            stream.end(grpc.StatusCode.ABORTED, _in_progress(rm_id))
-        elif (rm := self._registered.get(rm_id)) is not None:
-            rm.bind(stream)
-        else:
-            request = stream.response.__name__.replace("Response", "Request")
-            text = f'received {request}, but RmID="{rm_id}" not registered'
-            stream.end(grpc.StatusCode.FAILED_PRECONDITION, text)
+    def _bound(self, sort: Sort, stream: RmStream, rm_id: str) -> GrpcRm:
+        """The RM whose stream this is from now on."""
+        check(rm_id, stream.permitted)
+        rm = self._registry.find(rm_id, sort.request)
+        rm.bind(sort.response, stream)
+        return rm
 
     # The service ----------------------------------------------------------------------------------------------------
 
     def _service(self) -> grpc.GenericRpcHandler:
-        """What the generated servicer would do, with our messages in place of protobuf's."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "RegisterResourceManager": grpc.unary_unary_rpc_method_handler(
-                    self._register,
-                    request_deserializer=_reader(pb.RegisterResourceManagerRequest, convert.registration_from),
-                    response_serializer=pb.RegisterResourceManagerResponse.SerializeToString,
-                ),
-                "UpdateNode": self._updates(NodeResponse, _reader(pb.NodeRequest, convert.nodes_from)),
-                "UpdateApplication": self._updates(
-                    ApplicationResponse, _reader(pb.ApplicationRequest, convert.applications_from)
-                ),
-                "UpdateAllocation": self._updates(
-                    AllocationResponse, _reader(pb.AllocationRequest, convert.allocations_from)
-                ),
-            },
-        )
-
-    def _updates(
-        self, response: type[Response], read: Callable[[bytes], Update]
-    ) -> "grpc.RpcMethodHandler[Update, Response]":  # generic in its stubs only
-        async def serve(updates: AsyncIterator[Update], context: grpc.aio.ServicerContext[Update, Response]) -> None:
-            await self._serve(RmStream(response), updates, context)
-
-        return grpc.stream_stream_rpc_method_handler(
-            serve, request_deserializer=read, response_serializer=convert.response_to
-        )
-
-
-def _reader(kind: type[_Protobuf], convert_from: Callable[[_Protobuf], _Ours]) -> Callable[[bytes], _Ours]:
-    return lambda data: convert_from(kind.FromString(data))
-
-
-async def _abort(context: grpc.aio.ServicerContext[_Request, _Response], code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text.encode()[:STATUS_TEXT_BYTES_MAX].decode(errors="ignore"))
-
-
-def _in_progress(rm_id: str) -> str:
-    return f"a registration of RM {rm_id} is in progress"
+        """What the generated servicer would do, with bytes in place of protobuf's messages."""
+        calls: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {  # generic in its stubs only
+            name: grpc.stream_stream_rpc_method_handler(partial(self._serve, sort)) for name, sort in SORTS.items()
+        }
+        calls["RegisterResourceManager"] = grpc.unary_unary_rpc_method_handler(self._register)
+        return grpc.method_handlers_generic_handler(SERVICE, calls)

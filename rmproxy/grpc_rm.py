@@ -1,144 +1,168 @@
 """A resource manager that speaks gRPC, as the proxy sees it: a native RM whose SDK (`common/session.py`) sits here.
 
 gRPC has neither numbers nor acknowledgements, so this side of the proxy keeps the RM's session with the core,
-acknowledges for it, and holds what the core says until a stream takes it. Memory stays bounded without dropping
-anything: commands wait while their partition has too much unacknowledged, and results are no longer acknowledged while
-too many wait here, upon which the partitions of this RM stop allocating.
+acknowledges for it, resumes for it when something behind the proxy began anew, and holds what the core says until a
+stream takes it. Memory stays bounded without dropping anything: commands wait while their partition has too much
+unacknowledged, and results are no longer acknowledged while too many wait here, upon which the partitions of this RM
+stop allocating.
 
-Not here: the gRPC server, who is registered and which stream may be bound to whom (`grpc_port.py`).
+Not here: streams (`grpc_stream.py`), who is registered (`grpc_registry.py`), and what people may ask for besides
+(`grpc_admin.py`).
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import grpc
 
 from common.machine import Delivery
 from common.messages import (
-    AllocationRequest,
     AllocationResponse,
-    ApplicationRequest,
+    Answer,
     ApplicationResponse,
-    ConfigurationUpdated,
-    EventResponse,
+    Goodbye,
     Header,
-    NodeRequest,
+    Left,
+    ManagerAway,
+    Message,
     NodeResponse,
     PartitionRestarted,
+    Query,
     Refused,
     Registered,
     RegisterResourceManager,
-    SchedulingStateResponse,
+    ResumeWanted,
+    UpdateConfiguration,
 )
 from common.session import Outgoing, Session
-from common.wire import WireError
+from common.wire import WireError, body_of, decoded
+from rmproxy import grpc_endings as endings
+from rmproxy.grpc_endings import EndedError, Ending
+from rmproxy.grpc_pieces import Response, Update, requests, responses
+from rmproxy.grpc_stream import ResponseQueue, RmStream
 
 PEER: Final = "grpc:"
 """A gRPC RM is the peer `grpc:<rm-id>` of the proxy's machine."""
 
 RESPONSES_QUEUED_MAX: Final = 1024
+RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
 """Responses that may wait for an RM's streams before the core is no longer told that they arrived, and the RM's updates
-are no longer read. What the core may still send then is a window for each partition (`outbox.WINDOW_MESSAGES`)."""
+are no longer read. What the core may still send then is a window for each partition (`common/outbox.py`)."""
 
-RESPONSE_ENTRIES_MAX: Final = 10_000
-"""Allocations, releases or refusals in one response, about 2 MiB: a gRPC client refuses more than 4 MiB unless it was
-told otherwise, and that would end the stream."""
+STREAMLESS_S: Final = 60.0
+"""An RM without any stream for so long counts as away: nothing is placed for it until it opens one."""
 
-Ending = tuple[grpc.StatusCode, str]
-Update = NodeRequest | ApplicationRequest | AllocationRequest
-Response = NodeResponse | ApplicationResponse | AllocationResponse
+RESUME_AGAIN_S: Final = 1.0
+"""The pause before asking once more whether the session goes on, where the core was too busy to say."""
+
+_TRY_AGAIN: Final = frozenset({"busy", "flood", "window"})
+"""Refusals after which the same is right, a little later."""
+
+_MENDED: Final = frozenset({"gap", "unknown-session"})
+"""Refusals of an update that going on mends, or shows to be final."""
+
+_OURS: Final = ("open", "resuming", "away")
+"""States of the session in which the core has something of this RM."""
+
+
+def session_of(reference: str) -> str:
+    """The session of the RM that made up this reference of a call or question."""
+    return reference.rpartition("-")[0]
 
 
 class SessionLostError(Exception):
     """The core and this RM no longer agree on what was said: the RM has to register again."""
 
 
-class RmStream:
-    """One open stream of an RM: what is to be written next, and how it ends.
-
-    open --bind--> bound --end(code, text)--> ended, with that status
-      |              |------half_close------> flushing, then ended with OK
-      +---- end or half_close, as above
-    """
-
-    def __init__(self, response: type[Response]) -> None:
-        self.response: Final = response
-        """What the core says on it."""
-        self.rm: GrpcRm | None = None
-        """Set once, when the stream is bound."""
-        self.ending: Ending | None = None
-        self._half_closed = False
-        self._changed = asyncio.Event()
-
-    def wake(self) -> None:
-        """Something was queued."""
-        self._changed.set()
-
-    def half_close(self) -> None:
-        """The RM sends no more: the stream ends once nothing is queued."""
-        self._half_closed = True
-        self._changed.set()
-
-    def end(self, code: grpc.StatusCode, text: str) -> None:
-        """End at once; what is queued waits for the next stream. The first ending holds."""
-        self.ending = self.ending or (code, text)
-        self._changed.set()
-
-    async def next(self) -> Response | None:
-        """The response to write now, which stays queued until `written`; None when the stream is over."""
-        while self.ending is None:
-            if self.rm is not None and (queue := self.rm.queued(self.response)):
-                return queue[0]
-            if self._half_closed:
-                return None
-            self._changed.clear()
-            await self._changed.wait()
-        return None
-
-    def written(self) -> None:
-        """gRPC took the response. If the stream ended meanwhile it is not certain where to, and it stays queued."""
-        if self.rm is not None and self.ending is None:
-            self.rm.written(self.response)
-
-
 class GrpcRm:
     """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
 
-    def __init__(self, *, rm_id: str, session: str, deliver: Callable[[Delivery], None]) -> None:
+    def __init__(
+        self, *, rm_id: str, session: str, deliver: Callable[[Delivery], None], streamless_s: float = STREAMLESS_S
+    ) -> None:
         self.session: Final = Session(rm_id=rm_id, session=session)
         self.ending: Ending | None = None
         """How it ended, if it has; for a registration in progress that is its answer."""
+        self.ended: Final = asyncio.Event()
         self.answered: Final = asyncio.Event()
         """Set when the registration has come to something."""
         self._source = PEER + rm_id
         self._deliver = deliver
-        self._queues: dict[type[Response], deque[Response]] = {
-            NodeResponse: deque(),
-            ApplicationResponse: deque(),
-            AllocationResponse: deque(),
+        self._request: RegisterResourceManager | None = None
+        self._queues: dict[type[Response], ResponseQueue] = {
+            kind: ResponseQueue(drained=self._drained, left=self._left)
+            for kind in (NodeResponse, ApplicationResponse, AllocationResponse)
         }
-        self._streams: dict[type[Response], RmStream] = {}
-        """At most one for each sort of response, and none that has ended."""
         self._room = asyncio.Event()
         """Set when commands may have been acknowledged, or responses written."""
         self._acknowledging = False
         """Whether `_acknowledge` is about to run."""
+        self._streamless_s = streamless_s
+        self._absence: asyncio.TimerHandle | None = None
+        """Set while the RM has no stream and is not away."""
+        self._away = False
+        self._again: asyncio.TimerHandle | None = None
+        """Set while the session is to be resumed after a pause."""
+        self._calls = 0
+        self._asked: dict[str, asyncio.Future[Message]] = {}
+        """Calls and questions without an answer, by their reference."""
 
     # To the core ----------------------------------------------------------------------------------------------------
 
     def register(self, request: RegisterResourceManager) -> None:
         """Say it to the core; `answered` tells when its word on it has come."""
+        self._request = request
         self._say(self.session.register(request))
 
     async def update(self, command: Update) -> None:
         """Say it to the partitions concerned, once all have room for it and the RM has read what it was told."""
-        while self._congested or self.session.full(command):
-            self._room.clear()
-            await self._room.wait()
-        for outgoing in self.session.update(command):
+        for part in requests(command):
+            while self.session.state != "open" or self._congested or self.session.full(part):
+                self._room.clear()
+                await self._room.wait()
+            for outgoing in self.session.update(part):
+                self._say(outgoing)
+
+    async def reconfigure(self, request: UpdateConfiguration) -> Message:
+        """Another configuration: what the core says to it."""
+        ref = self._reference()
+        return await self._answer(ref, self.session.update_configuration(request, ref=ref))
+
+    async def leave(self, reason: str) -> Message:
+        """Go for good: what the core says to it. If that is no, the RM goes on as before."""
+        ref = self._reference()
+        answer = await self._answer(ref, self.session.leave(reason, ref=ref))
+        if isinstance(answer, Refused):
+            self._resume()
+        return answer
+
+    async def ask(self, partition: str, query: Query) -> Answer:
+        """The answer of one of the RM's partitions.
+
+        Raises:
+            WireError: there is something else in place of the answer.
+            EndedError: the registration is over.
+        """
+        ref = self._reference()
+        rm, session = self.session.rm_id, self.session.session
+        header = Header(kind=Query.__name__, rm=rm, partition=partition, session=session, ref=ref)
+        answer = await self._answer(ref, Outgoing(header, body_of(query)))
+        if not isinstance(answer, Answer):
+            raise WireError(f"expected an answer, got {answer}")
+        return answer
+
+    async def _answer(self, ref: str, outgoing: Outgoing) -> Message:
+        self._asked[ref] = asyncio.get_running_loop().create_future()
+        try:
             self._say(outgoing)
+            return await self._asked[ref]
+        finally:
+            del self._asked[ref]
+
+    def _reference(self) -> str:
+        self._calls += 1
+        return f"{self.session.session}-{self._calls}"
 
     def _say(self, outgoing: Outgoing) -> None:
         self._deliver(Delivery(source=self._source, header=outgoing.header, body=outgoing.body))
@@ -151,38 +175,96 @@ class GrpcRm:
         Raises:
             SessionLostError: nothing can be made of it, or the core lost what this RM told it.
         """
+        if header.kind == Answer.__name__:
+            self._settle(header.ref, decoded(Answer, body))
+            return
         try:
             message = self.session.receive(header, body)
-        except WireError as error:
-            raise SessionLostError(str(error)) from None
+        except WireError:  # something is missing
+            if self.session.state == "open":
+                self._resume()
+            return
         self._room.set()
         self._acknowledge_soon()
+        answered = message is not None and self._settle(header.ref, message)
+        if isinstance(message, Left):
+            self._flush()
+        if message is None or answered:
+            return
         match message:
             case NodeResponse() | ApplicationResponse() | AllocationResponse():
-                self._queue(type(message), _pieces(message))
+                self._queues[type(message)].extend(responses(message))
             case Registered():
-                self.answered.set()
-            case EventResponse() | SchedulingStateResponse() | ConfigurationUpdated():
-                return  # the scheduler interface has no word for these
-            case Refused() if self.session.state == "refused":
-                busy = message.code == "busy"  # worth trying again, as it is
-                self.end(grpc.StatusCode.ABORTED if busy else grpc.StatusCode.INVALID_ARGUMENT, message.reason)
+                self._registered()
+            case ResumeWanted():
+                self._resume()
+            case Goodbye(retry_after_milli_seconds=retry_ms):
+                self._end_streams(endings.stopping(retry_ms / 1000))
+            case PartitionRestarted(reason=reason):
+                why = f": {reason}" if reason else ""
+                raise SessionLostError(f"partition {header.partition} was restarted and lost what it knew{why}")
+            case Refused() if header.ref and self.session.state != "refused":
+                return  # who asked does not wait any more
             case Refused():
-                raise SessionLostError(f"the core refused an update: {message.reason}")
-            case PartitionRestarted():
-                raise SessionLostError(f"partition {header.partition} was restarted and lost what it knew")
+                self._refused(message)
             case _:
-                assert message is None, message
+                return  # the scheduler interface has no word for it
+
+    def _settle(self, ref: str, message: Message) -> bool:
+        """Pass an answer on to who asked; whether somebody did."""
+        asked = self._asked.get(ref)
+        if asked is None or asked.done():
+            return False
+        asked.set_result(message)
+        return True
+
+    def _registered(self) -> None:
+        """The RM is in, or in again."""
+        self.answered.set()
+        for outgoing in self.session.repeated():
+            self._say(outgoing)
+        if self._away:  # who has forgotten that learns it now
+            self._tell_away()
+        elif self._streamless:
+            self._left()
+
+    def _refused(self, refused: Refused) -> None:
+        """No to the registration, to going on, or to an update."""
+        if not self.answered.is_set():
+            again = refused.code in _TRY_AGAIN
+            code = grpc.StatusCode.ABORTED if again else grpc.StatusCode.INVALID_ARGUMENT
+            self.end(Ending(code, refused.reason, endings.RETRY_S if again else 0))
+        elif refused.code in _TRY_AGAIN:
+            if self._again is None:
+                self._again = asyncio.get_running_loop().call_later(RESUME_AGAIN_S, self._resume)
+        elif refused.seq and refused.code in _MENDED:
+            if self.session.state == "open":
+                self._resume()
+        elif refused.seq:
+            raise SessionLostError(f"the core refused an update: {refused.reason}")
+        else:
+            raise SessionLostError(refused.reason)
+
+    def _resume(self) -> None:
+        """Something is missing, on either side: both say again what the other does not have."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if self.ending is not None:
+            return
+        if self._request is not None and not self.answered.is_set():
+            self._say(self.session.register(self._request))
+        else:
+            self._say(self.session.resume(ref=self._reference()))
 
     @property
     def _congested(self) -> bool:
-        """Whether so many responses wait for a stream that nothing more is acknowledged or taken."""
-        return sum(map(len, self._queues.values())) >= RESPONSES_QUEUED_MAX
-
-    def _queue(self, kind: type[Response], responses: Iterable[Response]) -> None:
-        self._queues[kind].extend(responses)
-        if (stream := self._streams.get(kind)) is not None:
-            stream.wake()
+        """Whether so much waits for a stream that nothing more is acknowledged or taken."""
+        count = size = 0
+        for queue in self._queues.values():
+            count += len(queue)
+            size += queue.size
+        return count >= RESPONSES_QUEUED_MAX or size >= RESPONSES_QUEUED_BYTES_MAX
 
     def _acknowledge_soon(self) -> None:
         """Once for all messages that arrive in one turn of the loop."""
@@ -196,56 +278,76 @@ class GrpcRm:
             for outgoing in self.session.acknowledgements():
                 self._say(outgoing)
 
-    # Streams --------------------------------------------------------------------------------------------------------
-
-    def bind(self, stream: RmStream) -> None:
-        """Let responses of its sort go out on this stream; the one that had them ends."""
-        if (old := self._streams.get(stream.response)) is not None:
-            old.end(grpc.StatusCode.ABORTED, f"another stream of RM {self.session.rm_id} took over")
-        self._streams[stream.response] = stream
-        stream.rm = self
-        stream.wake()
-
-    def unbind(self, stream: RmStream) -> None:
-        """The stream is over: what is queued waits for the next one."""
-        if self._streams.get(stream.response) is stream:
-            del self._streams[stream.response]
-
-    def queued(self, kind: type[Response]) -> deque[Response]:
-        """Responses of a sort that are not written yet, oldest first."""
-        return self._queues[kind]
-
-    def written(self, kind: type[Response]) -> None:
-        """The oldest response of this sort is on its way."""
-        self._queues[kind].popleft()
+    def _drained(self) -> None:
+        """A response is on its way."""
         self._room.set()
         self._acknowledge_soon()
 
-    def end(self, code: grpc.StatusCode, text: str) -> None:
-        """This registration is over: its streams end, and what was queued is forgotten. The first ending holds."""
-        self.ending = self.ending or (code, text)
-        self.answered.set()
-        for stream in self._streams.values():
-            stream.end(code, text)
-        self._streams.clear()
+    # Streams --------------------------------------------------------------------------------------------------------
+
+    def bind(self, kind: type[Response], stream: RmStream) -> None:
+        """Let responses of this sort go out on this stream; the one that had them ends."""
+        if self._absence is not None:
+            self._absence.cancel()
+            self._absence = None
+        queue = self._queues[kind]
+        if queue.stream is not None:
+            queue.stream.end(endings.taken_over(self.session.rm_id))
+        queue.bind(stream)
+        if self._away:
+            self._away = False
+            self._resume()
+
+    @property
+    def _streamless(self) -> bool:
+        return all(queue.stream is None for queue in self._queues.values())
+
+    def _left(self) -> None:
+        """A stream is over. The RM may open the next one in good time."""
+        if self._streamless and self._absence is None and not self._away and self.ending is None:
+            self._absence = asyncio.get_running_loop().call_later(self._streamless_s, self._went)
+
+    def _went(self) -> None:
+        self._absence, self._away = None, True
+        self._tell_away()
+
+    def _tell_away(self) -> None:
+        header = Header(kind=ManagerAway.__name__, rm=self.session.rm_id, session=self.session.session)
+        self._say(Outgoing(header, body_of(ManagerAway())))
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def end(self, ending: Ending) -> None:
+        """This registration is over: its streams end, and what was queued is forgotten. The first ending holds.
+
+        The core is told that nobody speaks for it any more, which means nothing where another one has taken its place.
+        """
+        if self.ending is None and self.answered.is_set() and self.session.state in _OURS:
+            self._tell_away()
+        self._over(ending)
+        self._end_streams(ending)
         for queue in self._queues.values():
             queue.clear()
 
+    def _flush(self) -> None:
+        """The RM went, as it wished: its streams end once everything is written."""
+        self._over(endings.left(self.session.rm_id))
+        for queue in self._queues.values():
+            if queue.stream is not None:
+                queue.stream.half_close()
 
-def _pieces(response: Response) -> Iterator[Response]:
-    """The response, in several if it is too large for one."""
-    if not isinstance(response, AllocationResponse):
-        yield response
-        return
-    entries = max(len(response.new), len(response.released), len(response.rejected_allocations))
-    if entries <= RESPONSE_ENTRIES_MAX:
-        yield response
-        return
-    for start in range(0, entries, RESPONSE_ENTRIES_MAX):
-        piece = slice(start, start + RESPONSE_ENTRIES_MAX)
-        yield AllocationResponse(
-            new=response.new[piece],
-            released=response.released[piece],
-            rejected_allocations=response.rejected_allocations[piece],
-            cause=response.cause,
-        )
+    def _over(self, ending: Ending) -> None:
+        self.ending = self.ending or ending
+        self.answered.set()
+        self.ended.set()
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(EndedError(self.ending))
+        if self._absence is not None:
+            self._absence.cancel()
+            self._absence = None
+
+    def _end_streams(self, ending: Ending) -> None:
+        for queue in self._queues.values():
+            if queue.stream is not None:
+                queue.stream.end(ending)

@@ -1,23 +1,33 @@
 """The proxy's shell: the native port, the gRPC port, and the connection to the broker."""
 
 import argparse
+import logging
 import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import grpc
 
 from common.driver import drive
+from common.keys import read_pair, server_file
+from common.memory import MemoryLimit
 from common.names import BROKER, RMPROXY
 from common.process import Life
 from common.sockets import Dealer, Inbox, Router, Wire
+from rmproxy.doorkeeper import Doorkeeper
 from rmproxy.front import Front
+from rmproxy.grpc_admin import Admin
 from rmproxy.grpc_port import GrpcPort
+from rmproxy.grpc_registry import Registry
+from rmproxy.grpc_tls import TlsFiles
 
 NATIVE: Final = "native:"
 GRPC: Final = "grpc:"
 STOP_GRACE_S: Final = 2.0
 """How long gRPC calls may take to end when the proxy stops."""
+
+_log = logging.getLogger("core.rmproxy")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
@@ -25,10 +35,14 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     credentials = _credentials(args.tls_cert, args.tls_key, args.tls_client_ca)
     wire = Wire()
     inbox = Inbox(wake=wire.wake)
-    port = GrpcPort(inbox.put)
-    inbox.receive = port.receive
-    native = Router(args.native, prefix=NATIVE, named=False, wake=wire.wake)
+    registry = Registry(inbox.put)
+    inbox.receive = registry.receive
+    port = GrpcPort(registry, Admin(registry))
+    stack = ExitStack()
+    doorkeeper = _doorkeeper(args.keys, args.allowed_keys, stack)
+    native = Router(args.native, prefix=NATIVE, named=False, wake=wire.wake, doorkeeper=doorkeeper)
     link = Dealer(args.broker, peer=BROKER, name=RMPROXY, wake=wire.wake)
+    stack.callback(_memory_limit(args.memory_max, life).close)
     wire.add(NATIVE, native)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
@@ -38,17 +52,50 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         grpc_address = await port.start(args.grpc, credentials)
         life.ready(native=native.address, grpc=grpc_address)
         life.on_stop(wire.wake)
-        await drive(Front(instance=f"{secrets.token_hex(4)}."), wire, life.stopping)
+        front = Front(instance=f"{secrets.token_hex(4)}.", heartbeat_s=args.heartbeat, silence_s=args.silence)
+        wire.send(front.hello())
+        await drive(front, wire, life.stopping, write_notes=lambda: _write_notes(front))
+        for message in front.goodbye():
+            wire.send(message)
     finally:
-        await port.stop(STOP_GRACE_S)
         for socket in (native, link):
             socket.close()
+        await port.stop(STOP_GRACE_S)
+        stack.close()
+
+
+def _write_notes(front: Front) -> None:
+    for line in front.patience.complaints:
+        _log.warning("%s", line)
+    front.patience.complaints.clear()
+
+
+def _memory_limit(most_bytes: int, life: Life) -> MemoryLimit:
+    """What ends the process before it takes too much memory; then it is started again, and everybody resumes."""
+
+    def exceeded(used_bytes: int) -> None:
+        _log.error(
+            "more arrives than can be dealt with, or somebody sends a message without end: %d MiB are used, %d MiB are "
+            "allowed; everybody is disconnected and the port opens anew",
+            used_bytes >> 20,
+            most_bytes >> 20,
+        )
+        life.stop()
+
+    return MemoryLimit(most_bytes, exceeded)
+
+
+def _doorkeeper(keys: str | None, allowed: str | None, stack: ExitStack) -> Doorkeeper | None:
+    """Who looks after the native port; None for a port without keys."""
+    if keys is None or allowed is None:
+        return None
+    doorkeeper = Doorkeeper(read_pair(server_file(Path(keys))), Path(allowed))
+    stack.callback(doorkeeper.close)
+    return doorkeeper
 
 
 def _credentials(cert: str | None, key: str | None, client_ca: str | None) -> grpc.ServerCredentials | None:
     """What the gRPC port shows of itself, and whom it lets in; None for no TLS."""
     if cert is None or key is None:
         return None
-    authorities = Path(client_ca).read_bytes() if client_ca else None
-    pair = (Path(key).read_bytes(), Path(cert).read_bytes())
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+    return TlsFiles(Path(cert), Path(key), Path(client_ca) if client_ca else None).credentials()

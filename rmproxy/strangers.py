@@ -21,6 +21,8 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    SyncDone,
+    SyncEnd,
 )
 
 
@@ -61,6 +63,8 @@ def refusal(command: Command, partition: str) -> News:
                     for one in allocations
                 ]
             )
+        case SyncEnd():
+            return SyncDone(problem=f"failed to find partition {partition}")
     return Received()
 
 
@@ -73,4 +77,6 @@ def says_something(news: News) -> bool:
             return bool(rejected)
         case AllocationResponse(rejected_allocations=rejected):
             return bool(rejected)
+        case SyncDone():
+            return True
     return False

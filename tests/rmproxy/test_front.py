@@ -23,7 +23,9 @@ from common.messages import (
     RejectedAllocation,
     Resume,
 )
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.wire import body_of, decoded
+from rmproxy.credit import mark
 from rmproxy.front import BROKER, Front
 from tests.machines import PARTITION, RM, SESSION, arrives, header, sent
 
@@ -45,6 +47,17 @@ def answered(front: Front, call: Send, *partitions: str) -> list[Send]:
     answer = Registered(partitions=list(partitions or (PARTITION, GPU)))
     to = {"rm": call.header.rm, "session": call.header.session, "ref": call.header.ref}
     return front.handle(arrives(BROKER, answer, **to), 0)
+
+
+def told(*partitions: str) -> Registered:
+    """What the RM hears then: with what the proxy asks of it."""
+    return Registered(partitions=list(partitions), window_messages=WINDOW_MESSAGES, window_bytes=WINDOW_BYTES)
+
+
+def passed(update: AllocationRequest, partition: str = PARTITION) -> Send:
+    """An update without a number on its way to its partition, which gives the mark back."""
+    ref = mark(header("AllocationRequest"), len(body_of(update)))
+    return sent(BROKER, update, partition=partition, ref=ref)
 
 
 def seated(front: Front, peer: str = PEER, *, session: str = SESSION, rm: str = RM) -> list[Send]:
@@ -82,8 +95,7 @@ def test_a_registration_goes_to_the_broker_with_its_body_unopened() -> None:
 
 def test_the_answer_finds_back_and_carries_the_reference_of_the_caller() -> None:
     front = Front()
-    answer = Registered(partitions=[PARTITION])
-    assert answered(front, called(front), PARTITION) == [sent(PEER, answer, ref="mine")]
+    assert answered(front, called(front), PARTITION) == [sent(PEER, told(PARTITION), ref="mine")]
 
 
 def test_a_refusal_finds_back_and_the_rm_stays_a_stranger() -> None:
@@ -107,7 +119,7 @@ def test_whatever_reference_a_caller_chooses_its_answer_comes_back_to_it_alone(r
     seated(front, OTHER, session="another", rm="rm-2")
     call = called(front, PEER, ref=ref)
     assert len(call.header.ref) < 100
-    assert answered(front, call, PARTITION) == [sent(PEER, Registered(partitions=[PARTITION]), ref=ref)]
+    assert answered(front, call, PARTITION) == [sent(PEER, told(PARTITION), ref=ref)]
 
 
 def test_the_answer_to_an_rm_whose_name_has_a_space_comes_back() -> None:
@@ -136,8 +148,8 @@ def test_a_second_session_takes_the_place_of_the_first_which_is_told_once() -> N
 
 def test_a_first_session_that_the_broker_did_not_know_is_told_by_the_proxy() -> None:
     front = open_front()
-    told = Refused(code="superseded", reason="RM 'rm-1' registered again")
-    assert seated(front, OTHER, session="session-2")[1:] == [sent(PEER, told)]
+    superseded = Refused(code="superseded", reason="RM 'rm-1' registered again")
+    assert seated(front, OTHER, session="session-2")[1:] == [sent(PEER, superseded)]
 
 
 def test_a_resumption_moves_the_session_to_its_new_connection() -> None:
@@ -157,7 +169,7 @@ def test_a_resumption_moves_the_session_to_its_new_connection() -> None:
 
 def test_an_update_that_names_its_partition_passes_unopened_with_its_numbers() -> None:
     front = open_front()
-    numbers = {"seq": 7, "ack": 3, "life": 2}
+    numbers = {"seq": 7, "ack": 3}
     update = Delivery(PEER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
     assert front.handle(update, 0) == [
         Send(BROKER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
@@ -172,20 +184,20 @@ def test_any_spelling_of_a_partition_is_normalised(name: str) -> None:
 
 
 def test_an_rm_cannot_speak_under_a_lease_or_with_a_reference() -> None:
-    [passed] = open_front().handle(arrives(PEER, ASK, partition=PARTITION, epoch=9, ref="native:0002 x"), 0)
-    assert passed == sent(BROKER, ASK, partition=PARTITION)
+    said = arrives(PEER, ASK, partition=PARTITION, seq=1, epoch=9, ref="native:0002 x")
+    assert open_front().handle(said, 0) == [sent(BROKER, ASK, partition=PARTITION, seq=1)]
 
 
 def test_an_update_of_several_partitions_is_split() -> None:
     assert open_front().handle(arrives(PEER, asks("gpu", "", "gpu")), 0) == [
-        sent(BROKER, asks("gpu", "gpu"), partition=GPU),
-        sent(BROKER, asks(""), partition=PARTITION),
+        passed(asks("gpu", "gpu"), GPU),
+        passed(asks("")),
     ]
 
 
 def test_parts_of_a_split_update_for_unknown_partitions_are_refused_and_the_others_pass() -> None:
-    passed, refused = open_front().handle(arrives(PEER, asks("gpu", "zzz")), 0)
-    assert passed == sent(BROKER, asks("gpu"), partition=GPU)
+    first, refused = open_front().handle(arrives(PEER, asks("gpu", "zzz")), 0)
+    assert first == passed(asks("gpu"), GPU)
     assert refused.to == PEER
     assert decoded(AllocationResponse, refused.body).rejected_allocations[0].reason == (
         "Failed to find partition rm-1_zzz, for application  and allocation k-zzz"
@@ -211,11 +223,15 @@ def test_what_a_partition_would_ignore_is_acknowledged_for_an_unknown_one() -> N
     ]
 
 
-@pytest.mark.parametrize("partition", [PARTITION, "rm-1_zzz"])
-def test_an_acknowledgement_passes_as_the_broker_knows_which_partitions_wait_for_one(partition: str) -> None:
-    assert open_front().handle(arrives(PEER, Ack(), partition=partition, ack=4), 0) == [
-        sent(BROKER, Ack(), partition=partition, ack=4)
-    ]
+@pytest.mark.parametrize("partition", [PARTITION, "rm-1_gone"])
+def test_an_acknowledgement_passes_once_for_what_came_by(partition: str) -> None:
+    front = open_front()
+    ack = arrives(PEER, Ack(), partition=partition, ack=4)
+    assert front.handle(ack, 0) == [], "nobody said anything"
+    front.handle(arrives(BROKER, NodeResponse(), partition=partition, seq=4), 0)
+    assert front.handle(ack, 0) == [sent(BROKER, Ack(), partition=partition, ack=4)]
+    assert front.handle(ack, 0) == []
+    assert front.handle(arrives(PEER, Ack(), partition=partition, ack=5), 0) == []
 
 
 # Refused ------------------------------------------------------------------------------------------------------------
@@ -321,6 +337,7 @@ def test_a_question_about_predicates_reaches_the_rm_and_its_answer_the_core() ->
     assert front.handle(arrives(BROKER, asked, partition=PARTITION), 0) == [sent(PEER, asked, partition=PARTITION)]
     answer = PredicatesAnswered(question=3)
     assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [sent(BROKER, answer, partition=PARTITION)]
+    assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [], "it was asked once"
 
 
 def test_an_answer_about_predicates_needs_a_session_and_a_partition() -> None:

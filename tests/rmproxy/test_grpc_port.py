@@ -15,9 +15,22 @@ from common.messages import (
     RegisterResourceManager,
     UpdatedApplication,
 )
-from rmproxy.grpc_port import STATUS_TEXT_BYTES_MAX, GrpcPort
+from rmproxy.grpc_endings import STATUS_TEXT_BYTES_MAX
 from rmproxy.si import scheduler_pb2 as pb
-from tests.rmproxy.world import BOUND, PARTITION, RM, Code, Front, accepted, accepted_pb, end_of, nodes, running
+from tests.rmproxy.world import (
+    BOUND,
+    PARTITION,
+    RM,
+    Code,
+    Front,
+    accepted,
+    accepted_pb,
+    end_of,
+    nodes,
+    play,
+    port_of,
+    running,
+)
 
 # Address ------------------------------------------------------------------------------------------------------------
 
@@ -29,7 +42,7 @@ def test_the_address_has_the_port_that_was_bound() -> None:
             assert host == "127.0.0.1"
             assert int(port) > 0
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_port_in_use_is_an_error_that_says_so() -> None:
@@ -37,18 +50,18 @@ def test_a_port_in_use_is_an_error_that_says_so() -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"127.0.0.1:{other.getsockname()[1]}"
             with pytest.raises(OSError, match=f"cannot listen for gRPC on {address}: it is in use"):
-                await GrpcPort(Front().deliver).start(address)
+                await port_of(Front()).start(address)
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_two_ports_do_not_share_an_address() -> None:
     async def scenario() -> None:
         async with running() as world:
             with pytest.raises(OSError, match="cannot listen"):
-                await GrpcPort(Front().deliver).start(world.address)
+                await port_of(Front()).start(world.address)
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 # Registration -------------------------------------------------------------------------------------------------------
@@ -62,7 +75,7 @@ def test_a_registration_is_a_native_one_with_a_session_of_its_own() -> None:
             assert header == Header(kind="RegisterResourceManager", rm=RM, session="session-0", ref="register")
             assert message == RegisterResourceManager(rm_id=RM, config="partitions: []")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_refused_registration_says_why_and_may_be_tried_again() -> None:
@@ -75,7 +88,7 @@ def test_a_refused_registration_says_why_and_may_be_tried_again() -> None:
             world.front.refusal = ""
             await world.register()
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_long_reason_is_cut_to_what_clients_can_read() -> None:
@@ -84,7 +97,7 @@ def test_a_long_reason_is_cut_to_what_clients_can_read() -> None:
             world.front.refusal = "ä" * 20_000
             assert await world.refused() == (Code.INVALID_ARGUMENT, "ä" * (STATUS_TEXT_BYTES_MAX // 2))
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_registration_without_an_answer_ends_in_time() -> None:
@@ -97,7 +110,7 @@ def test_a_registration_without_an_answer_ends_in_time() -> None:
             call = world.stub.UpdateNode(metadata=BOUND)
             assert await call.code() == Code.FAILED_PRECONDITION
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_while_a_registration_is_in_progress_others_and_streams_are_aborted() -> None:
@@ -112,7 +125,7 @@ def test_while_a_registration_is_in_progress_others_and_streams_are_aborted() ->
             world.front.answer(header)
             await first
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_registering_again_ends_the_streams_and_forgets_what_waited_for_them() -> None:
@@ -127,7 +140,7 @@ def test_registering_again_ends_the_streams_and_forgets_what_waited_for_them() -
             world.front.say(accepted("new"))
             assert await world.stub.UpdateNode(metadata=BOUND).read() == accepted_pb("new")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_refused_second_registration_leaves_the_first_as_it_was() -> None:
@@ -143,7 +156,7 @@ def test_a_refused_second_registration_leaves_the_first_as_it_was() -> None:
             world.front.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_second_registration_of_unknown_outcome_ends_the_first() -> None:
@@ -156,7 +169,7 @@ def test_a_second_registration_of_unknown_outcome_ends_the_first() -> None:
             assert (await world.refused())[0] == Code.DEADLINE_EXCEEDED
             assert await call.code() == Code.ABORTED
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 # Streams: binding ---------------------------------------------------------------------------------------------------
@@ -175,7 +188,7 @@ def test_a_request_binds_the_stream_and_reaches_the_partition() -> None:
             world.front.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_an_empty_request_only_binds() -> None:
@@ -188,7 +201,7 @@ def test_an_empty_request_only_binds() -> None:
             assert await call.read() == accepted_pb("n1")
             assert world.front.commands.empty()
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_responses_wait_for_their_stream_and_keep_their_order() -> None:
@@ -199,7 +212,7 @@ def test_responses_wait_for_their_stream_and_keep_their_order() -> None:
             call = world.stub.UpdateNode(metadata=BOUND)
             assert [await call.read(), await call.read()] == [accepted_pb("n1"), accepted_pb("n2")]
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_each_sort_of_response_goes_out_on_its_own_stream() -> None:
@@ -220,7 +233,7 @@ def test_each_sort_of_response_goes_out_on_its_own_stream() -> None:
             assert applications.updated[0].state == "Running"
             assert response == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +252,7 @@ def test_an_unregistered_rm_is_told_so(stream: str, request_type: type[pb.NodeRe
             text = f'received {request_type.DESCRIPTOR.name}, but RmID="x" not registered'
             assert await end_of(call) == (Code.FAILED_PRECONDITION, text)
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_request_of_another_rm_ends_the_stream() -> None:
@@ -252,7 +265,7 @@ def test_a_request_of_another_rm_ends_the_stream() -> None:
             assert await end_of(call) == (Code.INVALID_ARGUMENT, 'this stream is of RM "rm-1", not of "rm-2"')
             assert world.front.commands.empty()
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_on_a_bound_stream_a_request_need_not_name_its_rm() -> None:
@@ -263,7 +276,7 @@ def test_on_a_bound_stream_a_request_need_not_name_its_rm() -> None:
             await call.write(nodes("n1", rm=""))
             assert (await world.front.commands.get())[0].rm == RM
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_what_is_no_protobuf_ends_the_stream() -> None:
@@ -274,4 +287,4 @@ def test_what_is_no_protobuf_ends_the_stream() -> None:
             await call.write(b"\xff\xff\xff")
             assert await call.code() == Code.INVALID_ARGUMENT
 
-    asyncio.run(scenario())
+    play(scenario)

@@ -1,26 +1,24 @@
 """How streams end and who waits when one side is slow: told to a real server by a real client."""
 
 import asyncio
-from collections.abc import Coroutine
 
 import pytest
-import uvloop
 
 from common.messages import (
     Allocation,
-    AllocationRelease,
     AllocationRequest,
     AllocationResponse,
     NodeResponse,
     PartitionRestarted,
+    Refused,
     RejectedNode,
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
 from common.outbox import WINDOW_MESSAGES
-from rmproxy.grpc_rm import RESPONSE_ENTRIES_MAX, RESPONSES_QUEUED_MAX
+from rmproxy.grpc_rm import RESPONSES_QUEUED_MAX
 from rmproxy.si import scheduler_pb2 as pb
-from tests.rmproxy.world import BOUND, Code, accepted, accepted_pb, end_of, nodes, running
+from tests.rmproxy.world import BOUND, Code, accepted, accepted_pb, end_of, nodes, play, running
 
 # Streams: ending ----------------------------------------------------------------------------------------------------
 
@@ -36,7 +34,7 @@ def test_a_new_stream_takes_over() -> None:
             world.front.say(accepted("n1"))
             assert await new.read() == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_half_close_flushes_what_waits_and_ends_well() -> None:
@@ -51,7 +49,7 @@ def test_a_half_close_flushes_what_waits_and_ends_well() -> None:
             assert await call.code() == Code.OK
             assert world.front.commands.qsize() == 1
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_half_close_of_a_stream_that_was_never_bound_ends_well() -> None:
@@ -61,7 +59,7 @@ def test_a_half_close_of_a_stream_that_was_never_bound_ends_well() -> None:
             await call.done_writing()
             assert await call.code() == Code.OK
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_what_a_vanished_client_did_not_read_waits_for_its_next_stream() -> None:
@@ -76,7 +74,7 @@ def test_what_a_vanished_client_did_not_read_waits_for_its_next_stream() -> None
             world.front.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_what_the_scheduler_interface_has_no_word_for_is_passed_over() -> None:
@@ -90,7 +88,7 @@ def test_what_the_scheduler_interface_has_no_word_for_is_passed_over() -> None:
             world.front.say(accepted("n1"))
             assert await call.read() == accepted_pb("n1")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_stopping_ends_streams_and_registrations_and_refuses_new_calls() -> None:
@@ -109,10 +107,10 @@ def test_stopping_ends_streams_and_registrations_and_refuses_new_calls() -> None
             assert [await end_of(bound), await end_of(unbound), await registration] == [stopping] * 3
             assert (await world.refused())[0] == Code.UNAVAILABLE
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
-@pytest.mark.parametrize("loss", ["restart", "gap", "refusal"])
+@pytest.mark.parametrize("loss", ["restart", "refusal", "forgotten"])
 def test_when_the_core_lost_track_the_rm_has_to_register_again(loss: str) -> None:
     async def scenario() -> None:
         async with running() as world:
@@ -121,19 +119,18 @@ def test_when_the_core_lost_track_the_rm_has_to_register_again(loss: str) -> Non
             await call.initial_metadata()
             match loss:
                 case "restart":
-                    world.front.say(PartitionRestarted())
-                case "gap":
-                    world.front.lose_a_message()
-                    world.front.say(accepted("n1"))
+                    world.front.say(PartitionRestarted(reason="its journal is damaged"))
+                    why = "partition rm-1_default was restarted and lost what it knew: its journal is damaged"
                 case "refusal":
-                    world.front.refusal = "unknown session"
-                    world.front.answer((await world.front.registrations.get())[0])
-            code, text = await end_of(call)
-            assert code == Code.ABORTED
-            assert text.endswith(": register again")
+                    world.front.tell(Refused(code="malformed", reason="no such field", seq=3))
+                    why = "the core refused an update: no such field"
+                case _:
+                    why = "RM 'rm-1' registered again elsewhere"
+                    world.front.tell(Refused(code="superseded", reason=why))
+            assert await end_of(call) == (Code.ABORTED, f"{why}: register again")
             assert await world.stub.UpdateNode(metadata=BOUND).code() == Code.FAILED_PRECONDITION
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_what_a_stream_could_not_carry_any_more_goes_out_on_the_next_one() -> None:
@@ -150,7 +147,7 @@ def test_what_a_stream_could_not_carry_any_more_goes_out_on_the_next_one() -> No
             assert numbers == list(range(numbers[0], 20))
             assert numbers
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_a_loss_during_a_second_registration_ends_the_first_too() -> None:
@@ -167,7 +164,7 @@ def test_a_loss_during_a_second_registration_ends_the_first_too() -> None:
             assert (await second)[0] == Code.ABORTED
             assert await end_of(call) == (Code.ABORTED, "RM rm-1 registered again")
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 # Flow control -------------------------------------------------------------------------------------------------------
@@ -190,7 +187,7 @@ def test_commands_wait_when_the_core_does_not_acknowledge_them() -> None:
             world.front.take(heard[-1])
             assert (await world.front.commands.get())[0].seq == WINDOW_MESSAGES + 2
 
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_results_are_acknowledged_until_too_many_wait_and_again_when_they_were_read() -> None:
@@ -208,21 +205,7 @@ def test_results_are_acknowledged_until_too_many_wait_and_again_when_they_were_r
             assert len([response async for response in call]) == RESPONSES_QUEUED_MAX + 9
             assert world.front.acknowledged == RESPONSES_QUEUED_MAX + 9
 
-    asyncio.run(scenario())
-
-
-def test_a_response_that_is_too_large_for_most_clients_comes_in_pieces() -> None:
-    async def scenario() -> None:
-        async with running() as world:
-            await world.register()
-            releases = [AllocationRelease(allocation_key=f"k{n}") for n in range(RESPONSE_ENTRIES_MAX + 1)]
-            world.front.say(AllocationResponse(released=releases))
-            call = world.stub.UpdateAllocation(metadata=BOUND)
-            first, second = await call.read(), await call.read()
-            assert [len(first.released), len(second.released)] == [RESPONSE_ENTRIES_MAX, 1]
-            assert second.released[0].allocationKey == releases[-1].allocation_key
-
-    asyncio.run(scenario())
+    play(scenario)
 
 
 def test_big_batches_pass_both_ways_under_uvloop() -> None:
@@ -239,9 +222,4 @@ def test_big_batches_pass_both_ways_under_uvloop() -> None:
             world.front.say(AllocationResponse(new=new))
             assert [item.allocationKey for item in (await call.read()).new] == [ask.allocationKey for ask in asks]
 
-    run_under_uvloop(scenario())
-
-
-def run_under_uvloop(scenario: Coroutine[None, None, None]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scenario)
+    play(scenario, uv=True)

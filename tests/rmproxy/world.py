@@ -1,11 +1,12 @@
 """The gRPC port with a client, and the proxy's machine played in a few lines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+import uvloop
 
 from common.machine import Delivery, Send
 from common.messages import (
@@ -19,9 +20,13 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    Resume,
+    ResumeWanted,
 )
 from common.wire import body_of, decoded
+from rmproxy.grpc_admin import Admin
 from rmproxy.grpc_port import GrpcPort
+from rmproxy.grpc_registry import Registry
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
@@ -29,19 +34,22 @@ RM = "rm-1"
 PARTITION = "rm-1_default"
 BOUND = (("yk-rm-id", RM),)
 Code = grpc.StatusCode
+PATIENCE_S = 20
 
 
 class Front:
     """The proxy's machine and all behind it: admits every RM and takes every command, unless it is told otherwise."""
 
     def __init__(self) -> None:
-        self.port: GrpcPort
-        self.refusal = ""
+        self.registry: Registry
+        self.refusal, self.refusal_code = "", "registration"
         self.silent = False
         """Does not answer registrations."""
         self.acknowledges = True
         self.commands: asyncio.Queue[tuple[Header, Command]] = asyncio.Queue()
         self.registrations: asyncio.Queue[tuple[Header, RegisterResourceManager]] = asyncio.Queue()
+        self.others: asyncio.Queue[tuple[Header, Message]] = asyncio.Queue()
+        """Everything else, such as calls and questions; a `Resume` is answered like a registration."""
         self.acknowledged = 0
         """The last number of our news that the port acknowledged."""
         self.session = ""
@@ -58,7 +66,11 @@ class Front:
             if not self.silent:
                 self.answer(header)
             return
-        assert isinstance(message, Command)
+        if not isinstance(message, Command):
+            self.others.put_nowait((header, message))
+            if isinstance(message, Resume) and not self.silent:
+                self.answer(header)
+            return
         self.acknowledged = max(self.acknowledged, header.ack)
         if header.seq:
             self.commands.put_nowait((header, message))
@@ -66,8 +78,8 @@ class Front:
                 self.take(header.seq)
 
     def answer(self, to: Header) -> None:
-        reply = Refused(code="config", reason=self.refusal) if self.refusal else Registered(partitions=[PARTITION])
-        self._send(reply, Header(kind=type(reply).__name__, rm=to.rm, session=to.session, ref=to.ref))
+        refused = Refused(code=self.refusal_code, reason=self.refusal)
+        self.reply(to, refused if self.refusal else Registered(partitions=[f"{to.rm}_default"]))
 
     def take(self, seq: int) -> None:
         """Acknowledge commands up to this number."""
@@ -81,11 +93,39 @@ class Front:
             header = Header(kind=kind, rm=RM, partition=PARTITION, session=self.session, seq=self._said, life=life)
             self._send(message, header)
 
+    def reply(self, to: Header, message: Message) -> None:
+        """The answer to a call or question."""
+        kind = type(message).__name__
+        self._send(message, Header(kind=kind, rm=to.rm, session=to.session, ref=to.ref))
+
+    def tell(self, message: Message) -> None:
+        """Something about the RM as a whole."""
+        self._send(message, Header(kind=type(message).__name__, rm=RM, session=self.session))
+
+    def want_resumption(self) -> None:
+        """Something between the RM and its partitions began anew."""
+        self.tell(ResumeWanted(reason="a worker began anew"))
+
+    async def session_of_next(self) -> tuple[str, str]:
+        """RM and session of the next registration."""
+        header, _ = await self.registrations.get()
+        return header.rm, header.session
+
+    def say_to(self, rm: str, session: str, news: Message, seq: int = 1) -> None:
+        """To another RM or session than the latest."""
+        kind = type(news).__name__
+        self._send(news, Header(kind=kind, rm=rm, partition=f"{rm}_default", session=session, seq=seq))
+
+    def repeat(self, news: Message, seq: int) -> None:
+        """Say again what has this number."""
+        header = Header(kind=type(news).__name__, rm=RM, partition=PARTITION, session=self.session, seq=seq)
+        self._send(news, header)
+
     def lose_a_message(self) -> None:
         self._said += 1
 
     def _send(self, message: Message, header: Header) -> None:
-        self.port.receive(Send(f"grpc:{header.rm}", header, body_of(message)))
+        self.registry.receive(Send(f"grpc:{header.rm}", header, body_of(message)))
 
 
 class World:
@@ -107,16 +147,44 @@ class World:
 
 
 @asynccontextmanager
-async def running(registration_s: float = 60) -> AsyncIterator[World]:
+async def running(
+    registration_s: float = 60,
+    *,
+    streamless_s: float = 60,
+    keepalive_s: float = 20,
+    keepalive_answer_s: float = 10,
+    write_max_s: float = 30,
+) -> AsyncIterator[World]:
     front = Front()
-    sessions: Iterator[str] = (f"session-{number}" for number in range(100))
-    front.port = port = GrpcPort(front.deliver, new_session=lambda: next(sessions), registration_s=registration_s)
+    sessions: Iterator[str] = (f"session-{number}" for number in range(1000))
+    front.registry = registry = Registry(
+        front.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
+    )
+    admin = Admin(registry, look_every_s=0.01, write_max_s=write_max_s)
+    port = GrpcPort(registry, admin, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
     address = await port.start("127.0.0.1:0")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             yield World(front, port, channel, address)
     finally:
         await port.stop(0)
+
+
+def port_of(front: Front) -> GrpcPort:
+    """One that speaks to this machine."""
+    front.registry = Registry(front.deliver)
+    return GrpcPort(front.registry, Admin(front.registry))
+
+
+def play(scenario: Callable[[], Coroutine[None, None, None]], *, uv: bool = False) -> None:
+    """Run it in a loop of its own, not for ever."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await scenario()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if uv else None) as runner:
+        runner.run(bounded())
 
 
 async def end_of(call: grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:

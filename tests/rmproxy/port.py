@@ -1,0 +1,64 @@
+"""A native port with keys, and nothing behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from common.keys import Pair
+from common.machine import Delivery
+from common.sockets import Router, Wire
+from rmproxy.doorkeeper import Doorkeeper
+
+PATIENCE_S = 20
+SERVER = Pair.new()
+ONE = Pair.new()
+OTHER = Pair.new()
+
+
+class Port:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.wire = Wire()
+        self.doorkeeper = Doorkeeper(SERVER, file, look_every_s=0.01)
+        self.router = Router(
+            "tcp://127.0.0.1:0", prefix="native:", named=False, wake=self.wire.wake, doorkeeper=self.doorkeeper
+        )
+        self.wire.add("native:", self.router)
+        self.router.watch()
+
+    def allows(self, *lines: tuple[Pair, str]) -> None:
+        self.writes("".join(f"{pair.public} {ids}\n" for pair, ids in lines))
+
+    def writes(self, text: str) -> None:
+        other = self.file.with_name("other")
+        other.write_text(text)
+        other.replace(self.file)
+
+    def admits(self, pair: Pair) -> bool:
+        return not self.doorkeeper.objection(pair.public, "rm-1")
+
+    async def hears(self) -> Delivery:
+        while True:
+            for delivery in await self.wire.receive(float("inf")):
+                return delivery
+
+
+def play(tmp_path: Path, story: Callable[[Port], Awaitable[None]]) -> None:
+    (tmp_path / "allowed").write_text(f"{ONE.public} rm-1,test-*\n")
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S), port(tmp_path / "allowed") as opened:
+            await story(opened)
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def port(file: Path) -> AsyncIterator[Port]:
+    opened = Port(file)
+    try:
+        yield opened
+    finally:
+        opened.router.close()
+        opened.doorkeeper.close()

@@ -1,0 +1,288 @@
+"""Something behind the proxy began anew: the session resumes, streams stay open, and the RM notices none of it."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import grpc
+import pytest
+
+from common.messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
+from rmproxy.grpc_endings import RETRY_METADATA
+from rmproxy.grpc_rm import RESPONSES_QUEUED_BYTES_MAX
+from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, nodes, play, running
+
+
+async def resumed(world: World) -> Resume:
+    """The next call to go on."""
+    _, message = await world.front.others.get()
+    assert isinstance(message, Resume)
+    return message
+
+
+# Resumption ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_core_did_not_acknowledge_is_said_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.acknowledges = False
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            for name in ("n1", "n2"):
+                await call.write(nodes(name))
+            first = [await world.front.commands.get() for _ in range(2)]
+            world.front.want_resumption()
+            await resumed(world)
+            again = [await world.front.commands.get() for _ in range(2)]
+            assert [header.seq for header, _ in again] == [1, 2]
+            assert [command for _, command in again] == [command for _, command in first]
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    play(scenario)
+
+
+def test_the_core_hears_what_this_side_has() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.say(accepted("n1"), accepted("n2"))
+            world.front.want_resumption()
+            assert (await resumed(world)).received == {PARTITION: 2}
+
+    play(scenario)
+
+
+def test_what_the_core_repeats_reaches_the_rm_once() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            world.front.say(accepted("n1"))
+            world.front.want_resumption()
+            await resumed(world)
+            world.front.repeat(accepted("n1"), 1)
+            world.front.repeat(accepted("n2"), 2)
+            await call.done_writing()
+            assert [response async for response in call] == [accepted_pb("n1"), accepted_pb("n2")]
+
+    play(scenario)
+
+
+def test_a_gap_in_what_the_core_says_is_mended() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            world.front.lose_a_message()
+            world.front.say(accepted("n2"))
+            await resumed(world)
+            world.front.repeat(accepted("n1"), 1)
+            world.front.repeat(accepted("n2"), 2)
+            assert [await call.read(), await call.read()] == [accepted_pb("n1"), accepted_pb("n2")]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("code", ["gap", "window", "unknown-session"])
+def test_what_the_core_could_not_take_now_is_said_again(code: str) -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.acknowledges = False
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            await world.front.commands.get()
+            world.front.tell(Refused(code=code, reason="not now", seq=1))
+            await resumed(world)
+            assert (await world.front.commands.get())[0].seq == 1
+
+    play(scenario)
+
+
+def test_while_it_resumes_updates_wait_and_keep_their_order() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.silent = True
+            world.front.want_resumption()
+            header, _ = await world.front.others.get()
+            for name in ("n1", "n2"):
+                await call.write(nodes(name))
+            unknown = world.stub.UpdateNode(metadata=(("yk-rm-id", "x"),))
+            assert await unknown.code() == Code.FAILED_PRECONDITION  # a turn around, in which nothing may come
+            assert world.front.commands.empty()
+            world.front.answer(header)
+            assert [(await world.front.commands.get())[0].seq for _ in range(2)] == [1, 2]
+
+    play(scenario)
+
+
+def test_a_core_that_is_too_busy_to_resume_is_asked_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.refusal, world.front.refusal_code = "too many calls", "flood"
+            world.front.want_resumption()
+            await resumed(world)
+            world.front.refusal = ""
+            await resumed(world)
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    play(scenario)
+
+
+def test_a_core_that_does_not_know_the_session_makes_the_rm_register_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.refusal, world.front.refusal_code = "RM 'rm-1' has no such session", "unknown-session"
+            world.front.want_resumption()
+            assert await end_of(call) == (Code.ABORTED, "RM 'rm-1' has no such session: register again")
+
+    play(scenario)
+
+
+def test_a_broker_that_began_anew_during_a_registration_is_asked_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.silent = True
+            first = asyncio.create_task(world.register())
+            header, request = await world.front.registrations.get()
+            world.front.want_resumption()
+            again, repeated = await world.front.registrations.get()
+            assert (again.session, repeated) == (header.session, request)
+            world.front.answer(again)
+            await first
+
+    play(scenario)
+
+
+def test_large_results_are_not_acknowledged_while_too_many_wait() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            large = NodeResponse(
+                accepted=[AcceptedNode(node_id="n")], rejected=[RejectedNode(node_id="m", reason="x" * 2_000_000)]
+            )
+            most = RESPONSES_QUEUED_BYTES_MAX // 2_000_000
+            world.front.say(*[large] * most)
+            await asyncio.sleep(0)
+            assert world.front.acknowledged == most
+            world.front.say(*[large] * 5)
+            await asyncio.sleep(0)
+            assert world.front.acknowledged == most
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.done_writing()
+            assert len([response async for response in call]) == most + 5
+            assert world.front.acknowledged == most + 5
+
+    play(scenario)
+
+
+# The proxy goes, or the client --------------------------------------------------------------------------------------
+
+
+def test_stopping_says_when_to_try_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.tell(Goodbye(reason="the core is stopping", retry_after_milli_seconds=2500))
+            assert await end_of(call) == (Code.UNAVAILABLE, "the scheduler is stopping")
+            assert dict(await call.trailing_metadata())[RETRY_METADATA] == "2500"
+
+    play(scenario)
+
+
+def test_the_deadline_of_a_stream_is_the_clients_and_loses_nothing() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND, timeout=0.1)
+            assert await call.code() == Code.DEADLINE_EXCEEDED
+            world.front.say(accepted("n1"))
+            assert await world.stub.UpdateNode(metadata=BOUND).read() == accepted_pb("n1")
+
+    play(scenario)
+
+
+def test_nothing_that_was_not_written_is_lost_by_a_cancel_at_any_moment() -> None:
+    """What a client has cancelled may be lost on its way. What comes after it was gone may not."""
+
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            for round_ in range(40):
+                gone = world.stub.UpdateNode(metadata=BOUND)
+                await gone.initial_metadata()
+                world.front.say(*[accepted(f"early-{round_}-{n}") for n in range(round_)])
+                for _ in range(round_ // 2):
+                    await gone.read()
+                gone.cancel()
+                call = world.stub.UpdateNode(metadata=BOUND)
+                await call.initial_metadata()  # it has taken over, so the other one gets nothing more
+                late = [f"late-{round_}-{n}" for n in range(5)]
+                world.front.say(*[accepted(name) for name in late])
+                await call.done_writing()
+                heard = [response.accepted[0].nodeID async for response in call]
+                assert heard[-5:] == late
+                assert heard[:-5] == [f"early-{round_}-{n}" for n in range(round_)][round_ - (len(heard) - 5) :]
+
+    play(scenario)
+
+
+def test_a_client_that_vanishes_without_a_word_is_noticed() -> None:
+    async def scenario() -> None:
+        async with running(streamless_s=0.01, keepalive_s=0.2, keepalive_answer_s=0.2) as world:
+            await world.register()
+            await world.front.others.get()  # away, as it has no stream
+            with tunnel(world.address) as (address, cut):
+                async with grpc.aio.insecure_channel(address) as channel:
+                    call = World(world.front, world.port, channel, address).stub.UpdateNode(metadata=BOUND)
+                    await call.initial_metadata()
+                    await resumed(world)
+                    cut.set()
+                    header, _ = await world.front.others.get()
+                    assert (header.kind, header.rm) == ("ManagerAway", RM)
+
+    play(scenario)
+
+
+@contextmanager
+def tunnel(address: str) -> Iterator[tuple[str, threading.Event]]:
+    """A way to the port that is there and passes nothing on any more once it is cut."""
+    host, port = address.split(":")
+    cut, ends = threading.Event(), list[socket.socket]()
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):  # one end has closed
+            while data := source.recv(65536):
+                if not cut.is_set():
+                    sink.sendall(data)
+
+    def serve(listener: socket.socket) -> None:
+        inner, _ = listener.accept()
+        outer = socket.create_connection((host, int(port)))
+        ends.extend((inner, outer))
+        for pair in ((inner, outer), (outer, inner)):
+            threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", cut
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
