@@ -44,10 +44,12 @@ class Option:
 _QUEUES: Final = "queues"
 _PORTS: Final = "ports"
 _TLS: Final = "TLS (certificate chains and keys are PEM files)"
+_KEYS: Final = "keys of the native port (`yunishard keys` makes them)"
 _WHO: Final = "who may"
 _MANUAL: Final = "for tests and teaching"
 _PLUGINS: Final = "plug-ins"
 _WAITING: Final = "asks that wait"
+_LOST: Final = "what is lost, and when"
 _KEPT: Final = "what is kept, and told"
 
 _ALL: Final = (
@@ -95,6 +97,25 @@ _ALL: Final = (
     ),
     Option(name="rest-tls-cert", metavar="FILE", group=_TLS, about="certificate of the REST port (default: no TLS)"),
     Option(name="rest-tls-key", metavar="FILE", group=_TLS, about="its key"),
+    Option(
+        name="native-keys",
+        metavar="DIR",
+        group=_KEYS,
+        about="directory of its key, server.key_secret, or that file (default: no keys, anybody may connect)",
+    ),
+    Option(
+        name="native-allowed",
+        metavar="FILE",
+        group=_KEYS,
+        about="which keys may speak for which resource managers, watched for changes (default: allowed beside the key)",
+    ),
+    Option(
+        name="insecure",
+        metavar=YES_NO,
+        group=_WHO,
+        default="false",
+        about="open ports that are not secured on other than loopback addresses, too",
+    ),
     Option(
         name="allowed-rms",
         metavar="IDS",
@@ -145,6 +166,48 @@ _ALL: Final = (
         about="decide nothing by itself: `yunishard schedule` makes so many decisions at a time",
     ),
     Option(
+        name="spare-workers",
+        metavar="N",
+        group=_LOST,
+        default="0",
+        about="workers that wait to take over a partition whose own is gone (default: 0)",
+    ),
+    Option(
+        name="heartbeat",
+        metavar="DURATION",
+        group=_LOST,
+        default="1s",
+        about="time between two signs of life of whoever has nothing else to say (default: 1s)",
+    ),
+    Option(
+        name="silence",
+        metavar="DURATION",
+        group=_LOST,
+        default="3s",
+        about="resource managers that have been silent for so long are away: nothing new is placed (default: 3s)",
+    ),
+    Option(
+        name="pause-timeout",
+        metavar="DURATION",
+        group=_LOST,
+        default="15m",
+        about="the partitions of one that has been away for so long end (default: 15m)",
+    ),
+    Option(
+        name="lease-timeout",
+        metavar="DURATION",
+        group=_LOST,
+        default="10s",
+        about="a worker that has been silent for so long is replaced (default: 10s)",
+    ),
+    Option(
+        name="proxy-memory-max",
+        metavar="BYTES",
+        group=_LOST,
+        default="2GiB",
+        about="if what resource managers send takes more memory, all are disconnected and come again (default: 2GiB)",
+    ),
+    Option(
         name="state",
         metavar="DIR",
         group=_KEPT,
@@ -156,6 +219,13 @@ _ALL: Final = (
         group=_KEPT,
         default="false",
         about="keep state in a temporary directory, removed at the end",
+    ),
+    Option(
+        name="journal-max",
+        metavar="BYTES",
+        group=_KEPT,
+        default="1GiB",
+        about="room for the journal of each partition, as in 512MiB (default: 1GiB)",
     ),
     Option(
         name="log-level",

@@ -1,23 +1,16 @@
 """What must hold before anything is started: a valid configuration, TLS files that can be used, a state directory of
 our own, and free ports.
 
-Each is tried for real, and what is wrong is told in one line that names the thing and the next step. The state
-directory is held by a lock on a file in it. The processes inherit the lock: a new instance cannot begin before the
-last process of an old one is gone, even if the old supervisor was killed.
+Each is tried for real, and what is wrong is told in one line that names the thing and the next step.
 
-Not here: reading the options (`settings.py`), starting processes (`processes.py`).
+Not here: reading the options (`settings.py`), the state directory (`state.py`), starting processes (`processes.py`).
 """
 
 import errno
-import fcntl
-import os
-import shutil
 import socket
 import ssl
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,25 +23,14 @@ from common.config.hierarchy import hierarchy_problems
 from common.config.problems import ConfigError
 from common.config.rules import rule_problems
 from common.names import PREDICATE_PLUGINS
-from common.process import LEAVE_MAX_S
+from deploy.exposure import check_exposure
+from deploy.native_keys import NativeKeys, native_keys
 from deploy.settings import Resolved, Settings, Tls, reason_of
+from deploy.state import claimed
 from deploy.values import NATIVE_SCHEME, Address, Unusable
-
-SOCKET_PATH_BYTES_MAX: Final = 107
-"""What the kernel allows for the path of a unix socket."""
-
-HOLDER_GONE_MAX_S: Final = LEAVE_MAX_S + 1
-"""How long the processes of an instance that was killed may still hold its directory."""
-
-POLL_S: Final = 0.05
-
-LOCK: Final = "lock"
-"""The file in the state directory whose lock says that it is in use; it holds the process id of the supervisor."""
 
 RECORD: Final = "broker.sqlite"
 SHOWN: Final = "settings.json"
-
-_PREFIX: Final = "yunishard-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +42,13 @@ class Premises:
     lock: int
     """File descriptor of the lock, for the processes to inherit."""
     record: Path
-    """Where the broker keeps the versions of configurations."""
+    """Where the broker keeps what it has to know at the next start."""
+    journals: Path
+    """Where the workers keep their partitions."""
     settings: Path
     """The settings in force, as a list of `name`, `value` and `source`, for whoever asks over REST."""
+    keys: NativeKeys | None
+    """Of the native port."""
 
 
 @contextmanager
@@ -76,14 +62,13 @@ def prepared(settings: Settings) -> Iterator[Premises]:
     _check_predicates(settings)
     _check_tls(settings, "grpc", settings.grpc_tls)
     _check_tls(settings, "rest", settings.rest_tls)
+    keys = native_keys(settings)
+    check_exposure(settings)
     with ExitStack() as stack:
-        state, lock = _claimed(settings, stack)
-        stack.callback(os.close, lock)
+        state = claimed(settings, stack)
         _check_ports(settings)  # after the lock: the processes of a killed instance held ports too
-        path = _socket_path(state, stack)
-        stack.callback(path.unlink, missing_ok=True)
-        shown = _shown(settings.resolved, state, settings.source("state"))
-        yield Premises(f"ipc://{path}", lock, state / RECORD, shown)
+        shown = _shown(settings.resolved, state.run, settings.source("state"))
+        yield Premises(f"ipc://{state.socket}", state.lock, state.folder / RECORD, state.journals, shown, keys)
 
 
 def _check_config(settings: Settings) -> None:
@@ -212,83 +197,11 @@ def _listen(address: Address, stack: ExitStack) -> None:
         raise absent[0]
 
 
-# The state directory --------------------------------------------------------------------------------------------------
-
-
-def _claimed(settings: Settings, stack: ExitStack) -> tuple[Path, int]:
-    """The state directory, made if need be, and the lock on it."""
-    source = settings.source("state")
-    state = _temporary(stack) if settings.state is None else settings.state.absolute()
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        run = state / "run"
-        run.mkdir(mode=0o700, exist_ok=True)
-        run.chmod(0o700)
-        return state, _locked(state / LOCK, source)
-    except FileExistsError:
-        raise Unusable(f"{source}: {state}: not a directory; choose one with --state") from None
-    except OSError as error:
-        advice = "choose a directory you can write to with --state, or use --ephemeral"
-        raise Unusable(f"{source}: {state}: {reason_of(error)}; {advice}") from None
-
-
-def _temporary(stack: ExitStack) -> Path:
-    """A directory that only this user can enter, removed at the end."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    except OSError as error:
-        raise Unusable(f"no temporary directory: {reason_of(error)}; set TMPDIR to one you can write to") from None
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # at the very end nobody can do more about it
-    return folder
-
-
-def _shown(resolved: tuple[Resolved, ...], state: Path, source: str) -> Path:
+def _shown(resolved: tuple[Resolved, ...], run: Path, source: str) -> Path:
     """Write the settings down for the web service; nothing in them is secret."""
-    path = state / "run" / SHOWN
+    path = run / SHOWN
     try:
         path.write_bytes(msgspec.json.encode(resolved))
     except OSError as error:
         raise Unusable(f"{source}: {path}: cannot be written: {reason_of(error)}") from None
     return path
-
-
-def _socket_path(state: Path, stack: ExitStack) -> Path:
-    path = state / "run" / "broker.sock"
-    return path if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX else _temporary(stack) / "broker.sock"
-
-
-def _locked(path: Path, source: str) -> int:
-    """Open and lock the file, and write our process id into it."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    patience = time.monotonic() + HOLDER_GONE_MAX_S
-    while not _lock(lock):
-        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-        if _alive(holder) or time.monotonic() >= patience:
-            os.close(lock)
-            raise Unusable(
-                f"{source}: {path.parent} is in use by process {holder or 'unknown'}; stop that one first, "
-                "or choose another directory with --state, or use --ephemeral"
-            )
-        time.sleep(POLL_S)  # it was killed: its processes notice and leave
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock
-
-
-def _lock(file: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def _alive(holder: str) -> bool:
-    if not holder.isdecimal():
-        return False
-    try:
-        os.kill(int(holder), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -1,8 +1,8 @@
 """The children: starting them, listening on their lifelines, waiting for their end, signalling them.
 
-Each child gets one end of a socket pair, its lifeline (`common/process.py`). We hold the other end and never write to
-it: when we are gone, in whatever way, the kernel closes it and the child leaves. A child runs in a session of its
-own, so that Ctrl-C in a terminal reaches only the supervisor, which then stops everything in order.
+Each child gets one end of a socket pair, its lifeline (`common/process.py`). We hold the other end: when we are gone,
+in whatever way, the kernel closes it and the child leaves. A child runs in a session of its own, so that Ctrl-C in a
+terminal reaches only the supervisor, which then stops everything in order.
 
 Not here: what should run (`supervisor.py`).
 """
@@ -15,11 +15,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from deploy.supervisor import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Died, Event, Failed, Ready, Start
+from common.process import Assignment
+from deploy.children import STOP_ORDER
+from deploy.instructions import Alive, Assign, Died, Event, Failed, Ready, Start
 
 Commands = Mapping[str, Sequence[str]]
 """How a process of each role is started; its arguments follow."""
@@ -28,17 +32,60 @@ COMMANDS: Final[Commands] = {role: (sys.executable, "-P", "-m", role) for role i
 """The real ones. `-P`: a stray `common.py` in the working directory must not be taken for ours."""
 
 LINE_BYTES_MAX: Final = 65536
-DRAIN_MAX_S: Final = 1.0
-"""How long the last words of a dead child may take to be read; they are already here."""
-
-assert {BROKER, RMPROXY, WEBSERVICE, WORKER} == set(STOP_ORDER)
+"""What a child may say in one line."""
 
 
 class Line(msgspec.Struct):
-    """What a child says on its lifeline: one of the two."""
+    """What a child says on its lifeline: one of the three."""
 
     ready: dict[str, str] | None = None
     failed: str | None = None
+    alive: int | None = None
+
+
+class Lifeline:
+    """Our end of it. `hear` is called with each line, and with what is none."""
+
+    def __init__(self, end: socket.socket, hear: Callable[[bytes], None]) -> None:
+        self._end = end
+        self._hear = hear
+        self._begun = b""
+        end.settimeout(0)
+        asyncio.get_running_loop().add_reader(end, self.read)
+
+    def read(self) -> None:
+        """Take what is there. The end of the lifeline says nothing: what a child has forked may still hold it."""
+        loop = asyncio.get_running_loop()
+        with suppress(BlockingIOError):
+            while piece := self._piece():
+                *lines, self._begun = (self._begun + piece).split(b"\n")
+                if len(self._begun) > LINE_BYTES_MAX:
+                    lines, self._begun = [*lines, self._begun], b""
+                for line in lines:
+                    self._hear(line)
+            loop.remove_reader(self._end)
+
+    def say(self, line: bytes) -> None:
+        """Write a line. If the child is gone its end is reported anyway; if it does not read it is not the first."""
+        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            self._end.send(line)
+
+    def close(self) -> None:
+        """Let the child go, if it is still there."""
+        asyncio.get_running_loop().remove_reader(self._end)
+        self._end.close()
+
+    def _piece(self) -> bytes:
+        try:
+            return self._end.recv(LINE_BYTES_MAX)
+        except ConnectionResetError:
+            return b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    process: asyncio.subprocess.Process
+    lifeline: Lifeline
 
 
 class Processes:
@@ -51,7 +98,7 @@ class Processes:
         self._inherited = inherited
         self._group = group
         self._report = report
-        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._running: dict[str, _Running] = {}
 
     async def start(self, start: Start) -> None:
         """Start one; if the system refuses, that is reported as its death."""
@@ -72,33 +119,43 @@ class Processes:
             return
         finally:
             theirs.close()
-        self._running[start.name] = process
-        self._group.create_task(self._follow(start.name, process, ours))
+        running = _Running(process, Lifeline(ours, partial(self._hear, start.name)))
+        self._running[start.name] = running
+        self._group.create_task(self._follow(start.name, running))
+
+    def assign(self, assign: Assign) -> None:
+        """Give a spare worker its partition, unless it is already gone."""
+        if assign.name in self._running:
+            line = msgspec.json.encode(Assignment(assign.partition, assign.epoch)) + b"\n"
+            self._running[assign.name].lifeline.say(line)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal, unless the child is already gone."""
         if name in self._running:
             with suppress(ProcessLookupError):
-                self._running[name].send_signal(number)
+                self._running[name].process.send_signal(number)
 
-    async def _follow(self, name: str, process: asyncio.subprocess.Process, lifeline: socket.socket) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=lifeline, limit=LINE_BYTES_MAX)
-        listening = self._group.create_task(self._listen(name, reader))
-        status = await process.wait()
-        await asyncio.wait((listening,), timeout=DRAIN_MAX_S)
-        listening.cancel()
-        writer.close()
+    async def _follow(self, name: str, running: _Running) -> None:
+        status = await running.process.wait()
+        running.lifeline.read()  # its last words
+        running.lifeline.close()
         del self._running[name]
         self._report(Died(name, ending(status)))
 
-    async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
-        """Report each line. What is not one of ours is a defect of the child and ends the supervisor."""
-        while text := await reader.readline():
+    def _hear(self, name: str, text: bytes) -> None:
+        """Report a line. Who says what is none has a defect, and is ended before it does more."""
+        try:
             line = msgspec.json.decode(text, type=Line)
-            if line.ready is not None:
-                self._report(Ready(name, line.ready))
-            elif line.failed is not None:
-                self._report(Failed(name, line.failed))
+        except msgspec.MsgspecError:
+            self._report(Failed(name, f"its lifeline says {text[:100]!r}"))
+            self.signal(name, signal.SIGKILL)
+            return
+        if line.alive is not None:
+            self._report(Alive(name))
+        elif line.ready is not None:
+            self._report(Ready(name, line.ready))
+        elif line.failed is not None:
+            self._report(Failed(name, line.failed))
 
 
 def ending(status: int) -> str:

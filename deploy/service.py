@@ -16,9 +16,9 @@ from common.messages import Hello, WorkersWanted
 from common.names import BROKER, SUPERVISOR
 from common.sockets import Dealer
 from common.wire import decoded
-from deploy.processes import Commands, Processes
-from deploy.supervisor import (
+from deploy.instructions import (
     Announce,
+    Assign,
     Connect,
     Disconnect,
     Event,
@@ -26,11 +26,11 @@ from deploy.supervisor import (
     Kill,
     Leave,
     Note,
-    Plan,
     Start,
-    Supervisor,
     Terminate,
 )
+from deploy.processes import Commands, Processes
+from deploy.supervisor import Plan, Supervisor
 
 _log = logging.getLogger("core.supervisor")
 
@@ -99,6 +99,8 @@ async def _do(instruction: Instruction, processes: Processes, link: Link) -> Non
     match instruction:
         case Start():
             await processes.start(instruction)
+        case Assign():
+            processes.assign(instruction)
         case Terminate(name):
             processes.signal(name, signal.SIGTERM)
         case Kill(name):

@@ -24,17 +24,34 @@ from deploy.values import (
     Unusable,
     acl,
     address,
+    count,
     duration_s,
     path,
     percent,
     plugin_names,
     rm_ids,
+    size_bytes,
     word,
     yes_no,
 )
 
 SETTINGS_FILE: Final = "settings"
 """`--settings` and YUNISHARD_SETTINGS name the file; it is not a setting itself."""
+
+SPARE_WORKERS_MAX: Final = 64
+"""Each takes the memory of a Python process, used or not."""
+
+HEARTBEAT_MIN_S: Final = 0.1
+"""More signs of life than this would cost more than they tell."""
+
+HEARTBEATS_MISSED: Final = 2
+"""Nobody counts as silent before at least so many heartbeats could have been heard."""
+
+PROXY_BYTES_MIN: Final = 256 * 1024**2
+"""A few of the largest messages that may be sent have room in it."""
+
+JOURNAL_BYTES_MIN: Final = 16 * 1024**2
+"""Less would hold a snapshot of a small partition only."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +84,10 @@ class Settings:
     native: Address
     grpc: Address
     rest: Address
+    native_keys: Path | None
+    """The server's secret key or the directory it is in; None for a port without keys."""
+    native_allowed: Path | None
+    """The list of keys that may connect; None for the one beside the secret key."""
     grpc_tls: Tls | None
     rest_tls: Tls | None
     allowed_rms: tuple[str, ...]
@@ -80,6 +101,16 @@ class Settings:
     """Plug-ins that the workers load. Whether they are installed is for `premises.py` to see."""
     manual: bool
     """Whether the workers decide only when they are asked to."""
+    insecure: bool
+    """Whether ports that are not secured may be open to other machines."""
+    spare_workers: int
+    heartbeat_s: float
+    silence_s: float
+    pause_timeout_s: float
+    lease_timeout_s: float
+    proxy_memory_max_bytes: int
+    journal_max_bytes: int
+    """Of each partition."""
     state: Path | None
     """None for a temporary directory."""
     log_level: str
@@ -110,6 +141,8 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         native=address(given["native"], NATIVE_SCHEME),
         grpc=address(given["grpc"]),
         rest=address(given["rest"]),
+        native_keys=path(given["native-keys"]) if "native-keys" in given else None,
+        native_allowed=path(given["native-allowed"]) if "native-allowed" in given else None,
         grpc_tls=_tls(given, "grpc"),
         rest_tls=_tls(given, "rest"),
         allowed_rms=rm_ids(given["allowed-rms"]),
@@ -119,11 +152,20 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         disable_reservation=yes_no(given["disable-reservation"]),
         predicates=plugin_names(given["predicates"]) if "predicates" in given else (),
         manual=yes_no(given["manual"]),
+        insecure=yes_no(given["insecure"]),
+        spare_workers=count(given["spare-workers"], maximum=SPARE_WORKERS_MAX),
+        heartbeat_s=duration_s(given["heartbeat"]),
+        silence_s=duration_s(given["silence"]),
+        pause_timeout_s=duration_s(given["pause-timeout"]),
+        lease_timeout_s=duration_s(given["lease-timeout"]),
+        proxy_memory_max_bytes=size_bytes(given["proxy-memory-max"], minimum=PROXY_BYTES_MIN),
+        journal_max_bytes=size_bytes(given["journal-max"], minimum=JOURNAL_BYTES_MIN),
         state=None if state is None else path(state),
         log_level=word(given["log-level"], OPTIONS["log-level"].metavar.split("|")),
         sources={name: value.source for name, value in given.items()},
         resolved=(),
     )
+    _check_times(given)
     return _with_resolved(settings, given, state)
 
 
@@ -216,6 +258,19 @@ def _usual_state(environment: Mapping[str, str]) -> Given:
         except RuntimeError:
             raise Unusable("--state: your home directory is unknown: set HOME, or choose a directory") from None
     return Given(str(folder / "yunishard"), "--state", rank=DEFAULT_RANK, place="default")
+
+
+def _check_times(given: Mapping[str, Given]) -> None:
+    """Whether a heartbeat can be missed before somebody counts as gone."""
+    heartbeat = given["heartbeat"]
+    if duration_s(heartbeat) < HEARTBEAT_MIN_S:
+        raise Unusable(f"{heartbeat.source}: {heartbeat.text} is too short, {HEARTBEAT_MIN_S:g}s is the least")
+    for other in (given["silence"], given["lease-timeout"]):
+        if duration_s(other) < HEARTBEATS_MISSED * duration_s(heartbeat):
+            raise Unusable(
+                f"{other.source}: {other.text} is too short: with a heartbeat of {heartbeat.text} "
+                f"({heartbeat.source}) it takes at least {HEARTBEATS_MISSED * duration_s(heartbeat):g}s"
+            )
 
 
 def _tls(given: Mapping[str, Given], port: str) -> Tls | None:

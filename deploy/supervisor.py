@@ -1,15 +1,19 @@
-"""Which processes should run, and what to do when one is ready, fails, or dies: the machine behind `yunishard up`.
+"""Which processes should run, and what to do when one is ready, fails, falls silent, or dies: the machine behind
+`yunishard up`.
 
 It keeps one goal and comes closer to it with every event:
 
-    RUN      the broker, then rmproxy and webservice, then a worker for each partition that the broker wants
-    REBUILD  the broker died, and with it what it knew: stop the others in order, then RUN again; RMs register anew
-    END      stop everything in order; the status says why
+    RUN   the broker, then rmproxy and webservice, then a worker for each partition that the broker wants, and spares
+    END   stop everything in order; the status says why
 
 Until the first `ready`, a failure of broker, rmproxy or webservice means that the system cannot start: END, status 2.
-After it, what dies starts again after a pause (`restarts.py`), for ever. A worker is always started again with the
-same partition and epoch: the broker hears its Hello and decides what that means. All ports stay the ones that were
-bound first.
+After it, what dies starts again after a pause (`restarts.py`), for ever, and the others stay: while there is no broker
+the workers are those that the last one wanted. All ports stay the ones that were bound first. A worker starts again
+with the same partition and epoch. When its lease has gone over to another epoch it is killed, as it may not even be
+able to stop, and its successor starts at once. A spare worker that is ready takes the place of one that would have to
+be started, and another spare one is started for it.
+
+A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed.
 
 Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` do what the instructions say).
 """
@@ -21,19 +25,41 @@ from typing import Final
 
 from common.machine import NEVER
 from common.messages import WorkersWanted
+from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Child, Phase, worker_title
+from deploy.instructions import (
+    Alive,
+    Announce,
+    Assign,
+    Connect,
+    Died,
+    Disconnect,
+    Event,
+    Failed,
+    Instruction,
+    Kill,
+    Leave,
+    Note,
+    Ready,
+    Start,
+    Terminate,
+)
 from deploy.restarts import Restarts
 
 START_MAX_S: Final = 30.0
-"""A process that is not ready by then is killed."""
+"""A process that is not ready by then is killed; the worker of a partition, which may have a long journal to read, once
+it has not said for so long that it is alive.
+"""
 
 STOP_MAX_S: Final = 5.0
 """How long a process may take to stop when asked; then it is killed."""
 
-BROKER: Final = "broker"
-RMPROXY: Final = "rmproxy"
-WEBSERVICE: Final = "webservice"
-WORKER: Final = "partition_worker"
-STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
+LOOK_S: Final = 1.0
+"""The machine wants its `tick` so often at least, to notice when it does not get it: then the whole supervisor was
+stopped, and what the others may have said meanwhile is not read yet.
+"""
+
+LATE_MAX_S: Final = 1.0
+"""A tick that is later than this moves all deadlines by as much. Less is part of their room."""
 
 STOPPED: Final = 0
 CANNOT_START: Final = 2
@@ -49,138 +75,19 @@ class Plan:
     grpc: str
     rest: str
     log_level: str
+    silent_max_s: float
+    """A process that has not said for so long that it is alive is killed."""
+    spares: int = 0
+    """How many workers wait for a partition."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Role to what its processes are told besides addresses and the like."""
-
-
-# Events ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A process opened everything, at these endpoints."""
-
-    name: str
-    endpoints: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A process says why it cannot run; its death follows."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """A process is gone; `ending` says how, as in `exit status 1` or `SIGKILL`."""
-
-    name: str
-    ending: str
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Someone wants the system to stop; said a second time, at once."""
-
-
-Event = Ready | Failed | Died | Leave | WorkersWanted
-
-# Instructions ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a process of this role; it is gone now."""
-
-    name: str
-    role: str
-    arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """Ask a process to stop."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End a process at once."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Connect to the broker, which is there now, and say Hello."""
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnect:
-    """Drop the connection to the broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """A line for whoever started the system."""
-
-    line: str
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A line for the log."""
-
-    level: str
-    text: str
-
-
-Instruction = Start | Terminate | Kill | Connect | Disconnect | Announce | Note
-
-# The machine ----------------------------------------------------------------------------------------------------------
 
 
 class Goal(Enum):
     """What the supervisor works towards."""
 
     RUN = "run"
-    REBUILD = "rebuild"
     END = "end"
-
-
-class Phase(Enum):
-    """Where a process is in its life; `due` is the time that belongs to it."""
-
-    PAUSED = "paused"  # not running; starts when due
-    STARTING = "starting"  # must be ready when due
-    READY = "ready"
-    LEAVING = "leaving"  # asked to stop; killed when due
-    KILLED = "killed"
-
-
-@dataclass(slots=True)
-class Child:
-    """One process that should run, or is still on its way out."""
-
-    name: str
-    role: str
-    due: float
-    partition: str = ""
-    epoch: int = 0
-    phase: Phase = Phase.PAUSED
-    since: float = 0.0
-    """When it was last started."""
-    complaint: str = ""
-    """Why it cannot run, if it said so or was too slow; empty otherwise."""
-    restarts: Restarts = field(default_factory=Restarts)
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs and was not asked to stop."""
-        return self.phase in (Phase.STARTING, Phase.READY)
 
 
 class Supervisor:
@@ -196,29 +103,49 @@ class Supervisor:
         self._outcome = STOPPED
         self._announced = False
         self._wanted: dict[str, int] = {}
+        self._spares_started = 0
+        self._looked = 0.0
         self._broker = Child(BROKER, BROKER, due=0.0)
         self._children: dict[str, Child] = {BROKER: self._broker}
 
     @property
     def deadline(self) -> float:
         """When it wants `tick`, or NEVER."""
-        return min((child.due for child in self._children.values()), default=NEVER)
+        return (
+            min((self._looked + LOOK_S, *(child.due for child in self._children.values()))) if self._children else NEVER
+        )
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event; what to do because of it."""
-        return [*self._take(event, now), *self._settle(now)]
+        late = list(self._look(now))
+        if isinstance(event, Alive):
+            self._alive(self._children[event.name], now)
+            return late
+        return [*late, *self._take(event, now), *self._settle(now)]
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what is due; called to begin with, and once `deadline` has passed."""
-        late = [child for child in self._children.values() if child.due <= now and child.phase is not Phase.PAUSED]
-        return [*(step for child in late for step in self._lose_patience(child)), *self._settle(now)]
+        late = list(self._look(now))
+        slow = [child for child in self._children.values() if child.due <= now and child.phase is not Phase.PAUSED]
+        return [*late, *(step for child in slow for step in self._lose_patience(child)), *self._settle(now)]
+
+    def _look(self, now: float) -> Iterator[Instruction]:
+        """Give everybody the time in which nobody could be heard, if there was any."""
+        late_s, self._looked = now - self._looked - LOOK_S, now
+        running = [child for child in self._children.values() if child.phase is not Phase.PAUSED]
+        if late_s > LATE_MAX_S and running:
+            yield Note(
+                "warning", f"the supervisor itself stood still for {late_s:.1f} s: everybody gets as much longer"
+            )
+            for child in running:
+                child.due += late_s
 
     # Events
 
     def _take(self, event: Event, now: float) -> Iterator[Instruction]:
         match event:
             case Ready():
-                yield from self._ready(self._children[event.name], event.endpoints)
+                yield from self._ready(self._children[event.name], event.endpoints, now)
             case Failed():
                 self._children[event.name].complaint = event.reason
             case Died():
@@ -233,14 +160,20 @@ class Supervisor:
                 yield Note("info", "stopping")
                 self._goal = Goal.END
 
-    def _ready(self, child: Child, endpoints: Mapping[str, str]) -> Iterator[Instruction]:
+    def _alive(self, child: Child, now: float) -> None:
+        if child.phase is Phase.READY:
+            child.due = NEVER if child.partition else now + self._plan.silent_max_s
+        elif child.phase is Phase.STARTING and child.partition:
+            child.due = now + START_MAX_S
+
+    def _ready(self, child: Child, endpoints: Mapping[str, str], now: float) -> Iterator[Instruction]:
         if child.phase is not Phase.STARTING:
             return
-        child.phase, child.due = Phase.READY, NEVER
+        child.phase = Phase.READY
+        self._alive(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
-        yield Note("debug", f"{child.name} is ready")
+        yield Note("debug", f"{child.title} is ready")
         if child is self._broker:
-            self._wanted = {}  # until it says so itself
             yield Connect()
         fronts = (self._children.get(role) for role in (RMPROXY, WEBSERVICE))
         if not self._announced and all(front and front.phase is Phase.READY for front in fronts):
@@ -250,7 +183,7 @@ class Supervisor:
             yield Announce("ready")
 
     def _died(self, child: Child, ending: str, now: float) -> Iterator[Instruction]:
-        told = f"{child.name} ended after {now - child.since:.1f} s: {ending}"
+        told = f"{child.title} ended after {now - child.since:.1f} s: {ending}"
         unasked = child.alive or child.complaint
         yield Note("warning" if unasked else "info", f"{told} ({child.complaint})" if child.complaint else told)
         if child is self._broker:
@@ -263,16 +196,20 @@ class Supervisor:
             return
         child.phase, child.complaint = Phase.PAUSED, ""
         child.due = now + child.restarts.pause(now - child.since)
-        yield Note("info", f"{child.name} starts again in {child.due - now:.1f} s")
-        if child is self._broker:
-            self._goal = Goal.REBUILD
-        else:
-            self._children[child.name] = child
+        yield Note("info", f"{child.title} starts again in {child.due - now:.1f} s")
+        self._keep(child)
+
+    def _keep(self, child: Child) -> None:
+        """Let it be known under its title, which a spare worker with a partition was not while it ran."""
+        child.name = child.title
+        self._children[child.name] = child
 
     def _lose_patience(self, child: Child) -> Iterator[Instruction]:
         if child.phase is Phase.STARTING:
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
-        yield Note("warning", f"{child.name} is too slow ({child.phase.value}): killing it")
+        elif child.phase is Phase.READY:
+            child.complaint = f"silent for {self._plan.silent_max_s:g} s"
+        yield Note("warning", f"{child.title} is too slow ({child.phase.value}): killing it")
         yield from self._kill(child)
 
     def _kill(self, child: Child) -> Iterator[Instruction]:
@@ -283,14 +220,14 @@ class Supervisor:
     # Coming closer to the goal
 
     def _settle(self, now: float) -> Iterator[Instruction]:
-        if self._goal is not Goal.RUN:
+        if self._goal is Goal.END:
             yield from self._shrink(now)
-        if self._goal is Goal.RUN:
+        else:
             yield from self._align_workers(now)
             yield from self._grow(now)
 
     def _shrink(self, now: float) -> Iterator[Instruction]:
-        """Stop one role after the other; once all are gone, begin again or end."""
+        """Stop one role after the other, and end once all are gone."""
         self._children = {name: child for name, child in self._children.items() if child.phase is not Phase.PAUSED}
         for role in STOP_ORDER:
             last = [child for child in self._children.values() if child.role == role]
@@ -299,21 +236,24 @@ class Supervisor:
                     yield from self._terminate(child, now)
             if last:
                 return
-        if self._goal is Goal.END:
-            self.status = self._outcome
-        else:
-            self._goal = Goal.RUN
-            self._children[BROKER] = self._broker
+        self.status = self._outcome
 
     def _align_workers(self, now: float) -> Iterator[Instruction]:
         """Let go of workers that are not wanted any more, or only with another epoch."""
-        for child in [child for child in self._children.values() if child.role == WORKER]:
+        workers = [child for child in self._children.values() if child.partition]
+        held = {(child.partition, child.epoch) for child in workers}
+        for child in workers:
             epoch = self._wanted.get(child.partition)
-            if child.phase is Phase.PAUSED and epoch is None:
+            if epoch == child.epoch:
+                continue
+            if child.phase is Phase.PAUSED:
                 del self._children[child.name]
-            elif child.phase is Phase.PAUSED and epoch is not None:
-                child.epoch = epoch  # its pause stays: a worker that cannot live gets no quicker with new epochs
-            elif child.alive and epoch != child.epoch:
+                if epoch is not None and (child.partition, epoch) not in held:
+                    child.epoch = epoch  # its pause stays: a worker that cannot live gets no quicker with new epochs
+                    self._keep(child)
+            elif epoch is not None and child.phase is not Phase.KILLED:
+                yield from self._kill(child)
+            elif child.alive:
                 yield from self._terminate(child, now)
 
     def _grow(self, now: float) -> Iterator[Instruction]:
@@ -321,13 +261,42 @@ class Supervisor:
         if self._broker.phase is Phase.READY:
             for role in (RMPROXY, WEBSERVICE):
                 self._children.setdefault(role, Child(role, role, due=now))
-            for partition, epoch in self._wanted.items():
-                name = f"{WORKER} {partition}"
-                self._children.setdefault(name, Child(name, WORKER, due=now, partition=partition, epoch=epoch))
-        for child in self._children.values():
-            if child.phase is Phase.PAUSED and child.due <= now:
-                child.phase, child.since, child.due = Phase.STARTING, now, now + START_MAX_S
-                yield Start(child.name, child.role, self._arguments(child))
+        self._add_workers(now)
+        for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:
+            yield from self._begin(child, now)
+        if self._announced:  # not before, as everything else is waited for
+            yield from self._recruit(now)
+
+    def _add_workers(self, now: float) -> None:
+        """Have a worker for each partition that is wanted, under the lease that counts."""
+        held = {(child.partition, child.epoch) for child in self._children.values()}
+        restarts = {child.partition: child.restarts for child in self._children.values()}
+        for partition, epoch in self._wanted.items():
+            if (partition, epoch) not in held:
+                name, pauses = worker_title(partition, epoch), restarts.get(partition) or Restarts()
+                self._children[name] = Child(name, WORKER, due=now, partition=partition, epoch=epoch, restarts=pauses)
+
+    def _begin(self, child: Child, now: float) -> Iterator[Instruction]:
+        """Start a process, or let a spare one be it."""
+        spares = [one for one in self._children.values() if one.spare and one.phase is Phase.READY]
+        spare = max(spares, key=lambda one: one.due, default=None)  # the one that was heard last: it is not stopped
+        if child.partition and spare is not None:
+            del self._children[child.name]
+            spare.partition, spare.epoch, spare.restarts = child.partition, child.epoch, child.restarts
+            yield Note("info", f"{spare.name} becomes {spare.title}")
+            yield Assign(spare.name, spare.partition, spare.epoch)
+            child = spare
+        else:
+            yield Start(child.name, child.role, self._arguments(child))
+        child.phase, child.since, child.due = Phase.STARTING, now, now + START_MAX_S
+
+    def _recruit(self, now: float) -> Iterator[Instruction]:
+        """Start as many spare workers as are missing. One that died is not missing: it pauses."""
+        for _ in range(self._plan.spares - sum(child.spare for child in self._children.values())):
+            self._spares_started += 1
+            child = Child(f"{WORKER} spare-{self._spares_started}", WORKER, due=now)
+            self._children[child.name] = child
+            yield from self._begin(child, now)
 
     def _terminate(self, child: Child, now: float) -> Iterator[Instruction]:
         child.phase, child.due = Phase.LEAVING, now + STOP_MAX_S
@@ -342,6 +311,8 @@ class Supervisor:
                 own = (*broker, "--native", at["native"], "--grpc", at["grpc"])
             case "webservice":
                 own = (*broker, "--rest", at["rest"].rpartition("/")[2])
+            case _ if child.spare:
+                own = (*broker, "--spare")
             case _:  # the partition's name is anyone's choice and may begin with a dash
                 own = (*broker, f"--partition={child.partition}", "--epoch", str(child.epoch))
         return (*own, *self._plan.arguments.get(child.role, ()), "--log-level", self._plan.log_level)

@@ -10,13 +10,19 @@ import os
 import sys
 from typing import Final
 
+from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
 from deploy.options import OPTIONS, YES_NO
 from deploy.premises import Premises, prepared
 from deploy.processes import COMMANDS, Commands
 from deploy.service import supervise
 from deploy.settings import SETTINGS_FILE, Settings, Tls, settings_from
-from deploy.supervisor import BROKER, CANNOT_START, HASTENED, RMPROXY, WEBSERVICE, WORKER, Plan, Supervisor
+from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
 from deploy.values import Unusable
+
+SILENCES_MAX: Final = 5
+"""A process of ours is killed once it has been silent for so many times what makes a resource manager count as away:
+it may have much to do, and whoever waits for it waits for longer when it starts again.
+"""
 
 ABOUT: Final = """\
 Start the whole system and watch over it: the broker, the port for resource
@@ -96,6 +102,8 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             grpc=str(settings.grpc),
             rest=str(settings.rest),
             log_level=settings.log_level,
+            silent_max_s=SILENCES_MAX * settings.silence_s,
+            spares=settings.spare_workers,
             arguments=_arguments(settings, premises),
         )
         return asyncio.run(supervise(plan, commands, inherited=premises.lock))
@@ -107,11 +115,28 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
     admins = (f"--scheduler-admins={settings.scheduler_admins}",) if settings.scheduler_admins else ()
     hierarchy = ("--same-hierarchy", settings.same_hierarchy)
     allowed = f"--allowed-rms={','.join(settings.allowed_rms)}"
+    memory = ("--memory-max", str(settings.proxy_memory_max_bytes))
+    heartbeat = ("--heartbeat", f"{settings.heartbeat_s:g}")
+    silence = ("--silence", f"{settings.silence_s:g}")
+    patience = (
+        *("--lease-timeout", f"{settings.lease_timeout_s:g}"),
+        *("--pause-timeout", f"{settings.pause_timeout_s:g}"),
+        *silence,
+    )
     return {
-        BROKER: (*config, "--record", str(premises.record), allowed, *hierarchy),
-        RMPROXY: _tls(settings.grpc_tls),
-        WEBSERVICE: ("--settings", str(premises.settings), *admins, *_tls(settings.rest_tls)),
+        BROKER: (*config, "--record", str(premises.record), allowed, *hierarchy, *heartbeat, *patience),
+        RMPROXY: (
+            *heartbeat,
+            *silence,
+            *(premises.keys.arguments if premises.keys else ()),
+            *memory,
+            *_tls(settings.grpc_tls),
+        ),
+        WEBSERVICE: ("--settings", str(premises.settings), *heartbeat, *admins, *_tls(settings.rest_tls)),
         WORKER: (
+            *heartbeat,
+            *("--journal", str(premises.journals)),
+            *("--journal-max", str(settings.journal_max_bytes)),
             f"--preemption-threshold={settings.preemption_threshold_percent}",
             f"--preemption-pause={settings.preemption_pause_s:g}",
             *(("--disable-reservation",) if settings.disable_reservation else ()),

@@ -19,6 +19,12 @@ PERCENT_MAX: Final = 100
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/*\[\]]+):(?P<port>[0-9]{1,5})")
 _PLUGIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?([kMGT]?B|[KMGT]iB)")
+_BYTES: Final[dict[str, int]] = {"B": 1} | {
+    f"{letter}{sign}": int(base**power)
+    for sign, base, letters in (("B", 1000, "kMGT"), ("iB", 1024, "KMGT"))
+    for power, letter in enumerate(letters, start=1)
+}
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 
@@ -130,4 +136,22 @@ def duration_s(given: Given) -> float:
     found = seconds(given.text)
     if found is None or found <= 0:
         raise Unusable(f"{given.source}: expected a duration such as 500ms, 15s or 1m30s, got {given.text!r}")
+    return found
+
+
+def count(given: Given, *, maximum: int) -> int:
+    """A whole number from 0 on."""
+    if not re.fullmatch(r"[0-9]{1,9}", given.text) or int(given.text) > maximum:
+        raise Unusable(f"{given.source}: expected a whole number from 0 to {maximum}, got {given.text!r}")
+    return int(given.text)
+
+
+def size_bytes(given: Given, *, minimum: int) -> int:
+    """An amount of memory with its unit: B, kB, MB, GB, TB, or KiB, MiB, GiB, TiB."""
+    match = _SIZE.fullmatch(given.text)
+    if match is None:
+        raise Unusable(f"{given.source}: expected bytes with a unit, such as 512MiB or 1GiB, got {given.text!r}")
+    found = int(match[1]) * _BYTES[match[2]]
+    if found < minimum:
+        raise Unusable(f"{given.source}: {given.text} is too little, {minimum} B is the least")
     return found

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as uvicorn speaks it, with a limit on how long the head of a request may take.
+"""HTTP/1.1 as uvicorn speaks it, with limits on how long the head and the body of a request may take.
 
-uvicorn itself limits only the pause between requests, so a client that never sends a whole head would keep its
+uvicorn itself limits only the pause between requests, so a client that never sends a whole request would keep its
 connection for ever. Everything else is uvicorn's.
 """
 
@@ -11,15 +11,19 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_MAX_S: Final = 10.0
+BODY_MAX_S: Final = 30.0
 
 
 class ImpatientHttp(H11Protocol):
-    """Closes a connection whose next request's head is not complete in time."""
+    """Closes a connection whose next request's head is not complete in time, or its body."""
 
     head_max_s: ClassVar[float] = HEAD_MAX_S
+    body_max_s: ClassVar[float] = BODY_MAX_S
 
+    _owed: object = None
+    """What the peer owes us: IDLE for the rest of a head or a first byte of it, SEND_BODY for that of a body."""
     _late: asyncio.TimerHandle | None = None
-    """Runs all and only while the peer owes us the rest of a head, or a first byte of it."""
+    """Runs all and only while it owes us something."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
         super().connection_made(transport)
@@ -38,12 +42,18 @@ class ImpatientHttp(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+        owed = self.conn.their_state
+        if self.transport.is_closing() or owed not in (h11.IDLE, h11.SEND_BODY):
             self._forget()
-        elif self._late is None:
-            self._late = self.loop.call_later(self.head_max_s, self.transport.close)
+        elif self._owed is not owed:
+            self._forget()
+            self._owed = owed
+            self._late = self.loop.call_later(
+                self.head_max_s if owed is h11.IDLE else self.body_max_s, self.transport.close
+            )
 
     def _forget(self) -> None:
+        self._owed = None
         if self._late is not None:
             self._late.cancel()
             self._late = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final, Protocol
 import msgspec
 import uvicorn
 
+from common.memory import MemoryLimit
 from webservice.api import Api
 from webservice.broker_link import BrokerLink
 from webservice.calls import Startup
@@ -24,6 +26,11 @@ CONNECTIONS_MAX: Final = 1000
 """More are answered with 503."""
 
 BACKLOG: Final = 256
+
+MEMORY_MAX_BYTES: Final = 2 << 30
+"""What all requests together may take; of more the process ends and is started again, as it holds no state."""
+
+_log = logging.getLogger("core.rest")
 
 
 class Life(Protocol):
@@ -113,8 +120,17 @@ async def serve(
         serving = tasks.create_task(server.serve(sockets=[listener]))
         host, port, *_ = listener.getsockname()
         life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
+        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _too_much(used, life))
         await life.stopping.wait()
+        limit.close()
         server.should_exit = True
         await serving
         people.close()
         answering.cancel()
+
+
+def _too_much(used_bytes: int, life: Life) -> None:
+    _log.error(
+        "requests take %d MiB of memory, %d MiB are allowed: begin anew", used_bytes >> 20, MEMORY_MAX_BYTES >> 20
+    )
+    life.stopping.set()

@@ -2,8 +2,9 @@
 ...`.
 
 They share a folder (the environment's FAKES) with the test. A fake adds a line about itself to `started`; a file
-`fails.ROLE`, `mute.ROLE` or `stubborn.ROLE` makes it report a failure, never be ready, or ignore SIGTERM. The broker
-wants the workers in `wanted.json`, and looks again all the time.
+`fails.ROLE`, `mute.ROLE`, `stubborn.ROLE` or `garbled.ROLE` makes it report a failure, never be ready, ignore SIGTERM,
+or say what is no line of the lifeline. The broker wants the workers in `wanted.json`, and looks again all the time. A
+spare worker adds what it is told to `assigned`.
 """
 
 import contextlib
@@ -32,8 +33,14 @@ SETTINGS = (
     "preemption-threshold",
     "preemption-pause",
     "predicates",
+    "silence",
+    "pause-timeout",
+    "lease-timeout",
+    "journal",
+    "journal-max",
+    "memory-max",
 )
-FLAGS = ("manual",)
+FLAGS = ("manual", "spare")
 FOLDER = Path(os.environ.get("FAKES", "."))
 
 
@@ -58,6 +65,8 @@ def main(role: str, arguments: list[str]) -> int:
         tell(args.lifeline, {"failed": "its knee hurts"})
         return 2
     threading.Thread(target=follow, args=(args.lifeline,), daemon=True).start()
+    if (FOLDER / f"garbled.{role}").exists():
+        os.write(args.lifeline, b"I feel fine\n")
     endpoints = {name: bound(value) for name in ("native", "grpc", "rest") if (value := getattr(args, name))}
     if args.rest:
         endpoints["rest"] = f"http://{endpoints['rest']}"
@@ -69,6 +78,7 @@ def main(role: str, arguments: list[str]) -> int:
     while True:
         if role == "broker":
             serve(socket)
+        tell(args.lifeline, {"alive": 1})
         time.sleep(POLL_S)
 
 
@@ -92,8 +102,10 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
 
 def follow(lifeline: int) -> None:
     with contextlib.suppress(ConnectionResetError):  # the other end is gone and has not read our last line
-        while os.read(lifeline, 4096):
-            pass
+        while line := os.read(lifeline, 4096):
+            with (FOLDER / "assigned").open("ab") as assigned:
+                assigned.write(line)
+            tell(lifeline, {"ready": {}})
     os._exit(70)
 
 

@@ -1,17 +1,14 @@
 """What must hold before anything is started, tried on real files and ports."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from deploy.options import OPTIONS
-from deploy.premises import SOCKET_PATH_BYTES_MAX, prepared
+from deploy.premises import prepared
 from deploy.settings import Settings, settings_from
 from deploy.values import Unusable
 
@@ -37,78 +34,6 @@ def refusal(settings: Settings) -> str:
     return line
 
 
-def test_an_ephemeral_directory_is_private_and_gone_at_the_end() -> None:
-    with prepared(asked()) as premises:
-        folder = Path(premises.broker.removeprefix("ipc://")).parent
-        assert folder.stat().st_mode & 0o777 == 0o700
-    assert not folder.parent.exists()
-
-
-def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) -> None:
-    state = tmp_path / "a" / "b"
-    with prepared(asked(state=str(state))) as premises:
-        assert premises.broker == f"ipc://{state}/run/broker.sock"
-        assert (state / "run").stat().st_mode & 0o777 == 0o700
-        assert (state / "lock").read_text() == f"{os.getpid()}\n"
-    assert state.exists()
-    with prepared(asked(state=str(state))):
-        pass
-
-
-def test_a_path_too_long_for_a_socket_gives_way_to_a_temporary_one(tmp_path: Path) -> None:
-    state = tmp_path / ("x" * 100)
-    with prepared(asked(state=str(state))) as premises:
-        path = Path(premises.broker.removeprefix("ipc://"))
-        assert len(str(path)) <= SOCKET_PATH_BYTES_MAX
-        assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert not path.parent.exists()
-
-
-def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert "not a directory" in refusal(asked(state=str(tmp_path / "file")))
-    assert "not a directory" in refusal(asked(state=str(tmp_path / "file" / "below")))
-
-
-def test_a_directory_that_cannot_be_written_to_is_refused() -> None:
-    line = refusal(asked(state="/proc/1/yunishard"))
-    assert line.startswith("--state: /proc/1/yunishard: ")
-    assert line.endswith("choose a directory you can write to with --state, or use --ephemeral")
-
-
-def test_a_directory_in_use_is_refused_with_the_process_that_holds_it(tmp_path: Path) -> None:
-    with prepared(asked(state=str(tmp_path))):
-        line = refusal(asked(state=str(tmp_path)))
-    assert line.startswith(f"--state: {tmp_path} is in use by process {os.getpid()}; stop that one first")
-
-
-LEAVES_ONCE_LOCK_IS_OPENED = """
-import os, sys, time
-sys.stdin.readline()
-files = f"/proc/{os.getppid()}/fd"
-while sys.argv[1] not in map(os.path.realpath, (os.path.join(files, number) for number in os.listdir(files))):
-    time.sleep(0.01)
-"""
-
-
-def test_the_processes_of_a_killed_instance_are_waited_for(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:  # its number names nobody any more
-        gone.wait()
-    lock = tmp_path / "lock"
-    with prepared(asked(state=str(tmp_path))) as premises:
-        child = subprocess.Popen(
-            [sys.executable, "-c", LEAVES_ONCE_LOCK_IS_OPENED, str(lock.resolve())],
-            stdin=subprocess.PIPE,
-            pass_fds=(premises.lock,),
-        )
-    lock.write_text(f"{gone.pid}\n")
-    with child:
-        assert child.stdin is not None
-        child.stdin.close()
-        with prepared(asked(state=str(tmp_path))):
-            assert child.wait(timeout=10) == 0
-
-
 @pytest.mark.parametrize(("option", "scheme"), [("native", "tcp://"), ("grpc", ""), ("rest", "")])
 def test_a_port_in_use_is_refused(taken: int, option: str, scheme: str) -> None:
     address = f"{scheme}127.0.0.1:{taken}"
@@ -126,7 +51,7 @@ def test_two_options_with_the_same_port_are_refused() -> None:
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    assert "give an address of this machine" in refusal(asked(rest="192.0.2.1:0"))
+    assert "give an address of this machine" in refusal(asked(rest="192.0.2.1:0", insecure="true"))
 
 
 def test_a_host_that_does_not_exist_is_refused() -> None:
@@ -180,7 +105,12 @@ def test_the_settings_are_written_down_for_those_who_ask() -> None:
         shown = json.loads(premises.settings.read_text())
         assert [one["name"] for one in shown] == list(OPTIONS)
         assert {"name": "scheduler-admins", "value": "ann", "source": "--scheduler-admins"} in shown
-        assert premises.record.parent == premises.settings.parent.parent
+        assert premises.record.parent == premises.settings.parent.parent == premises.journals.parent
+
+
+def test_a_port_that_other_machines_can_reach_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    assert "is not secured" in refusal(asked(grpc="0.0.0.0:0", state=str(tmp_path / "state")))
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_plug_in_that_is_not_installed_is_refused() -> None:

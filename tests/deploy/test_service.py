@@ -106,14 +106,91 @@ def test_workers_follow_what_the_broker_wants(folder: Path) -> None:
         assert system.stop() == 0
 
 
-def test_when_the_broker_dies_all_begin_again(folder: Path) -> None:
+def test_when_the_broker_dies_the_others_stay(folder: Path) -> None:
     with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
         system.announced()
         system.until(lambda: whole(system, folder))
+        broker, before = system.child(" broker "), system.children
+        os.kill(broker, signal.SIGKILL)
+        system.until(lambda: whole(system, folder) and broker not in system.children)
+        assert len(before.keys() & system.children.keys()) == 3
+        first, second = started(folder, "broker")
+        assert first[:2] == second[:2], "where it listens"
+        wanted(folder, rm_a=1, rm_b=1)
+        system.until(lambda: whole(system, folder, workers=2))
+        assert system.stop() == 0
+
+
+def test_a_worker_that_is_stopped_makes_room_for_the_next_lease(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        stopped = system.child(" partition_worker ")
+        os.kill(stopped, signal.SIGSTOP)
+        wanted(folder, rm_a=2)
+        system.until(lambda: whole(system, folder) and gone(stopped))
+        assert "--epoch 2 " in system.children[system.child(" partition_worker ")]
+        assert system.stop() == 0
+
+
+def test_a_spare_worker_gets_the_partition_of_one_that_died(folder: Path) -> None:
+    wanted(folder)
+    with up(
+        "--ephemeral", "--log-level", "debug", "--spare-workers", "1", *FREE_PORTS, folder=folder, module=FAKES
+    ) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        first = system.child(" --spare ")
+        system.until(lambda: system.says("spare-1 is ready"))
+        wanted(folder, rm_a=5)
+        system.until(lambda: whole(system, folder, workers=2) and (folder / "assigned").exists())
+        assert (folder / "assigned").read_text() == '{"partition":"rm_a","epoch":5}\n'
+        system.until(lambda: system.says("spare-2 is ready"))
+        os.kill(first, signal.SIGKILL)
+        system.until(lambda: (folder / "assigned").read_text().count("\n") == 2)
+        system.until(lambda: whole(system, folder, workers=2))
+        assert system.says("partition_worker spare-2 becomes partition_worker rm_a#5\n")
+        assert system.stop() == 0
+
+
+SHORT = ("--heartbeat", "100ms", "--silence", "300ms")
+
+
+def test_a_process_that_is_stopped_is_replaced(folder: Path) -> None:
+    with up("--ephemeral", *SHORT, *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        for role in (" broker ", " rmproxy ", " webservice "):
+            stopped = system.child(role)
+            os.kill(stopped, signal.SIGSTOP)
+            system.until(lambda stopped=stopped: gone(stopped) and whole(system, folder))
+        assert system.says(": SIGKILL (silent for 1.5 s)")
+        assert system.stop() == 0
+
+
+def test_a_supervisor_that_was_stopped_kills_nobody(folder: Path) -> None:
+    with up("--ephemeral", *SHORT, *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
         before = system.children
-        os.kill(system.child(" broker "), signal.SIGKILL)
-        system.until(lambda: whole(system, folder) and not before.keys() & system.children.keys())
-        assert len(started(folder, "partition_worker")) == 2
+        system.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            system.process.wait(timeout=3)
+        system.process.send_signal(signal.SIGCONT)
+        system.until(lambda: system.says("the supervisor itself stood still for "))
+        wanted(folder, rm_a=1, rm_b=1)
+        system.until(lambda: whole(system, folder, workers=2))
+        assert before.keys() <= system.children.keys()
+        assert system.stop() == 0
+
+
+def test_one_whose_lifeline_says_nonsense_is_ended(folder: Path) -> None:
+    (folder / "garbled.partition_worker").touch()
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: system.says(": SIGKILL (its lifeline says b'I feel fine')"))
+        (folder / "garbled.partition_worker").unlink()
+        system.until(lambda: whole(system, folder))
         assert system.stop() == 0
 
 
@@ -181,6 +258,15 @@ def test_every_role_is_told_its_settings(folder: Path) -> None:
         assert "--scheduler-admins=ann" in web
         assert "--preemption-threshold=50" in worker
         assert "--preemption-pause=15" in worker
+        assert worker[worker.index("--journal") + 1] == str(folder / "s" / "journals")
+        assert worker[worker.index("--journal-max") + 1] == str(1024**3)
+        patience = {
+            name: broker[broker.index(name) + 1] for name in ("--lease-timeout", "--pause-timeout", "--silence")
+        }
+        assert patience == {"--lease-timeout": "10", "--pause-timeout": "900", "--silence": "3"}
+        for role in ("broker", "rmproxy", "webservice", "partition_worker"):
+            [arguments] = started(folder, role)
+            assert arguments[arguments.index("--heartbeat") + 1] == "1"
         assert "--manual" in worker
         shown = json.loads(Path(web[web.index("--settings") + 1]).read_text())
         assert {"name": "allowed-rms", "value": "rm-1,rm-2", "source": "--allowed-rms"} in shown

@@ -24,6 +24,10 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (settings.preemption_threshold_percent, settings.preemption_pause_s) == (0, 15.0)
     assert not settings.manual
     assert settings.predicates == ()
+    assert not settings.insecure
+    assert (settings.spare_workers, settings.journal_max_bytes) == (0, 1024**3)
+    assert (settings.heartbeat_s, settings.silence_s, settings.lease_timeout_s) == (1.0, 3.0, 10.0)
+    assert settings.pause_timeout_s == 900.0
 
 
 def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
@@ -35,6 +39,13 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "preemption_pause_s": ("preemption-pause", "1m30s", 90.0),
         "predicates": ("predicates", "licences, racks", ("licences", "racks")),
         "manual": ("manual", "yes", True),
+        "insecure": ("insecure", "yes", True),
+        "spare_workers": ("spare-workers", "2", 2),
+        "heartbeat_s": ("heartbeat", "500ms", 0.5),
+        "silence_s": ("silence", "1s", 1.0),
+        "pause_timeout_s": ("pause-timeout", "1h", 3600.0),
+        "lease_timeout_s": ("lease-timeout", "1.5s", 1.5),
+        "journal_max_bytes": ("journal-max", "64 MB", 64_000_000),
     }
     file = tmp_path / "settings.yaml"
     file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))
@@ -190,6 +201,26 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
             {},
             "--allowed-rms: expected ids with commas between, as in 'rm-1,test-*', got 'rm-1 rm-2'",
         ),
+        ({"spare-workers": "-1"}, {}, "--spare-workers: expected a whole number from 0 to 64, got '-1'"),
+        ({"spare-workers": "65"}, {}, "--spare-workers: expected a whole number from 0 to 64, got '65'"),
+        ({"heartbeat": "10ms"}, {}, "--heartbeat: 10ms is too short, 0.1s is the least"),
+        (
+            {"silence": "1.9s"},
+            {},
+            "--silence: 1.9s is too short: with a heartbeat of 1s (--heartbeat) it takes at least 2s",
+        ),
+        (
+            {"heartbeat": "6s", "silence": "20s"},
+            {},
+            "--lease-timeout: 10s is too short: with a heartbeat of 6s (--heartbeat) it takes at least 12s",
+        ),
+        (
+            {},
+            {"YUNISHARD_JOURNAL_MAX": "1GiB and more"},
+            "YUNISHARD_JOURNAL_MAX: expected bytes with a unit, such as 512MiB or 1GiB, got '1GiB and more'",
+        ),
+        ({"journal-max": "1000"}, {}, "--journal-max: expected bytes with a unit, such as 512MiB or 1GiB, got '1000'"),
+        ({"journal-max": "1MiB"}, {}, "--journal-max: 1MiB is too little, 16777216 B is the least"),
         ({"rest-tls-key": "k"}, {}, "--rest-tls-key: needs --rest-tls-cert too"),
         ({"grpc-tls-cert": "c"}, {}, "--grpc-tls-cert: needs --grpc-tls-key too"),
         ({"grpc-tls-client-ca": "c"}, {}, "--grpc-tls-client-ca: needs --grpc-tls-cert too"),
@@ -252,3 +283,11 @@ def test_administrators_are_an_access_control_list(text: str) -> None:
 def test_names_of_plug_ins_have_commas_between(text: str) -> None:
     with pytest.raises(Unusable, match=r"^--predicates: expected names of plug-ins with commas between, got "):
         settings_from({"predicates": text}, HOME)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("16777216B", 2**24), ("1TiB", 2**40), ("512MiB", 2**29), ("20000 kB", 20_000_000), ("2GB", 2 * 10**9)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert settings_from({"journal-max": text}, HOME).journal_max_bytes == size

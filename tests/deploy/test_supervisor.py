@@ -1,24 +1,19 @@
 """What should run, and what happens when something dies: the machine alone, under a clock of the test's own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.machine import NEVER
 from common.messages import WorkersWanted
-from deploy.restarts import FIRST_S
-from deploy.supervisor import (
-    BROKER,
-    CANNOT_START,
-    HASTENED,
-    RMPROXY,
-    START_MAX_S,
-    STOP_MAX_S,
-    STOPPED,
-    WEBSERVICE,
-    WORKER,
+from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
+from deploy.instructions import (
+    Alive,
     Announce,
+    Assign,
     Connect,
     Died,
     Disconnect,
@@ -28,39 +23,69 @@ from deploy.supervisor import (
     Kill,
     Leave,
     Note,
-    Plan,
     Ready,
     Start,
-    Supervisor,
     Terminate,
 )
+from deploy.restarts import FIRST_S, STEADY_S
+from deploy.supervisor import (
+    CANNOT_START,
+    HASTENED,
+    LATE_MAX_S,
+    LOOK_S,
+    START_MAX_S,
+    STOP_MAX_S,
+    STOPPED,
+    Plan,
+    Supervisor,
+)
 
-PLAN = Plan(broker="ipc://b", native="tcp://127.0.0.1:0", grpc="127.0.0.1:0", rest="127.0.0.1:0", log_level="info")
+SILENT_MAX_S = 15.0
+PLAN = Plan(
+    broker="ipc://b",
+    native="tcp://127.0.0.1:0",
+    grpc="127.0.0.1:0",
+    rest="127.0.0.1:0",
+    log_level="info",
+    silent_max_s=SILENT_MAX_S,
+)
 PROXY_READY = Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "127.0.0.1:2"})
 WEB_READY = Ready(WEBSERVICE, {"rest": "http://127.0.0.1:3"})
-WORKER_A = f"{WORKER} rm_a"
+WORKER_A = f"{WORKER} rm_a#1"
+WORKER_B = f"{WORKER} rm_b#1"
+SPARE = f"{WORKER} spare-1"
 
 
 class System:
-    """A supervisor with a clock; remembers what it was last told to do, without the notes."""
+    """A supervisor with a clock; remembers what it was last told to do, without the notes. Everybody who runs says that
+    it is alive, except for those who are `silent`.
+    """
 
     def __init__(self, plan: Plan = PLAN) -> None:
         self.now = 1000.0
         self.supervisor = Supervisor(plan)
+        self.silent: set[str] = set()
+        self._running: set[str] = set()
         self.done = self.tick()
 
     def tick(self) -> list[Instruction]:
-        return self._without_notes(self.supervisor.tick(self.now))
+        return self._seen(self.supervisor.tick(self.now))
 
     def __call__(self, *events: Event) -> list[Instruction]:
-        self.done = [step for event in events for step in self._without_notes(self.supervisor.handle(event, self.now))]
+        self.done = [step for event in events for step in self._handle(event)]
         return self.done
+
+    def _handle(self, event: Event) -> list[Instruction]:
+        if isinstance(event, Died):
+            self._running.discard(event.name)
+        return self._seen(self.supervisor.handle(event, self.now))
 
     def wait(self, seconds: float) -> list[Instruction]:
         """Let time pass, ticking whenever the machine wants it."""
         end, done = self.now + seconds, list[Instruction]()
         while self.supervisor.deadline <= end:
             self.now = max(self.now, self.supervisor.deadline)
+            done += [step for name in sorted(self._running - self.silent) for step in self._handle(Alive(name))]
             done += self.tick()
         self.now = end
         return done
@@ -68,16 +93,18 @@ class System:
     def status(self) -> int | None:
         return self.supervisor.status
 
-    @staticmethod
-    def _without_notes(steps: Sequence[Instruction]) -> list[Instruction]:
+    def _seen(self, steps: Sequence[Instruction]) -> list[Instruction]:
+        self._running |= {step.name for step in steps if isinstance(step, Start)}
         return [step for step in steps if not isinstance(step, Note)]
 
 
-def running(**partitions: int) -> System:
+def running(*, spares: int = 0, **partitions: int) -> System:
     """A system where everything is ready."""
-    system = System()
-    system(Ready(BROKER), PROXY_READY, WEB_READY, WorkersWanted(partitions=partitions))
-    system(*(Ready(f"{WORKER} {name}") for name in partitions))
+    system = System(replace(PLAN, spares=spares))
+    system(Ready(BROKER), WorkersWanted(partitions=partitions))
+    system(*(Ready(f"{WORKER} {name}#{epoch}") for name, epoch in partitions.items()))
+    system(PROXY_READY, WEB_READY)
+    system(*(Ready(name) for name in started(system.done)))
     return system
 
 
@@ -100,10 +127,7 @@ def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
 
 
 def test_what_a_role_is_to_be_told_goes_to_it() -> None:
-    plan = Plan(
-        broker="ipc://b", native="n", grpc="g", rest="r", log_level="info", arguments={BROKER: ("--record", "r")}
-    )
-    [start] = System(plan).done
+    [start] = System(replace(PLAN, arguments={BROKER: ("--record", "r")})).done
     assert isinstance(start, Start)
     assert start.arguments[2:4] == ("--record", "r")
 
@@ -126,44 +150,86 @@ def test_exactly_the_wanted_workers_run() -> None:
     system = running()
     [start] = system(WorkersWanted(partitions={"rm_a": 7}))
     assert start == Start(
-        WORKER_A, WORKER, ("--broker", "ipc://b", "--partition=rm_a", "--epoch", "7", "--log-level", "info")
+        f"{WORKER} rm_a#7", WORKER, ("--broker", "ipc://b", "--partition=rm_a", "--epoch", "7", "--log-level", "info")
     )
     assert system(WorkersWanted(partitions={"rm_a": 7, "rm_b": 1}))[0] == Start(
-        f"{WORKER} rm_b",
+        WORKER_B,
         WORKER,
         ("--broker", "ipc://b", "--partition=rm_b", "--epoch", "1", "--log-level", "info"),
     )
-    assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(WORKER_A)]
-    assert system(Died(WORKER_A, "exit status 0")) == []
+    assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(f"{WORKER} rm_a#7")]
+    assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == []
 
 
-def test_a_new_epoch_restarts_the_worker_at_once() -> None:
+def test_when_a_lease_moves_the_old_worker_is_killed_and_its_successor_starts_at_once() -> None:
     system = running(rm_a=1)
-    assert system(WorkersWanted(partitions={"rm_a": 2})) == [Terminate(WORKER_A)]
-    [start] = system(Died(WORKER_A, "exit status 0"))
+    killed, start = system(WorkersWanted(partitions={"rm_a": 2}))
+    assert killed == Kill(WORKER_A)
     assert isinstance(start, Start)
-    assert "2" in start.arguments
+    assert (start.name, start.arguments[2:5]) == (f"{WORKER} rm_a#2", ("--partition=rm_a", "--epoch", "2"))
+    assert system(Died(WORKER_A, "SIGKILL"), Ready(f"{WORKER} rm_a#2")) == []
+
+
+def test_a_worker_that_was_killed_for_its_slowness_stays_away_if_its_lease_has_moved_meanwhile() -> None:
+    system = running(rm_a=1)
+    system.silent.add(f"{WORKER} rm_a#2")
+    system(WorkersWanted(partitions={"rm_a": 2}))
+    assert system.wait(START_MAX_S) == [Kill(f"{WORKER} rm_a#2")]
+    assert started(system(WorkersWanted(partitions={"rm_a": 3}), Ready(f"{WORKER} rm_a#3"))) == [f"{WORKER} rm_a#3"]
+    assert system(Died(f"{WORKER} rm_a#2", "SIGKILL")) == []
+    assert system.wait(100) == []
+    assert system(WorkersWanted(partitions={})) == [Terminate(f"{WORKER} rm_a#3")]
+
+
+def test_a_worker_that_is_asked_to_stop_does_not_hold_up_the_next_lease() -> None:
+    system = running(rm_a=1)
+    assert system(WorkersWanted(partitions={})) == [Terminate(WORKER_A)]
+    assert system(WorkersWanted(partitions={"rm_a": 1})) == [], "as two workers under one lease there must not be"
+    killed, start = system(WorkersWanted(partitions={"rm_a": 2}))
+    assert (killed, [start.name] if isinstance(start, Start) else []) == (Kill(WORKER_A), [f"{WORKER} rm_a#2"])
+
+
+def test_a_worker_that_is_wanted_again_starts_once_it_has_stopped() -> None:
+    system = running(rm_a=1)
+    system(WorkersWanted(partitions={}), WorkersWanted(partitions={"rm_a": 1}))
+    assert started(system(Died(WORKER_A, "exit status 0"))) == [WORKER_A]
 
 
 def test_a_worker_that_dies_starts_again_after_a_pause_with_the_same_epoch() -> None:
     system = running(rm_a=5)
-    assert system(Died(WORKER_A, "SIGKILL")) == []
+    assert system(Died(f"{WORKER} rm_a#5", "SIGKILL")) == []
     assert system.wait(FIRST_S / 2) == []
     [start] = system.wait(FIRST_S)
     assert isinstance(start, Start)
     assert start.arguments[2:5] == ("--partition=rm_a", "--epoch", "5")
 
 
+def test_a_worker_that_had_been_well_is_replaced_at_once() -> None:
+    system = running(spares=1, rm_a=1)
+    system.wait(STEADY_S)
+    assert system(Died(WORKER_A, "SIGKILL"))[0] == Assign(SPARE, "rm_a", 1)
+
+
 def test_new_epochs_do_not_shorten_the_pause_of_a_worker_that_keeps_dying() -> None:
     system = running(rm_a=1)
     for epoch in range(2, 8):
-        system(Died(WORKER_A, "exit status 1"))
-        pause = system.supervisor.deadline - system.now
+        died_at = system.now
+        system(Died(f"{WORKER} rm_a#{epoch - 1}", "exit status 1"))
         assert system(WorkersWanted(partitions={"rm_a": epoch})) == []
-        [start] = system.wait(pause + 0.001)
-        assert isinstance(start, Start)
-        assert str(epoch) in start.arguments
-    assert pause > 5
+        while not (starts := system.wait(0.1)):
+            pass
+        assert started(starts) == [f"{WORKER} rm_a#{epoch}"]
+        pause_s = system.now - died_at
+    assert pause_s > 5
+
+
+def test_a_lease_that_moves_does_not_shorten_the_next_pause_either() -> None:
+    system = running(rm_a=1)
+    for _ in range(6):
+        system(Died(WORKER_A, "exit status 1"))
+        system.wait(30)
+    system(WorkersWanted(partitions={"rm_a": 2}), Died(WORKER_A, "SIGKILL"), Died(f"{WORKER} rm_a#2", "exit status 1"))
+    assert system.wait(5) == []
 
 
 def test_a_worker_that_is_not_wanted_any_more_does_not_start_again() -> None:
@@ -191,23 +257,38 @@ def test_a_port_process_that_dies_comes_back_on_the_ports_that_were_bound() -> N
     assert web.arguments[2:4] == ("--rest", "127.0.0.1:3")
 
 
-def test_when_the_broker_dies_everything_is_stopped_in_order_and_begins_again() -> None:
+def test_when_the_broker_dies_it_alone_begins_again_and_the_others_stay() -> None:
     system = running(rm_a=1)
-    assert system(Died(BROKER, "SIGKILL")) == [Disconnect(), Terminate(WEBSERVICE)]
-    assert system(Died(WEBSERVICE, "exit status 0")) == [Terminate(RMPROXY)]
-    assert system(Died(RMPROXY, "exit status 0")) == [Terminate(WORKER_A)]
-    assert system(Died(WORKER_A, "exit status 0")) == []
+    assert system(Died(BROKER, "SIGKILL")) == [Disconnect()]
     assert started(system.wait(FIRST_S)) == [BROKER]
-    assert started(system(Ready(BROKER))) == [RMPROXY, WEBSERVICE]
-    assert started(system(WorkersWanted(partitions={"rm_a": 2}))) == [WORKER_A]
+    assert system(Ready(BROKER)) == [Connect()]
+    assert system(WorkersWanted(partitions={"rm_a": 1})) == []
 
 
-def test_workers_that_a_dead_broker_wanted_wait_for_the_word_of_the_new_one() -> None:
+def test_a_broker_that_keeps_dying_starts_ever_later() -> None:
+    system, pauses = running(rm_a=1), list[float]()
+    for _ in range(10):
+        system(Died(BROKER, "exit status 1"))
+        died_at = system.now
+        while not started(system.wait(0.1)):
+            pass
+        pauses.append(system.now - died_at)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 29
+
+
+def test_without_a_broker_a_worker_that_dies_starts_again_as_the_last_one_wanted_it() -> None:
     system = running(rm_a=1)
-    system(*(Died(name, "SIGKILL") for name in (WEBSERVICE, RMPROXY, WORKER_A, BROKER)))
-    system(WorkersWanted(partitions={"rm_a": 1}))  # still on its way when the broker died
-    assert started(system.wait(1)) == [BROKER]
-    assert started(system(Ready(BROKER))) == [RMPROXY, WEBSERVICE]
+    system(Died(BROKER, "SIGKILL"), Died(WORKER_A, "SIGKILL"))
+    assert sorted(started(system.wait(FIRST_S))) == [BROKER, WORKER_A]
+
+
+def test_the_new_broker_may_want_other_workers() -> None:
+    system = running(rm_a=1, rm_b=1)
+    system(Died(BROKER, "SIGKILL"))
+    system.wait(FIRST_S)
+    system(Ready(BROKER))
+    assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(WORKER_A)]
 
 
 def test_a_failure_before_all_is_ready_stops_everything_and_says_why() -> None:
@@ -234,14 +315,183 @@ def test_a_process_that_is_never_ready_is_killed() -> None:
     assert system.supervisor.failure == "broker cannot start: not ready after 30 s"
 
 
+def test_a_worker_may_take_as_long_for_its_journal_as_it_says_that_it_is_alive() -> None:
+    system = running(rm_a=1)
+    system(WorkersWanted(partitions={"rm_a": 2}))
+    assert system.wait(10 * START_MAX_S) == []
+    system.silent.add(f"{WORKER} rm_a#2")
+    assert system.wait(START_MAX_S) == [Kill(f"{WORKER} rm_a#2")]
+
+
+# Silence --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [BROKER, RMPROXY, WEBSERVICE, SPARE])
+def test_one_that_falls_silent_is_killed_and_starts_again(name: str) -> None:
+    system = running(spares=1, rm_a=1)
+    system.silent.add(name)
+    assert system.wait(SILENT_MAX_S - LOOK_S) == []
+    assert system.wait(LOOK_S) == [Kill(name)]
+    system(Died(name, "SIGKILL"))
+    assert started(system.wait(FIRST_S)) == [name]
+
+
+def test_of_workers_that_hang_the_broker_takes_care() -> None:
+    system = running(rm_a=1)
+    system.silent.add(WORKER_A)
+    assert system.wait(1000) == []
+
+
+def test_whoever_says_that_it_is_alive_lives_on() -> None:
+    assert running(spares=1, rm_a=1).wait(1000) == []
+
+
+def test_a_supervisor_that_was_stopped_itself_takes_nobody_for_silent() -> None:
+    system = running(spares=1, rm_a=1)
+    system.wait(3)
+    system.now += 1000
+    assert system.tick() == []
+    system.silent.add(RMPROXY)
+    assert system.wait(SILENT_MAX_S - 3 * LOOK_S) == []
+    assert system.wait(3 * LOOK_S) == [Kill(RMPROXY)], "who says nothing after that either"
+
+
+def test_the_time_in_which_the_supervisor_was_stopped_counts_for_nobody() -> None:
+    system = System()
+    system.now += START_MAX_S - LOOK_S
+    assert system.tick() == []
+    assert system.wait(START_MAX_S - 2 * LOOK_S) == []
+    system = running()
+    system(Leave())
+    system.now += STOP_MAX_S
+    assert system.tick() == []
+    assert system.wait(STOP_MAX_S) == [Kill(WEBSERVICE)]
+
+
+def test_a_stopped_supervisor_that_hears_first_gives_everybody_more_time_as_well() -> None:
+    system = running()
+    system.now += 1000
+    assert system(Alive(BROKER)) == []
+    assert system.tick() == []
+
+
+def test_a_tick_that_is_a_little_late_makes_no_difference() -> None:
+    system = running()
+    system.silent |= {BROKER, RMPROXY, WEBSERVICE}
+    for _ in range(int(SILENT_MAX_S / (LOOK_S + LATE_MAX_S)) + 1):
+        system.now += LOOK_S + LATE_MAX_S
+        done = system.tick()
+    assert done == [Kill(BROKER), Kill(RMPROXY), Kill(WEBSERVICE)]
+
+
+# Spare workers --------------------------------------------------------------------------------------------------------
+
+
+def test_spare_workers_start_once_everything_else_is_ready() -> None:
+    system = System(replace(PLAN, spares=2))
+    assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if WORKER in name]
+    starts = [step for step in system(WEB_READY) if isinstance(step, Start)]
+    assert [start.name for start in starts] == [SPARE, f"{WORKER} spare-2"]
+    assert starts[0].arguments == ("--broker", "ipc://b", "--spare", "--log-level", "info")
+
+
+def test_a_new_partition_goes_to_a_spare_worker_and_another_one_is_started_for_it() -> None:
+    system = running(spares=1)
+    assign, start = system(WorkersWanted(partitions={"rm_a": 1}))
+    assert assign == Assign(SPARE, "rm_a", 1)
+    assert isinstance(start, Start)
+    assert (start.name, start.arguments[2]) == (f"{WORKER} spare-2", "--spare")
+    assert system(Ready(SPARE), Ready(f"{WORKER} spare-2"), WorkersWanted(partitions={"rm_a": 1})) == []
+
+
+def test_a_spare_worker_takes_over_from_one_that_died() -> None:
+    system = running(spares=1, rm_a=1)
+    system(Died(WORKER_A, "SIGKILL"))
+    assert system.wait(FIRST_S)[0] == Assign(SPARE, "rm_a", 1)
+    system(Ready(SPARE))
+    system(Died(SPARE, "SIGKILL"))
+    assert started(system.wait(2 * FIRST_S)) == [WORKER_A], "as the next spare worker is not ready yet"
+
+
+def test_a_spare_worker_takes_over_a_lease_that_moved() -> None:
+    system = running(spares=1, rm_a=1)
+    assert system(WorkersWanted(partitions={"rm_a": 2}))[:2] == [Kill(WORKER_A), Assign(SPARE, "rm_a", 2)]
+    system(Ready(SPARE), Ready(f"{WORKER} spare-2"))
+    moved = system(WorkersWanted(partitions={"rm_a": 3}))
+    assert moved[:2] == [Kill(SPARE), Assign(f"{WORKER} spare-2", "rm_a", 3)]
+    assert system(WorkersWanted(partitions={})) == [Terminate(f"{WORKER} spare-2")]
+
+
+def test_a_spare_worker_that_is_not_ready_gets_no_partition() -> None:
+    system = System(replace(PLAN, spares=1))
+    system(Ready(BROKER), PROXY_READY, WEB_READY)
+    assert started(system(WorkersWanted(partitions={"rm_a": 1}))) == [WORKER_A]
+    assert system(Ready(SPARE)) == []
+
+
+def test_of_two_spare_workers_the_one_that_was_heard_last_gets_the_partition() -> None:
+    system = running(spares=2)
+    system.silent.add(SPARE)
+    system.wait(5)
+    assert system(WorkersWanted(partitions={"rm_a": 1}))[0] == Assign(f"{WORKER} spare-2", "rm_a", 1)
+
+
+def test_one_that_does_not_take_its_partition_up_is_killed_and_the_partition_gets_another_worker() -> None:
+    system = running(spares=1)
+    system(WorkersWanted(partitions={"rm_a": 1}))
+    system.silent.add(SPARE)
+    system(Ready(f"{WORKER} spare-2"))
+    assert system.wait(START_MAX_S) == [Kill(SPARE)]
+    system(Died(SPARE, "SIGKILL"))
+    assert system.wait(FIRST_S)[0] == Assign(f"{WORKER} spare-2", "rm_a", 1)
+
+
+def test_spare_workers_that_keep_dying_start_ever_later() -> None:
+    system, pauses = running(spares=1), list[float]()
+    for _ in range(10):
+        died_at = system.now
+        system(Died(SPARE, "exit status 1"))
+        while not (starts := system.wait(0.1)):
+            pass
+        assert started(starts) == [SPARE]
+        pauses.append(system.now - died_at)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 29
+
+
+def test_spare_workers_do_not_shorten_the_pauses_of_a_partition_whose_workers_keep_dying() -> None:
+    system = running(spares=1, rm_a=1)
+    worker = WORKER_A
+    for number in range(1, 8):
+        died_at = system.now
+        system(Died(worker, "exit status 1"))
+        worker = f"{WORKER} spare-{number}"
+        while Assign(worker, "rm_a", 1) not in system.wait(0.1):
+            pass
+        system(Ready(worker), Ready(f"{WORKER} spare-{number + 1}"))
+    assert system.now - died_at > 10
+
+
+def test_spare_workers_leave_with_the_other_workers() -> None:
+    system = running(spares=1, rm_a=1)
+    assert system(Leave(), Died(WEBSERVICE, "exit status 0"), Died(RMPROXY, "exit status 0"))[-2:] == [
+        Terminate(WORKER_A),
+        Terminate(SPARE),
+    ]
+    assert system(Died(SPARE, "exit status 0"), Died(WORKER_A, "exit status 0")) == [Terminate(BROKER)]
+
+
+# The end --------------------------------------------------------------------------------------------------------------
+
+
 def test_leaving_stops_in_order_and_kills_what_does_not_stop() -> None:
     system = running(rm_a=1, rm_b=1)
     assert system(Leave()) == [Terminate(WEBSERVICE)]
     assert system.wait(STOP_MAX_S) == [Kill(WEBSERVICE)]
     assert system(Died(WEBSERVICE, "SIGKILL")) == [Terminate(RMPROXY)]
-    assert system(Died(RMPROXY, "exit status 0")) == [Terminate(WORKER_A), Terminate(f"{WORKER} rm_b")]
+    assert system(Died(RMPROXY, "exit status 0")) == [Terminate(WORKER_A), Terminate(WORKER_B)]
     assert system(Died(WORKER_A, "exit status 0")) == []
-    assert system(Died(f"{WORKER} rm_b", "exit status 0")) == [Terminate(BROKER)]
+    assert system(Died(WORKER_B, "exit status 0")) == [Terminate(BROKER)]
     assert system.status() is None
     system(Died(BROKER, "exit status 0"))
     assert system.status() == STOPPED
@@ -250,8 +500,8 @@ def test_leaving_stops_in_order_and_kills_what_does_not_stop() -> None:
 
 def test_leaving_twice_kills_everything_at_once() -> None:
     system = running(rm_a=1)
-    names = [BROKER, RMPROXY, WEBSERVICE, WORKER_A]
-    assert system(Leave(), Leave()) == [Terminate(WEBSERVICE), *map(Kill, names)]
+    names = [BROKER, WORKER_A, RMPROXY, WEBSERVICE]
+    assert set(system(Leave(), Leave())) == {Terminate(WEBSERVICE), *map(Kill, names)}
     system(*(Died(name, "SIGKILL") for name in names))
     assert system.status() == HASTENED
 
@@ -260,19 +510,22 @@ def test_leaving_while_things_pause_waits_for_no_pause() -> None:
     system = running(rm_a=1)
     system(Died(WORKER_A, "SIGKILL"))
     system(Leave())
-    assert system.supervisor.deadline == system.now + STOP_MAX_S
     assert system(*(Died(name, "exit status 0") for name in (WEBSERVICE, RMPROXY, BROKER)))[-1] == Disconnect()
     assert system.status() == STOPPED
 
 
-NAMES = (BROKER, RMPROXY, WEBSERVICE, WORKER_A, f"{WORKER} rm_b")
+ROLES = (BROKER, RMPROXY, WEBSERVICE)
+DEEDS = ("dies", "ready", "wanted", "wait", "silent", "jump")
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(("dies", "ready", "wanted", "wait"))), max_size=60))
-def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(story: list[tuple[str, str]]) -> None:
-    system = running(rm_a=1)
-    alive = {BROKER, RMPROXY, WEBSERVICE, WORKER_A}
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from(DEEDS)), max_size=60), st.integers(0, 2))
+def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(
+    story: list[tuple[int, str]], spares: int
+) -> None:
+    system = running(spares=spares, rm_a=1)
+    alive = {*ROLES, WORKER_A, *(f"{WORKER} spare-{number + 1}" for number in range(spares))}
+    leases: dict[str, tuple[str, int]] = {WORKER_A: ("rm_a", 1)}
 
     def book(steps: list[Instruction]) -> None:
         for step in steps:
@@ -280,24 +533,40 @@ def test_whatever_dies_only_what_runs_is_signalled_and_leaving_always_ends(story
                 case Start(name):
                     assert name not in alive
                     alive.add(name)
+                    if "#" in name:
+                        lease_of(name, *name.removeprefix(f"{WORKER} ").split("#"))
+                case Assign(name, partition, epoch):
+                    assert name in alive
+                    lease_of(name, partition, epoch)
                 case Terminate(name) | Kill(name):
                     assert name in alive
 
-    for epoch, (name, deed) in enumerate(story):
-        if deed == "wanted":
-            book(system(WorkersWanted(partitions={name.removeprefix(f"{WORKER} "): epoch})))
-        elif deed == "wait":
-            book(system.wait(5.0))
-        elif name in alive and deed == "ready":
-            book(system(Ready(name)))
-        elif name in alive:
-            alive.discard(name)
-            book(system(Died(name, "SIGKILL")))
+    def lease_of(name: str, partition: str, epoch: str | int) -> None:
+        lease = (partition, int(epoch))
+        assert lease not in [other for one, other in leases.items() if one in alive and one != name]
+        leases[name] = lease
+
+    for epoch, (which, deed) in enumerate(story, start=2):
+        name = sorted(alive)[which % len(alive)] if alive else ""
+        match deed:
+            case "wanted":
+                book(system(WorkersWanted(partitions={} if which == 0 else {"rm_ab"[: 3 + which % 3]: epoch // 3})))
+            case "wait":
+                book(system.wait(5.0))
+            case "jump":
+                system.now += 100
+            case "silent":
+                system.silent ^= {name}
+            case "ready" if alive:
+                book(system(Ready(name)))
+            case "dies" if alive:
+                alive.discard(name)
+                leases.pop(name, None)
+                book(system(Died(name, "SIGKILL")))
         assert system.status() is None
-        assert system.supervisor.deadline > system.now or not alive
 
     book(system(Leave()))
-    for _ in range(len(NAMES) * 2):
+    for _ in range(8):
         for name in sorted(alive):
             alive.discard(name)
             book(system(Died(name, "exit status 0")))

@@ -109,7 +109,7 @@ def test_grpc_speaks_tls_and_lets_only_known_clients_in(files: Path, tmp_path: P
     server, key, client = (files / name for name in ("server.pem", "server.key", "client.pem"))
     tls = ("--grpc-tls-cert", str(server), "--grpc-tls-key", str(key), "--grpc-tls-client-ca", str(client))
     known = grpc.ssl_channel_credentials(server.read_bytes(), (files / "client.key").read_bytes(), client.read_bytes())
-    request = pb.RegisterResourceManagerRequest(rmID="rm-1")
+    request = pb.RegisterResourceManagerRequest(rmID="localhost")  # as the certificate says
     with up("--ephemeral", *FREE_PORTS, *tls, folder=tmp_path) as system:
         address = system.announced()["grpc"]
         with grpc.secure_channel(address, known) as channel:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -91,7 +92,30 @@ def test_a_worker_that_is_killed_is_replaced_and_leaves_with_the_others(tmp_path
 
     with up("--ephemeral", *FREE_PORTS, folder=tmp_path) as system:
         asyncio.run(story(system))
-        assert system.says("partition_worker rm-1_default starts again in 0.2 s\n")
+        assert re.search(r"partition_worker rm-1_default#[0-9]+ starts again in 0\.2 s\n", system.errors)
+        children = system.children
+        assert system.stop() == 0
+        assert all(map(gone, children))
+
+
+def test_spare_workers_take_over_one_after_the_other(tmp_path: Path) -> None:
+    async def story(system: Up) -> None:
+        async def told(words: str) -> None:
+            await asyncio.to_thread(system.until, lambda: system.says(words))
+
+        native = system.announced()["native"]
+        await told("spare-1 is ready\n")
+        first = system.child(" --spare ")
+        async with await ResourceManager.connect(native, rm_id="rm-1"):
+            await told("spare-1 becomes partition_worker rm-1_default#")
+            await told("spare-2 is ready\n")
+            os.kill(first, signal.SIGKILL)
+            await told("spare-2 becomes partition_worker rm-1_default#")
+            await told("spare-3 is ready\n")
+
+    with up("--ephemeral", "--spare-workers", "1", "--log-level", "debug", *FREE_PORTS, folder=tmp_path) as system:
+        asyncio.run(story(system))
+        assert not [command for command in system.children.values() if "--partition=" in command]
         children = system.children
         assert system.stop() == 0
         assert all(map(gone, children))

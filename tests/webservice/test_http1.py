@@ -15,6 +15,7 @@ REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 
 class VeryImpatientHttp(ImpatientHttp):
     head_max_s = 0.02
+    body_max_s = 0.02
 
 
 def converse(sent: bytes) -> bytes:
@@ -44,6 +45,12 @@ def test_a_client_that_says_nothing_is_left() -> None:
 
 def test_a_client_that_stops_in_the_middle_of_a_head_is_left() -> None:
     assert converse(REQUEST[:-2]) == b""
+
+
+def test_a_client_that_stops_in_the_middle_of_a_body_is_left() -> None:
+    post = b"POST /ws/v1/validate-conf HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    assert converse(post + b"part") == b""
+    assert converse(post + b"allofit: ").count(b"HTTP/1.1 200 OK") == 1
 
 
 def test_a_client_is_answered_first_and_left_when_its_next_head_is_late() -> None:

@@ -1,0 +1,40 @@
+"""Which ports may be open to other machines."""
+
+import pytest
+
+from deploy.exposure import check_exposure, secured
+from deploy.settings import settings_from
+from deploy.values import Unusable
+
+HOME = {"XDG_STATE_HOME": "/xdg"}
+TLS = {"grpc-tls-cert": "c", "grpc-tls-key": "k", "rest-tls-cert": "c", "rest-tls-key": "k"}
+
+
+def refusal(**flags: str) -> str:
+    """Why these settings are refused; empty if they are not."""
+    try:
+        check_exposure(settings_from({name.replace("_", "-"): text for name, text in flags.items()}, HOME))
+    except Unusable as unusable:
+        return str(unusable)
+    return ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]", "no.such.host.invalid"])
+def test_on_loopback_every_port_may_be_open(host: str) -> None:
+    assert refusal(native=f"tcp://{host}:1", grpc=f"{host}:2", rest=f"{host}:3") == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]", "[2001:db8::1]"])
+@pytest.mark.parametrize(("port", "scheme"), [("native", "tcp://"), ("grpc", ""), ("rest", "")])
+def test_elsewhere_a_port_that_is_not_secured_is_refused(host: str, port: str, scheme: str) -> None:
+    line = refusal(**{port: f"{scheme}{host}:1"})
+    assert line.startswith(f"--{port}: {scheme}{host}:1: is not secured, and other machines can reach it; give ")
+    assert line.endswith(", or say --insecure if you trust the network")
+    assert refusal(**{port: f"{scheme}{host}:1", "insecure": "true"}) == ""
+
+
+def test_a_port_with_tls_is_secured() -> None:
+    settings = settings_from(TLS, HOME)
+    assert (secured(settings, "grpc"), secured(settings, "rest"), secured(settings, "native")) == (True, True, False)
+    assert refusal(grpc="0.0.0.0:1", rest="0.0.0.0:2", **TLS) == ""
+    assert refusal(grpc="0.0.0.0:1", rest="0.0.0.0:2", rest_tls_cert="c", rest_tls_key="k").startswith("--grpc: ")
