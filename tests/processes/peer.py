@@ -9,6 +9,7 @@ import msgpack
 import zmq
 
 PATIENCE_MS: Final = 20_000
+HEARTBEAT_MS: Final = 1_000
 QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 CONFIG: Final = f"partitions: [{{name: default, {QUEUES}}}]"
 
@@ -25,6 +26,7 @@ class Peer:
         self.session = f"session-of-{rm_id}"
         self._socket = socket
         self._keys = itertools.count(1)
+        self._received: dict[str, int] = {}
 
     # Frames and messages --------------------------------------------------------------------------------------------
 
@@ -40,15 +42,25 @@ class Peer:
         self.send_frames(b"YSH1", msgpack.packb(self.header(kind, **header)), packed)
 
     def hear(self) -> Answer:
-        """The next message, acknowledged."""
-        assert self._socket.poll(PATIENCE_MS), "the core says nothing"
-        protocol, header, body = self._socket.recv_multipart()
-        assert protocol == b"YSH1"
-        kind, _, partition, _, seq, *_ = read = msgpack.unpackb(header)
-        if seq:
-            self.send("Ack", {}, partition=partition, ack=seq)
-        assert kind
-        return read, msgpack.unpackb(body)
+        """The next message, acknowledged. What keeps a session alive is done on the way, and not heard."""
+        for _ in range(PATIENCE_MS // HEARTBEAT_MS):
+            if not self._socket.poll(HEARTBEAT_MS):
+                self.send("Heartbeat", {})
+                continue
+            protocol, header, body = self._socket.recv_multipart()
+            assert protocol == b"YSH1"
+            kind, _, partition, _, seq, *_ = read = msgpack.unpackb(header)
+            if kind == "ResumeWanted":  # we were silent for too long
+                self.send("Resume", {"received": self._received})
+            elif seq:
+                if seq <= self._received.get(partition, 0):
+                    continue
+                self._received[partition] = seq
+                self.send("Ack", {}, partition=partition, ack=seq)
+            if kind not in ("Heartbeat", "ResumeWanted"):
+                assert kind
+                return read, msgpack.unpackb(body)
+        raise AssertionError("the core says nothing")
 
     def hears(self, kind: str, key: str = "") -> Body:
         """The next message of this kind that has this key; what comes before it is not asked for."""

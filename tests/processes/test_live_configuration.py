@@ -126,18 +126,23 @@ def test_a_broker_killed_in_the_middle_of_a_change_leaves_one_configuration_behi
 ) -> None:
     """How far the change gets is a matter of luck here; `test_rollout_crashes.py` leaves none of it out."""
     state = str(tmp_path / "state")
-    with running(tmp_path, "--state", state) as (system, endpoints, web), ThreadPoolExecutor(1) as pool:
-        with manager(endpoints, ONE):
-            broker = system.child("-m broker")
-            outcome = pool.submit(_outcome, web)
-            for _ in range(questions):
-                web.ask("/ws/v1/clusters")  # each takes a moment, however fast the machine is
-            os.kill(broker, signal.SIGKILL)
-            told = outcome.result()
-        eventually(lambda: _registered(endpoints, web))
+    with (
+        running(tmp_path, "--state", state) as (system, endpoints, web),
+        ThreadPoolExecutor(1) as pool,
+        manager(endpoints, ONE) as rm,
+    ):
+        broker = system.child("-m broker")
+        outcome = pool.submit(_outcome, web)
+        for _ in range(questions):
+            web.ask("/ws/v1/clusters")  # each takes a moment, however fast the machine is
+        os.kill(broker, signal.SIGKILL)
+        told = outcome.result()
+        eventually(lambda: _known(web))
         text = web.in_force()
         assert text in (ONE, TWO)
-        assert web.partitions() == (["default", "gpu"] if text == TWO else ["default"])
+        expected = ["default", "gpu"] if text == TWO else ["default"]
+        eventually(lambda: len(rm.partitions) == len(expected))
+        assert web.partitions() == expected
         assert web.queues("default") == (["root.a", "root.b"] if text == TWO else ["root.a"])
         assert told in ("in force", "unknown")
         assert told == "unknown" or text == TWO
@@ -152,10 +157,9 @@ def _outcome(web: Web) -> str:
     return {200: "in force", 503: "unknown"}.get(status, text)
 
 
-def _registered(endpoints: dict[str, str], web: Web) -> bool:
-    """The RM comes again with its own text, once there is a core to come to."""
+def _known(web: Web) -> bool:
+    """The RM goes on in its session, once there is a broker again, and its worker has said hello to that."""
     try:
-        with manager(endpoints, ONE):
-            return web.ask("/ws/v1/config?rm=rm-1")[0] == 200
-    except ConnectionError:
+        return all(web.ask(path)[0] == 200 for path in ("/ws/v1/config?rm=rm-1", "/ws/v1/partition/default/queues"))
+    except OSError:
         return False

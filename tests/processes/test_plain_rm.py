@@ -26,7 +26,7 @@ def output_of(example: str, system: System) -> str:
 
 
 def test_a_resource_manager_needs_nothing_of_ours(system: System) -> None:
-    with system.unharmed():
+    with system.unharmed(leaving=True):
         lines = output_of("plain_rm.py", system).splitlines()
     assert lines[0].startswith("Registered {'partitions': ['plain_default'], 'checksum': '")
     assert all(any(f"'task-{n}'" in line and "'new'" in line for line in lines) for n in (1, 2, 3))
@@ -35,7 +35,7 @@ def test_a_resource_manager_needs_nothing_of_ours(system: System) -> None:
 
 def test_the_small_one_of_the_guide_runs_to_its_end_and_can_be_run_again(system: System) -> None:
     for _ in range(2):
-        with system.unharmed():
+        with system.unharmed(leaving=True):
             lines = output_of("minimal_rm.py", system).splitlines()
         assert lines[0] == "connected, partitions: minimal_default"
         assert "nodes: node-1 node-2 accepted" in lines

@@ -1,0 +1,54 @@
+"""One process dies or stops under a resource manager that asks: each ask is placed once, and the others live on."""
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.system import FREE_PORTS, Up, gone, up
+from tests.processes.placing import ASKS, allocations, placing
+
+pytestmark = pytest.mark.processes
+
+PATIENCE_S = 60.0
+ROUNDS = 2
+SHORT = ("--heartbeat", "200ms", "--silence", "600ms", "--lease-timeout", "1s")
+PROCESSES = {
+    "broker": " broker ",
+    "rmproxy": " rmproxy ",
+    "webservice": " webservice ",
+    "partition_worker rm-1_default#": "--partition=rm-1_default",
+}
+"""As the supervisor calls them, and words of their command lines."""
+
+
+async def story(system: Up, name: str, blow: signal.Signals) -> None:
+    def ready(times: int) -> bool:
+        return len(re.findall(rf" {name}[0-9]* is ready\n", system.errors)) == times
+
+    endpoints = system.announced()
+    async with asyncio.timeout(PATIENCE_S), placing(endpoints["native"]) as asker:
+        for round_ in range(ROUNDS):
+            await asker.asks()
+            await asker.has(2 * round_ * ASKS + 1)
+            await asyncio.to_thread(system.until, lambda times=round_ + 1: ready(times))
+            before, number = system.children, system.child(PROCESSES[name])
+            os.kill(number, blow)
+            await asker.asks()
+            await asyncio.to_thread(system.until, lambda number=number: gone(number) and len(system.children) == 4)
+            assert before.keys() - system.children.keys() == {number}, "nobody else"
+            await asker.has(2 * (round_ + 1) * ASKS)
+        await asyncio.to_thread(system.until, lambda: ready(ROUNDS + 1))
+        assert set(asker.placed.values()) == {1}
+        assert await asyncio.to_thread(allocations, endpoints["rest"]) == len(asker.placed)
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_whoever_dies_or_hangs_each_ask_is_placed_once(tmp_path: Path, name: str, blow: signal.Signals) -> None:
+    with up("--ephemeral", *SHORT, "--log-level", "debug", *FREE_PORTS, folder=tmp_path) as system:
+        asyncio.run(story(system, name, blow))
+        assert system.stop() == 0
