@@ -1,8 +1,14 @@
 """The resource manager's half of the native protocol, as a machine without a socket.
 
-    new --register--> registering --Registered--> open <--> resuming (connection lost, then Registered again)
-                           |                        | +------Refused-----------+--> refused (the core forgot this
-                           session, or another one took its place)
+    new --register--> registering --Registered--> open --leave--> leaving --Left--> left
+                        ^     |                  |    ^
+            register (again)  Refused    Goodbye |    | Registered
+                        |     v                  v    |
+                        refused <--Refused-- away, resuming        away --resume--> resuming
+
+`resume` may be called in any state but the first two and the last: when the connection was lost, when the core asks for
+it (`ResumeWanted`), after its `Goodbye`, when something is missing. What a refusal means for the session is in its
+code: `busy` and `flood` are worth the same call again, after a pause.
 
 It numbers commands per partition, drops news that it has seen, and says what to acknowledge and what to send again.
 The SDK drives it over ZeroMQ, the proxy's gRPC port drives it in-process. Not here: waiting, reconnecting, callbacks.
@@ -17,6 +23,8 @@ from common.messages import (
     Command,
     ConfigurationUpdated,
     Header,
+    Heartbeat,
+    Leave,
     Message,
     News,
     PartitionRestarted,
@@ -25,15 +33,31 @@ from common.messages import (
     RegisterResourceManager,
     Reply,
     Resume,
+    SyncBegin,
+    SyncEnd,
     UpdateConfiguration,
 )
-from common.outbox import Arrival, Inbox, Outbox
+from common.outbox import WINDOW, Arrival, Inbox, Outbox, Window
 from common.split import split
 from common.wire import WireError, body_of, decoded
 
-SessionState = Literal["new", "registering", "open", "resuming", "refused"]
+SessionState = Literal["new", "registering", "open", "away", "resuming", "leaving", "left", "refused"]
 
-_FROM_CORE: Final = {name: kind for name, kind in Message.kinds.items() if issubclass(kind, News | Reply)}
+STRANGERS_MAX: Final = 256
+"""Partitions that the RM does not have (any more) and whose numbers are remembered all the same: those that are taken
+down have last words, and what was said to others may not be refused yet. Beyond it the oldest is forgotten."""
+
+_FOLLOWS: Final[dict[SessionState, dict[str, SessionState]]] = {
+    "registering": {"Registered": "open", "Refused": "refused"},
+    "open": {"Goodbye": "away"},
+    "resuming": {"Registered": "open", "Refused": "refused", "Goodbye": "away"},
+    "leaving": {"Left": "left", "Refused": "refused"},
+}
+"""What a state becomes when the core says this to the session as a whole; everything else leaves it as it is."""
+
+_FROM_CORE: Final = {
+    name: kind for name, kind in Message.kinds.items() if issubclass(kind, News | Reply) or kind is Heartbeat
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,8 @@ class _Lanes:
     """The last number of the inbox that the core was told."""
     life: int = 0
     """Of the partition; the numbers belong to it."""
+    told: int = 0
+    """The last life that the RM knows the partition to have begun, so that each beginning is told once."""
 
 
 class Session:
@@ -65,6 +91,7 @@ class Session:
         self.state: SessionState = "new"
         self.partitions: tuple[str, ...] = ()
         """Normalised names, once the state is open."""
+        self._window = WINDOW
         self._lanes: dict[str, _Lanes] = {}
         self._changes: set[str] = set()
         """References of changes of the configuration without an answer; who refuses one does not refuse the session."""
@@ -77,13 +104,26 @@ class Session:
         return self._call(request, ref)
 
     def resume(self, *, ref: str = "resume") -> Outgoing:
-        """The call to send on a new connection; once it is answered, send what `repeated` gives."""
+        """The call to send on a new connection, or when the core wants it; once it is answered, send what `repeated`
+        gives.
+        """
         self.state = "resuming"
         request = Resume(
             received={name: lanes.inbox.last for name, lanes in self._lanes.items()},
-            lives={name: lanes.life for name, lanes in self._lanes.items() if lanes.life},
+            lives={name: lanes.told for name, lanes in self._lanes.items() if lanes.told},  # or it is told again
         )
         return self._call(request, ref)
+
+    def leave(self, reason: str = "", *, ref: str = "leave") -> Outgoing:
+        """The call to send when the RM goes for good, on whichever connection; answered by `Left`, or by a refusal with
+        `unknown-session` if the answer to an earlier one was lost.
+        """
+        self.state = "leaving"
+        return self._call(Leave(reason=reason), ref)
+
+    def heartbeat(self) -> Outgoing:
+        """What to say when there is nothing to say."""
+        return Outgoing(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), body_of(Heartbeat()))
 
     def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> Outgoing:
         """The call for another configuration; answered by `ConfigurationUpdated` or `Refused` with the same `ref`."""
@@ -94,6 +134,14 @@ class Session:
         """The command as numbered messages, one for each partition that it mentions."""
         return [self._numbered(partition, part) for partition, part in split(self.rm_id, command).items()]
 
+    def sync_begin(self, partition: str, reason: str = "") -> Outgoing:
+        """From here on the RM reports everything that it has in this partition (its normalised name)."""
+        return self._numbered(partition, SyncBegin(reason=reason))
+
+    def sync_end(self, partition: str, counts: SyncEnd) -> Outgoing:
+        """That was everything, and so much; answered by `SyncDone`."""
+        return self._numbered(partition, counts)
+
     def say(self, partition: str, command: Command) -> Outgoing:
         """A command that is not numbered, and not sent again."""
         return Outgoing(self._header(type(command).__name__, partition), body_of(command))
@@ -102,8 +150,12 @@ class Session:
         """Whether a partition that this command mentions has too much unacknowledged; then wait for
         acknowledgements.
         """
-        lanes = (self._lanes.get(partition) for partition in split(self.rm_id, command))
-        return any(lane is not None and lane.outbox.full for lane in lanes)
+        return any(map(self.partition_full, split(self.rm_id, command)))
+
+    def partition_full(self, partition: str) -> bool:
+        """The same for one partition, by its normalised name."""
+        lanes = self._lanes.get(partition)
+        return lanes is not None and lanes.outbox.full
 
     def repeated(self) -> list[Outgoing]:
         """All commands that are not acknowledged, in order."""
@@ -135,30 +187,52 @@ class Session:
         message = decoded(kind, body)
         if isinstance(message, Reply):
             return self._replied(header, message)
-        assert isinstance(message, News)
-        return self._heard(header, message)
+        return self._heard(header, message) if isinstance(message, News) else None
 
     def acknowledged(self, header: Header) -> bool:
         """Take only the acknowledgement of a message that is not taken yet; whether an update may have room now."""
         lanes = self._lane(header.partition)
         return header.session == self.session and header.life == lanes.life and lanes.outbox.acknowledge(header.ack)
 
-    def _replied(self, header: Header, message: Reply) -> Reply:
+    def life(self, partition: str) -> int:
+        """In which a partition is, as far as we have heard."""
+        lanes = self._lanes.get(partition)
+        return 0 if lanes is None else lanes.life
+
+    def _replied(self, header: Header, message: Reply) -> Reply | None:
+        before = self.state
         if header.ref in self._changes:
             self._changes.discard(header.ref)
-            if isinstance(message, Refused):
-                return message
+        elif not (isinstance(message, Refused) and (message.seq or header.partition)):
+            self.state = _FOLLOWS.get(before, {}).get(header.kind, before)
         if isinstance(message, Registered):
-            self.state = "open"
-            self.partitions = tuple(message.partitions)
+            if before not in ("registering", "resuming"):
+                return None  # asked for twice, answered twice
+            self._widen(message)
+            self._adopt(message.partitions, message.lives, begun=before == "registering")
         elif isinstance(message, ConfigurationUpdated):
-            self.partitions = tuple(message.partitions)
-            for partition, life in message.lives.items():
-                if life > self._lane(partition).life:
-                    self._lanes[partition] = _Lanes(life=life)
-        elif isinstance(message, Refused) and not message.seq and self.state in ("registering", "resuming"):
-            self.state = "refused"
+            self._adopt(message.partitions, message.lives, begun=True)
         return message
+
+    def _widen(self, registered: Registered) -> None:
+        """The core says how much may be on its way; one that does not leaves it as it is."""
+        self._window = Window(
+            registered.window_messages or self._window.messages, registered.window_bytes or self._window.size
+        )
+        for lanes in self._lanes.values():
+            lanes.outbox.window = self._window
+
+    def _adopt(self, partitions: list[str], lives: dict[str, int], *, begun: bool) -> None:
+        """These are the RM's partitions. Where one has begun since we last heard of it the numbers start again; if it
+        is new to us, or `begun` is False, `PartitionRestarted` is still to come for it.
+        """
+        before, self.partitions = self.partitions, tuple(partitions)
+        for partition in partitions:
+            life, known = lives.get(partition, 0), self._lanes.get(partition)
+            if life > (known.life if known else 0):
+                told = life if begun and partition not in before else known.told if known else 0
+                self._lanes[partition] = self._empty(life=life, told=told)
+        self._forget_strangers()
 
     def _heard(self, header: Header, message: News) -> News | None:
         if isinstance(message, PartitionRestarted):
@@ -176,14 +250,19 @@ class Session:
             case Arrival.SEEN:
                 lanes.acknowledged = min(lanes.acknowledged, lanes.inbox.last - 1)
                 return None
+            case Arrival.GAP if header.partition not in self.partitions and not lanes.inbox.last:
+                return None  # a partition that is taken down, and that was forgotten already
             case Arrival.GAP:
                 raise WireError(f"{header.partition}: news {header.seq} came after {lanes.inbox.last}")
 
     def _restarted(self, header: Header, message: PartitionRestarted) -> PartitionRestarted | None:
         """Everything begins again, once; after a break it may be told again."""
-        if header.life <= self._lane(header.partition).life:
+        lanes = self._lane(header.partition)
+        if header.life <= lanes.told:
             return None
-        self._lanes[header.partition] = _Lanes(life=header.life)
+        if header.life > lanes.life:
+            lanes = self._lanes[header.partition] = self._empty(life=header.life)
+        lanes.told = header.life
         return message
 
     # Private --------------------------------------------------------------------------------------------------------
@@ -212,5 +291,20 @@ class Session:
     def _lane(self, partition: str) -> _Lanes:
         lanes = self._lanes.get(partition)
         if lanes is None:
-            lanes = self._lanes[partition] = _Lanes()
+            self._forget_strangers()
+            lanes = self._lanes[partition] = self._empty()
         return lanes
+
+    def _empty(self, *, life: int = 0, told: int = 0) -> _Lanes:
+        lanes = _Lanes(life=life, told=told)
+        lanes.outbox.window = self._window
+        return lanes
+
+    def _forget_strangers(self) -> None:
+        """Make room for one more: those go of which nothing waits to be acknowledged, the oldest first."""
+        excess = len(self._lanes) + 1 - len(self.partitions) - STRANGERS_MAX
+        if excess <= 0:
+            return
+        strangers = [name for name, lanes in self._lanes.items() if name not in self.partitions and not lanes.outbox]
+        for name in strangers[:excess]:
+            del self._lanes[name]

@@ -4,7 +4,8 @@ The policy: every socket that can choose its peer has ROUTER_MANDATORY, so nothi
 queues have no limit of their own, because a limit there either loses messages or lets two processes block on each
 other; what may be on its way is bounded end to end instead, by the windows of each lane (`outbox.py`). A message for
 a peer that is gone is dropped here, counted, and sent again by whoever still holds it unacknowledged once the peer is
-back.
+back. Towards other programs a queue does have an end, far beyond all windows: one that asks and does not listen loses
+what it does not listen to, and what it sends too fast waits with itself.
 
 Everything that arrives is at most READ_MAX messages at a time, so that one busy peer does not starve the process's
 own work. Not here: decisions (the machines), waiting (`driver.py`).
@@ -17,21 +18,51 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import zmq
+from msgspec.structs import replace
 
-from common.machine import MALFORMED, Delivery, Send
+from common.machine import FORBIDDEN, MALFORMED, Delivery, Send
 from common.messages import Header
 from common.wire import BODY_BYTES_MAX, WireError, check_size, frames_of, header_of
 
 READ_MAX: Final = 256
 """Messages taken from the sockets before the machine gets its turn."""
 
-MESSAGE_BYTES_HARD_MAX: Final = 4 * BODY_BYTES_MAX
+MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
 """Beyond this ZeroMQ itself ends the connection; up to it a message over the limit is refused with a text."""
+
+GIVEN_ID_BYTES: Final = 5
+"""A routing id that ZeroMQ gave out has so many, and the first is 0."""
 
 LINGER_MS: Final = 1000
 """How long a closing socket still tries to send."""
 
 _log = logging.getLogger("core.rpc")
+
+
+FRAMES_MAX: Final = 8
+"""Frames of a message that are looked at. A message has three; of one with more the others only count."""
+
+RECEIVE_QUEUE_MAX: Final = 2_048
+"""Messages of one connection from outside that wait to be read; then we read no more of it."""
+
+SEND_QUEUE_MAX: Final = 131_072
+"""Messages that wait to be sent on one connection to the outside; what would be one more is dropped."""
+
+HANDSHAKE_MAX_MS: Final = 5_000
+"""How long a connection from outside may take to say who it is; then it is closed."""
+
+
+class Doorkeeper(Protocol):
+    """Who may connect to a socket, and whom they may speak for."""
+
+    def secure(self, socket: "zmq.Socket[bytes]") -> None:
+        """Set the socket up, before it listens."""
+
+    def fingerprint(self, key: str) -> str:
+        """How people call this public key."""
+
+    def objection(self, key: str, rm: str) -> str:
+        """Why whoever holds this public key may not speak for this resource manager; empty if they may."""
 
 
 class Endpoint(Protocol):
@@ -74,9 +105,17 @@ class _Socket:
 
     def _frames(self) -> list[bytes] | None:
         try:
-            frames: list[bytes] = self.raw.recv_multipart(zmq.NOBLOCK)
+            first = self.raw.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
+        return [first, *self._rest()]
+
+    def _rest(self) -> list[bytes]:
+        """The frames after the first one, which are here as soon as that is."""
+        frames: list[bytes] = []
+        while self.raw.rcvmore:
+            frame = self.raw.recv(zmq.NOBLOCK)
+            frames.append(frame if len(frames) < FRAMES_MAX else b"")
         return frames
 
 
@@ -91,6 +130,12 @@ def _delivery(source: str, frames: list[bytes]) -> Delivery:
     except WireError as error:
         return Delivery(source, Header(kind=MALFORMED, ref=str(error)), b"")
     return Delivery(source, header, frames[2])
+
+
+def _chosen(identity: bytes) -> str:
+    if len(identity) == GIVEN_ID_BYTES and identity[0] == 0:
+        return ""
+    return "at a port with keys a connection may not choose its routing id: leave it empty"
 
 
 class Dealer(_Socket):
@@ -118,12 +163,29 @@ class Dealer(_Socket):
 
 
 class Router(_Socket):
-    """Where many peers connect. A peer's name is `prefix` plus its routing id: as text if `named`, else in hex."""
+    """Where many peers connect. A peer's name is `prefix` plus its routing id: as text if `named`, else in hex; with a
+    doorkeeper, `@` and the fingerprint of its key follow.
+    """
 
-    def __init__(self, address: str, *, prefix: str, named: bool, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        prefix: str,
+        named: bool,
+        wake: Callable[[], None],
+        doorkeeper: Doorkeeper | None = None,
+    ) -> None:
         super().__init__(zmq.ROUTER, address, wake)
         self.prefix = prefix
         self._named = named
+        self._doorkeeper = doorkeeper
+        if doorkeeper is not None:
+            doorkeeper.secure(self.raw)
+        if not named:
+            self.raw.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MAX_MS)
+            self.raw.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MAX)
+            self.raw.setsockopt(zmq.SNDHWM, SEND_QUEUE_MAX)
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if named:  # our own processes: one that was restarted takes over the name of its dead self
             self.raw.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -139,6 +201,8 @@ class Router(_Socket):
         return bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
 
     def take(self) -> Delivery | None:
+        if self._doorkeeper is not None:
+            return self._checked(self._doorkeeper)
         frames = self._frames()
         if frames is None:
             return None
@@ -147,15 +211,35 @@ class Router(_Socket):
 
     def give(self, message: Send) -> None:
         name = message.to[len(self.prefix) :]
-        identity = name.encode() if self._named else bytes.fromhex(name)
+        identity = name.encode() if self._named else bytes.fromhex(name.partition("@")[0])
         try:
             self.raw.send_multipart([identity, *frames_of(message.header, message.body)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             self.dropped += 1
-            _log.debug("dropped %s for %s, which is not connected", message.header.kind, message.to)
+            _log.debug("dropped %s for %s: %s", message.header.kind, message.to, _why(error))
         self._wake()
+
+    def _checked(self, doorkeeper: Doorkeeper) -> Delivery | None:
+        """The next message, as FORBIDDEN if its sender may not say it.
+
+        Who chose its routing id could wait under that of another for what is meant for the other, so only those that
+        the socket gave out are good.
+        """
+        try:
+            first = self.raw.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        key, identity = str(first.get("User-Id")), first.bytes
+        source = f"{self.prefix}{identity.hex()}@{doorkeeper.fingerprint(key)}"
+        delivery = _delivery(source, self._rest())
+        if delivery.header.kind == MALFORMED:
+            return delivery
+        objection = doorkeeper.objection(key, delivery.header.rm) or _chosen(identity)
+        if not objection:
+            return delivery
+        return Delivery(source, replace(delivery.header, kind=FORBIDDEN), objection.encode())
 
 
 class Inbox:

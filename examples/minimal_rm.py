@@ -7,7 +7,13 @@
 import asyncio
 import sys
 
-from common.messages import AllocationResponse, ApplicationResponse, NodeResponse, RemoveApplicationRequest
+from common.messages import (
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    RemoveApplicationRequest,
+)
 from shim.manager import RegistrationRefused, ResourceManager
 from shim.parts import application, ask, node, release
 
@@ -22,18 +28,23 @@ partitions:
 """
 
 
+async def report(rm: ResourceManager, tasks: list[str]) -> None:
+    """Everything that we have: two nodes, one application, and an ask for each task that is not over."""
+    size = {"vcore": "4", "memory": "8Gi"}
+    await rm.update_nodes([node("node-1", size), node("node-2", size)])
+    await rm.update_applications(new=[application("app-1", "root.batch", user="alice")])
+    asks = [ask(key, "app-1", {"vcore": "1", "memory": "1Gi"}) for key in tasks]
+    await rm.update_allocations(allocations=asks)
+
+
 async def main(address: str) -> None:
-    """Two nodes, one application, ten asks; each allocation is released, then the application is removed."""
+    """Each allocation is released, and when no task is left the application is removed."""
     async with await ResourceManager.connect(address, rm_id="minimal", config=QUEUES) as rm:
         print("connected, partitions:", *rm.partitions)
-        size = {"vcore": "4", "memory": "8Gi"}
-        await rm.update_nodes([node("node-1", size), node("node-2", size)])
-        await rm.update_applications(new=[application("app-1", "root.batch", user="alice")])
-        asks = [ask(f"task-{number}", "app-1", {"vcore": "1", "memory": "1Gi"}) for number in range(10)]
-        await rm.update_allocations(allocations=asks)
+        tasks = [f"task-{number}" for number in range(10)]
+        await report(rm, tasks)
 
-        done = 0
-        async for _, news in rm.results():
+        async for partition, news in rm.results():
             match news:
                 case NodeResponse():
                     print("nodes:", *(one.node_id for one in news.accepted), "accepted")
@@ -47,10 +58,15 @@ async def main(address: str) -> None:
                         print(f"{refused.allocation_key} is rejected: {refused.reason}")
                     ended = [release("app-1", one.allocation_key) for one in news.new]  # our tasks take no time
                     await rm.update_allocations(releases=ended)
-                    done += len(news.released) + len(news.rejected_allocations)
+                    over = {one.allocation_key for one in [*news.released, *news.rejected_allocations]}
+                    tasks = [key for key in tasks if key not in over]
+                case PartitionRestarted():
+                    async with rm.resync(partition, reason=news.reason) as sync:
+                        await report(rm, tasks)
+                    print("reported again; not ours:", sync.swept)
                 case _:
                     print("not expected:", news)
-            if done == len(asks):
+            if not tasks:
                 break
 
         await rm.update_applications(remove=[RemoveApplicationRequest(application_id="app-1")])

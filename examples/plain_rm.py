@@ -3,7 +3,7 @@
     .venv/bin/python examples/plain_rm.py tcp://127.0.0.1:9090
 
 It leaves `partition` empty and `seq` 0 in what it sends: then the core splits its updates by partition and delivers
-them at most once. What it receives is numbered, and it acknowledges that.
+them at most once. What it receives is numbered, and it acknowledges that. While nothing happens it sends heartbeats.
 """
 # ruff: noqa: T201 - an example talks to whoever runs it
 
@@ -18,6 +18,9 @@ RM_ID = "plain"
 SESSION = uuid.uuid4().hex  # a new one for each life of the program
 QUEUES = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 
+HEARTBEAT_MS = 1000
+received: dict[str, int] = {}  # partition to the number of the last news that we have
+
 Map = Mapping[str, object]
 
 
@@ -28,14 +31,26 @@ def send(socket: zmq.Socket[bytes], kind: str, body: Map, *, partition: str = ""
 
 
 def receive(socket: zmq.Socket[bytes]) -> tuple[str, dict[str, list[dict[str, str]]]]:
-    """The kind and the body of the next message, which is acknowledged."""
-    if not socket.poll(30_000):
-        sys.exit("the core says nothing")
-    _, header, body = socket.recv_multipart()
-    kind, _, partition, _, seq, _, _, _, life, *_ = msgpack.unpackb(header)
-    if seq:
-        send(socket, "Ack", {}, partition=partition, ack=seq, life=life)
-    return kind, msgpack.unpackb(body)
+    """The kind and the body of the next news, which are acknowledged."""
+    while True:
+        silent_ms = 0
+        while not socket.poll(HEARTBEAT_MS):
+            silent_ms += HEARTBEAT_MS
+            if silent_ms > 30_000:
+                sys.exit("the core says nothing")
+            send(socket, "Heartbeat", {})
+        _, header, body = socket.recv_multipart()
+        kind, _, partition, _, seq, _, _, _, life, *_ = msgpack.unpackb(header)
+        if kind == "ResumeWanted":  # something in the core began anew: it sends again what we do not have
+            send(socket, "Resume", {"received": received})
+        elif kind == "PartitionRestarted":
+            sys.exit("a partition lost what it knew: start again, which reports everything")
+        elif seq == received.get(partition, 0) + 1:
+            received[partition] = seq
+            send(socket, "Ack", {}, partition=partition, ack=seq, life=life)
+            return kind, msgpack.unpackb(body)
+        elif not seq and kind not in ("Heartbeat", "Received"):
+            return kind, msgpack.unpackb(body)
 
 
 def main(address: str) -> None:
@@ -71,6 +86,9 @@ def main(address: str) -> None:
             running -= {one["allocationKey"] for one in news.get("released", [])}
 
     send(socket, "ApplicationRequest", {"remove": [{"applicationID": "app-1"}]})
+    send(socket, "Leave", {})
+    while kind != "Left":
+        kind, _ = receive(socket)
     socket.close()
     zmq.Context.instance().term()
 

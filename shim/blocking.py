@@ -10,8 +10,10 @@ core slows down for it) and may send updates itself. Not here: any behaviour of 
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -23,9 +25,10 @@ from common.messages import (
     NodeInfo,
     RemoveApplicationRequest,
 )
-from shim.manager import CHANGE_MAX_S, Closed, ResourceManager
+from shim.manager import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
 from shim.predicates import Predicate
 from shim.results import Callbacks, Result
+from shim.syncs import Sync
 
 NO_CALLBACKS: Final = Callbacks()
 
@@ -47,6 +50,7 @@ class BlockingResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        keys: str | Path | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self._callbacks = callbacks
@@ -66,6 +70,7 @@ class BlockingResourceManager:
             build_info=build_info,
             extra_config=extra_config,
             predicate=predicate,
+            keys=keys,
             timeout_s=timeout_s,
         )
         try:
@@ -114,6 +119,21 @@ class BlockingResourceManager:
         self._check()
         return self._result_of(self._rm.update_configuration(text, extra_config=extra_config, timeout_s=timeout_s))
 
+    @contextmanager
+    def resync(self, partition: str = "", *, reason: str = "") -> Iterator[Sync]:
+        """Report everything of a partition, in the block; as in `ResourceManager`, with the same errors. A callback may
+        do it, too.
+        """
+        self._check()
+        report = self._rm.resync(partition, reason=reason)
+        sync = self._result_of(report.__aenter__())
+        try:
+            yield sync
+        except BaseException as error:
+            self._result_of(report.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._result_of(report.__aexit__(None, None, None))
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait while the callbacks do the work, until another thread closes this.
 
@@ -122,6 +142,14 @@ class BlockingResourceManager:
             Exception: the session was lost, or what a callback raised.
         """
         self._run.result(timeout_s)
+
+    def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
+        """Go for good, then close; as in `ResourceManager`, with the same errors."""
+        self._check()
+        try:
+            self._result_of(self._rm.leave(reason, timeout_s=timeout_s))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close, and wait for the callback that runs just now; raises what a callback raised, if one did."""
@@ -144,7 +172,10 @@ class BlockingResourceManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Leave, unless the block was left by an exception: then what the core knows stays to be looked at."""
         try:
+            if error is None and not self._run.done():
+                self._result_of(self._rm.__aexit__(None, None, None))
             self.close()
         except Exception:
             if error is None:

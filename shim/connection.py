@@ -11,12 +11,14 @@ Not here: what is said, and when to stop reading (`manager.py`).
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from common.keys import ClientKeys, fingerprint
 from common.wire import BODY_BYTES_MAX
 
 READ_AT_ONCE: Final = 256
@@ -40,6 +42,23 @@ OPTIONS: Final[Mapping[zmq.SocketOption, int]] = {
 }
 
 
+HANG_UPS_MAX: Final = 3
+"""Times that the first handshake with keys may break off; then the server's key is not what we think it is, as such a
+server only hangs up."""
+
+_EVENTS: Final = (
+    zmq.Event.HANDSHAKE_SUCCEEDED
+    | zmq.Event.DISCONNECTED
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+)
+
+
+class KeyRefused(ConnectionError):
+    """The core and this resource manager do not accept each other's keys; trying again is of no use."""
+
+
 class Listener(Protocol):
     """Who speaks over a connection."""
 
@@ -49,41 +68,51 @@ class Listener(Protocol):
     def received(self, frames: list[bytes]) -> None:
         """A message came."""
 
+    def shut_out(self, reason: str) -> None:
+        """The port does not take our key, or wants one, or is not the one whose key we have; nothing follows."""
+
     @property
     def hungry(self) -> bool:
         """Whether to read on. Once it has been False, the listener calls `look` when it is True again."""
 
 
 class Connection:
-    """A DEALER socket in the running event loop.
+    """A DEALER socket in the running event loop, with keys if there are any.
 
     Raises:
         ConnectionError: the address cannot be one.
     """
 
-    def __init__(self, address: str, listener: Listener) -> None:
+    def __init__(self, address: str, listener: Listener, keys: ClientKeys | None = None) -> None:
+        self._address = address
         self._listener = listener
+        self._keys = keys
+        self._hang_ups: float = 0
+        """Handshakes that broke off, none counts any more once one did not."""
         self._connected = False
         self._looking = False
         """A look is already due in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        for option, value in OPTIONS.items():
-            self._socket.set(option, value)
-        self._monitor = self._socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
         try:
-            self._socket.connect(address)
+            self._open()
         except zmq.ZMQError as error:
             self._close_sockets()
             self._context.term()
             raise ConnectionError(f"{address!r} is no address ({error}): give one like tcp://127.0.0.1:9090") from None
-        for socket in (self._socket, self._monitor):
-            self._loop.add_reader(socket.fileno(), self._look)
 
     @property
     def closed(self) -> bool:
         return self._socket.closed
+
+    def renew(self) -> None:
+        """Begin again with another socket: the other end of this one says nothing, although it may still be there."""
+        if self.closed:
+            return
+        self._unwatch()
+        self._socket.set(zmq.LINGER, 0)
+        self._close_sockets()
+        self._open()
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send now or not at all: without a connection the message is dropped, `connected` tells when there is one."""
@@ -107,12 +136,27 @@ class Connection:
         """Close once the last messages have left, or after `LINGER_MS`."""
         if self.closed:
             return
-        for socket in (self._socket, self._monitor):
-            self._loop.remove_reader(socket.fileno())
+        self._unwatch()
         self._close_sockets()
         await asyncio.to_thread(self._context.term)
 
     # Private --------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._connected = False
+        self._socket = self._context.socket(zmq.DEALER)
+        for option, value in OPTIONS.items():
+            self._socket.set(option, value)
+        if self._keys is not None:
+            self._keys.apply(self._socket)
+        self._monitor = self._socket.get_monitor_socket(_EVENTS)
+        self._socket.connect(self._address)
+        for socket in (self._socket, self._monitor):
+            self._loop.add_reader(socket.fileno(), self._look)
+
+    def _unwatch(self) -> None:
+        for socket in (self._socket, self._monitor):
+            self._loop.remove_reader(socket.fileno())
 
     def _look(self) -> None:
         """Take what has come. The descriptors only tell of changes, so this goes on until nothing is left."""
@@ -130,11 +174,30 @@ class Connection:
 
     def _watch(self) -> None:
         while not self.closed and _readable(self._monitor):
-            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+            message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            event = message["event"]
             self._connected = event == zmq.Event.HANDSHAKE_SUCCEEDED
+            reason = self._shut_out(event, message["value"])
+            if reason:
+                self._listener.shut_out(reason)
             if self._connected:
+                self._hang_ups = -math.inf
                 self._socket.get(zmq.EVENTS)  # makes the socket notice that it can send now
                 self._listener.connected()
+
+    def _shut_out(self, event: int, value: int) -> str:
+        """Why we will never get in, if this event says so. ZeroMQ itself would go on trying, or give up silently."""
+        keys = self._keys
+        if event == zmq.Event.HANDSHAKE_FAILED_AUTH and keys is not None:
+            ours = fingerprint(keys.own.public)
+            return f"our key {ours} is not on its allow-list (`yunishard keys allow` puts it there)"
+        if event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL and value == zmq.Event.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return "it takes only connections with keys" if keys is None else "it has no keys, and we want it to"
+        if event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and keys is not None:
+            self._hang_ups += 1
+            if self._hang_ups == HANG_UPS_MAX:
+                return f"it hangs up: its key is not {fingerprint(keys.server)}, as our file says, or it has none"
+        return ""
 
     def _close_sockets(self) -> None:
         self._socket.disable_monitor()

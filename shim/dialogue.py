@@ -9,7 +9,7 @@ Every call may leave messages to send; `to_send` hands them out. Not here: socke
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from common.config.checksum import checksum_of
 from common.messages import (
@@ -18,21 +18,28 @@ from common.messages import (
     Command,
     ConfigurationUpdated,
     EventResponse,
+    Goodbye,
     Header,
+    Left,
     NodeResponse,
     PartitionRestarted,
     PredicatesAsked,
     Refused,
     Registered,
     RegisterResourceManager,
+    ResumeWanted,
     SchedulingStateResponse,
+    SyncDone,
     UpdateConfiguration,
 )
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
-from common.session import Outgoing, Session
-from common.wire import WireError, header_of
+from common.session import Outgoing, Session, SessionState
+from common.split import split
+from common.wire import WireError, decoded, header_of
+from shim.failures import Closed, ConfigurationRefused, OutcomeUnknown, RegistrationRefused, SessionLost
 from shim.predicates import Predicate, answer
 from shim.results import Result
+from shim.syncs import Sync, Syncs
 
 READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
 """Messages that are kept for the consumer; then reading stops, unless an update waits: what it waits for may be behind
@@ -42,40 +49,14 @@ FAULTS_MAX: Final = 3
 """Times that a partition's news are asked for again because they could not be followed; then the session is over."""
 
 _News = NodeResponse | ApplicationResponse | AllocationResponse | EventResponse | SchedulingStateResponse
-_CONSUMED: Final = frozenset(
-    kind.__name__
-    for kind in (NodeResponse, ApplicationResponse, AllocationResponse, EventResponse, SchedulingStateResponse)
-)
+_CONSUMED: Final = frozenset({*(kind.__name__ for kind in get_args(_News)), SyncDone.__name__})
 """The kinds that count as received when the consumer takes them, not before."""
 
+_SESSION_ENDS: Final = frozenset({"superseded", "forbidden"})
+"""The codes of refusals that say so: another session took this one's place, or we may not speak for it any more."""
 
-_SESSION_ENDS: Final = frozenset({"superseded", "unknown-session"})
-"""The codes of refusals that say so: another session took this one's place, or the core has forgotten it."""
-
-
-class RegistrationRefused(Exception):
-    """The core does not want this resource manager; the text says why."""
-
-
-class ConfigurationRefused(Exception):
-    """The core goes on with the configuration that it has; the text says why."""
-
-    def __init__(self, refused: Refused) -> None:
-        super().__init__(refused.reason)
-        self.code = refused.code
-        """For programs: `configuration` if the text is at fault, otherwise what stood in the way."""
-
-
-class OutcomeUnknown(ConnectionError):
-    """Whether the core took the configuration is not known, since its answer was lost."""
-
-
-class SessionLost(ConnectionError):
-    """The core has forgotten all it knew of this resource manager: connect again and report everything."""
-
-
-class Closed(RuntimeError):
-    """This resource manager was closed by its own program."""
+_TRY_AGAIN: Final = frozenset({"busy", "flood"})
+"""The codes of refusals after which the same call is right, a little later."""
 
 
 @dataclass(slots=True)
@@ -98,6 +79,19 @@ class Dialogue:
         self._request = request
         self._predicate = predicate
         """What says where asks may run; None if the core is not to ask."""
+        self.pause_s: float | None = None
+        """That the core wants a pause before the next attempt, at least so long; whoever heeds it clears it."""
+        self.left = False
+        """Whether nothing is left of this resource manager in the core, as it wished."""
+        self.complaint = ""
+        """Why the core wants a pause, if it has said so."""
+        self.expects = Registered(partitions=[])
+        """What the core said last about heartbeats and the like."""
+        self._entered = False
+        """Whether the registration was answered with yes."""
+        self._leaving: str | None = None
+        """Why we leave; None as long as we stay."""
+        self._syncs = Syncs()
         self._to_send: list[Outgoing] = []
         self._buffer: deque[Result | tuple[Header, bytes]] = deque()
         """What the consumer has not taken: messages of the kinds in `_CONSUMED` as they came, and ready results."""
@@ -124,9 +118,28 @@ class Dialogue:
 
     def update(self, command: Command) -> None:
         """Say it: now, or once the session has been resumed."""
+        if self._syncs:
+            for partition, part in split(self.session.rm_id, command).items():
+                self._syncs.count(partition, part)
         messages = self.session.update(command)
         if self.session.state == "open":
             self._to_send += messages
+
+    def sync_begin(self, partition: str, reason: str) -> Sync:
+        """From here on everything is reported that we have in this partition (its normalised name)."""
+        self._say(self.session.sync_begin(partition, reason))
+        return self._syncs.begin(partition)
+
+    def sync_end(self, sync: Sync) -> None:
+        """That was everything. What comes of it will be in `sync.outcome`, unless it is there already."""
+        self._syncs.end(sync)
+        if sync.outcome is None:
+            self._say(self.session.sync_end(sync.partition, sync.counts))
+
+    def leave(self, reason: str) -> None:
+        """Go for good, now or on the next connection."""
+        self._leaving = reason
+        self._to_send.append(self.session.leave(reason))
 
     def change(self, text: str, extra_config: dict[str, str] | None) -> str:
         """Ask for another configuration, now or once the session has been resumed; the reference for `outcome`."""
@@ -190,8 +203,13 @@ class Dialogue:
 
     def connected(self) -> None:
         """On a new connection the first message says who speaks."""
-        if self.session.state in ("new", "registering"):
+        self.complaint = ""
+        if self.over is not None:
+            self._to_send = []
+        elif not self._entered:
             self._to_send = [self.session.register(self._request)]
+        elif self._leaving is not None:
+            self._to_send = [self.session.leave(self._leaving)]
         else:
             self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
             self.resume()
@@ -208,6 +226,8 @@ class Dialogue:
             header = header_of(frames)
             if header.kind in _CONSUMED and header.session == self.session.session:
                 self._buffer.append((header, frames[2]))
+                if header.kind == "SyncDone" and header.life == self.session.life(header.partition):
+                    self._syncs.answered(header.partition, header.seq, decoded(SyncDone, frames[2]))
                 return self.session.acknowledged(header)  # an update may wait for it
             self._act(header, frames[2])
         except WireError as error:
@@ -217,34 +237,29 @@ class Dialogue:
     # Private --------------------------------------------------------------------------------------------------------
 
     def _act(self, header: Header, body: bytes) -> None:
-        registering = self.session.state == "registering"
+        before = self.session.state
         message = self.session.receive(header, body)
         self._faults.pop("", None)
         match message:
             case Registered():
+                self._entered, self.complaint = True, ""
+                self.expects = message
                 self._compare(message)
                 self._to_send += self.session.repeated()
                 self._send_changes()
-            case ConfigurationUpdated() if header.ref in self._changes:
-                self._checksum = message.checksum
-                self._changes[header.ref].outcome = message
             case ConfigurationUpdated():
-                self._checksum = message.checksum
-                self._buffer.append(Result("", message))
-            case Refused() if self.session.state == "refused":
-                self.end(RegistrationRefused(message.reason) if registering else self._lost(message.reason))
-            case Refused() if message.code in _SESSION_ENDS:
-                self.end(self._lost(message.reason))
-            case Refused() if header.ref in self._changes:
-                self._changes[header.ref].outcome = ConfigurationRefused(message)
-            case Refused(code="gap"):
+                self._reconfigured(header.ref, message)
+            case ResumeWanted() if before == "open":
                 self.resume()
-            case Refused(code="window"):
-                self._behind = True
-                if not self._buffer:
-                    self.resume()  # all that could be acknowledged is
+            case Goodbye() if before != self.session.state:
+                self.pause_s, self.complaint = message.retry_after_milli_seconds / 1000, message.reason
+                self._buffer.append(Result("", message))
+            case Left():
+                self._gone()
+            case Refused() if self.session.state == "refused":
+                self._turned_away(message, before)
             case Refused():
-                self._buffer.append(Result(header.partition, message))
+                self._refused(header, message)
             case PredicatesAsked() if self._predicate is not None and self.session.state == "open":
                 self._to_send.append(self.session.say(header.partition, answer(message, self._predicate)))
             case PartitionRestarted():
@@ -252,6 +267,57 @@ class Dialogue:
                 self._buffer.append(Result(header.partition, message))
             case _:
                 pass  # acknowledgements, and what an earlier session was meant to hear
+
+    def _reconfigured(self, ref: str, message: ConfigurationUpdated) -> None:
+        self._checksum = message.checksum
+        if ref in self._changes:
+            self._changes[ref].outcome = message
+        else:
+            self._buffer.append(Result("", message))
+        for partition in self._syncs.partitions():
+            if partition not in message.partitions:
+                self._syncs.fail(partition, "this partition is not configured any more")
+
+    def _turned_away(self, refused: Refused, asked: SessionState) -> None:
+        """The core did not do what the session as a whole wanted: for now, or at all."""
+        if refused.code in _TRY_AGAIN:
+            self.pause_s, self.complaint = 0.0, refused.reason
+        elif asked == "registering":
+            self.end(RegistrationRefused(refused.reason))
+        elif asked == "leaving" and refused.code == "unknown-session":
+            self._gone()
+        else:
+            self.end(self._lost(refused.reason))
+
+    def _gone(self) -> None:
+        """Nothing is left of us: as we wished, or because we were away for too long."""
+        self.left = self._leaving is not None
+        wished = Closed(f"{self._request.rm_id}: this resource manager has left the core")
+        self.end(wished if self.left else self._lost("it gave up waiting for us"))
+
+    def _refused(self, header: Header, refused: Refused) -> None:
+        """The session goes on, or may."""
+        match refused.code:
+            case code if code in _SESSION_ENDS:
+                self.end(self._lost(refused.reason))
+            case "unknown-session" if self.session.state == "open":
+                self.resume()  # who speaks for us may have died, without the core behind it
+            case _ if header.ref in self._changes:
+                self._changes[header.ref].outcome = ConfigurationRefused(refused)
+            case "gap":
+                self.resume()
+            case "window":
+                self._behind = True
+                if not self._buffer:
+                    self.resume()  # all that could be acknowledged is
+            case code if code in _TRY_AGAIN or self.session.state != "open":
+                pass  # to a call that has its answer
+            case _:
+                self._buffer.append(Result(header.partition, refused))
+
+    def _say(self, outgoing: Outgoing) -> None:
+        if self.session.state == "open":
+            self._to_send.append(outgoing)
 
     def _compare(self, registered: Registered) -> None:
         """The configuration may have changed while nobody could tell us: by others, or as we asked before the break.
@@ -283,6 +349,7 @@ class Dialogue:
     def _forget(self, partition: str) -> None:
         """Drop what a partition said before it died and nobody took: none of it is true any more."""
         self._faults.pop(partition, None)
+        self._syncs.fail(partition, "it lost what it knew meanwhile, report everything again")
         self._buffer = deque(item for item in self._buffer if _partition(item) != partition)
 
     def _opened(self, header: Header, body: bytes) -> Result | None:

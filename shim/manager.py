@@ -15,11 +15,15 @@ Not here: what to say when (`dialogue.py`; this file only waits), the socket (`c
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from common.keys import ClientKeys, KeyFileError
 from common.messages import (
     PREDICATES,
     AddApplicationRequest,
@@ -35,39 +39,47 @@ from common.messages import (
     RegisterResourceManager,
     RemoveApplicationRequest,
 )
-from common.wire import frames_of
+from common.names import normalised
 from shim.batches import pieces
-from shim.connection import Connection
-from shim.dialogue import (
-    READ_AHEAD_MESSAGES,
+from shim.connection import KeyRefused
+from shim.dialogue import Dialogue
+from shim.failures import (
     Closed,
     ConfigurationRefused,
-    Dialogue,
     OutcomeUnknown,
     RegistrationRefused,
+    ResyncFailed,
     SessionLost,
 )
+from shim.link import Link
 from shim.predicates import Predicate
 from shim.results import Callbacks, Result
+from shim.syncs import Sync
 
 __all__ = [
     "Callbacks",
     "Closed",
     "ConfigurationRefused",
+    "KeyFileError",
+    "KeyRefused",
     "OutcomeUnknown",
     "Predicate",
     "RegistrationRefused",
     "ResourceManager",
     "Result",
+    "ResyncFailed",
     "SessionLost",
 ]
 # An exception to "no re-exports": who writes a resource manager should find all of it in one place.
 
-RESUME_RETRY_S: Final = 5.0
-"""How long the answer to a `Resume` may take before it is asked for again."""
+LEAVE_MAX_S: Final = 10.0
+"""How long the core may take to let a resource manager go."""
 
 CHANGE_MAX_S: Final = 60.0
 """How long the answer to another configuration may take: the core starts workers for new partitions meanwhile."""
+
+KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
+"""The environment variable that names the resource manager's own secret key file."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -77,17 +89,18 @@ _log = logging.getLogger(__name__)
 class ResourceManager:
     """A registered resource manager; made by `connect`, used in one event loop."""
 
-    def __init__(self, address: str, request: RegisterResourceManager, predicate: Predicate | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        request: RegisterResourceManager,
+        predicate: Predicate | None = None,
+        keys: ClientKeys | None = None,
+    ) -> None:
         self.address = address
         self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
         self._taking = False
         """The consumer waits for a result."""
-        self._updates_waiting = 0
-        """Updates that wait for room, and changes of the configuration that wait for their answer."""
-        self._arrived = asyncio.Event()  # both only pulse: set and cleared at once, that wakes whoever waits just now
-        self._room = asyncio.Event()
-        self._retry: asyncio.TimerHandle | None = None
-        self._connection = Connection(address, self)
+        self._link = Link(address, self._dialogue, keys)
 
     @classmethod
     async def connect(
@@ -101,15 +114,20 @@ class ResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        keys: str | Path | None = None,
         timeout_s: float = 30.0,
     ) -> Self:
         """Connect and register. That removes all that an earlier process with the same `rm_id` had.
 
         `config` is the text of a `queues.yaml`; without one the core uses its own. With a `predicate` it has a say in
-        which ask may run on which node (`shim/predicates.py`).
+        which ask may run on which node (`shim/predicates.py`). `keys` is the resource manager's own secret key file
+        (`yunishard keys new`), for a core that has keys; the core's `server.key` is in the same directory. Without it
+        the environment variable YUNISHARD_KEYS counts; an empty text means none.
 
         Raises:
             RegistrationRefused: the core says why.
+            KeyRefused: the two do not accept each other's keys.
+            KeyFileError: a key file cannot be used.
             ConnectionError: nothing answers at this address.
             TimeoutError: something is there, but the answer did not come in time.
         """
@@ -122,7 +140,8 @@ class ResourceManager:
             extra_config=dict(extra_config or {}),
             capabilities=[] if predicate is None else [PREDICATES],
         )
-        rm = cls(address, request, predicate)
+        file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
+        rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None)
         registered = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -181,26 +200,45 @@ class ResourceManager:
         """
         self._check()
         reference = self._dialogue.change(text, None if extra_config is None else dict(extra_config))
-        self._flush()
-        self._updates_waiting += 1
-        self._connection.look()
+        self._link.flush()
         try:
             async with asyncio.timeout(timeout_s):
-                while (outcome := self._dialogue.outcome(reference)) is None:
-                    await self._arrived.wait()
-                    if self._dialogue.outcome(reference) is None:
-                        self._check()
+                await self._until(self._link.arrived, lambda: self._dialogue.outcome(reference) is not None)
+            outcome = self._dialogue.outcome(reference)
         except TimeoutError:
             raise OutcomeUnknown(
                 f"{self.address} did not say within {timeout_s:g} s whether {self.rm_id} has this configuration now: "
                 "look at it (`yunishard config get`), or send it again"
             ) from None
         finally:
-            self._updates_waiting -= 1
             self._dialogue.drop(reference)
-        if isinstance(outcome, Exception):
+        if not isinstance(outcome, ConfigurationUpdated):
+            assert outcome is not None
             raise outcome
         return outcome
+
+    @asynccontextmanager
+    async def resync(self, partition: str = "", *, reason: str = "") -> AsyncIterator[Sync]:
+        """Report everything of a partition, because one of the two does not know any more what the other has. What is
+        sent to it within the block is the full report: nodes, applications, what runs and what waits. At the end of the
+        block the core removes what was not in it, and goes on placing, which it does not do meanwhile.
+
+        A block that raises leaves the partition waiting for another, complete report.
+
+        Raises:
+            ResyncFailed: (at the end of the block) the report is not taken; report again.
+        """
+        name = normalised(self.rm_id, partition)
+        await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
+        sync = self._dialogue.sync_begin(name, reason)
+        self._link.flush()
+        yield sync
+        await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
+        self._dialogue.sync_end(sync)
+        self._link.flush()
+        await self._until(self._link.arrived, lambda: sync.outcome is not None)
+        if isinstance(sync.outcome, ResyncFailed):
+            raise sync.outcome
 
     # Results --------------------------------------------------------------------------------------------------------
 
@@ -223,16 +261,35 @@ class ResourceManager:
 
     # The end --------------------------------------------------------------------------------------------------------
 
+    async def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
+        """Go for good: the core ends all partitions with everything in them, then this closes.
+
+        Raises:
+            TimeoutError: the core did not say in time that it has; it will when it has heard nothing for long enough.
+        """
+        self._check()
+        self._dialogue.leave(reason)
+        self._link.flush()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until(self._link.arrived, lambda: self._dialogue.left)
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self.address} did not say within {timeout_s:g} s that nothing is left of {self.rm_id}"
+            ) from None
+        finally:
+            await self.close()
+
     async def close(self) -> None:
-        """Send what is left, then close. The core keeps what it knows: nodes and applications are yours to remove."""
+        """Send what is left, then close. The core keeps what it knows for a while, and places nothing meanwhile: then
+        it ends as after `leave`.
+        """
         if self._dialogue.over is None:
             self._dialogue.acknowledge()
-            self._flush()
+            self._link.flush()
         self._dialogue.end(Closed(f"{self.rm_id}: this resource manager was closed by its program"))
-        self._wake()
-        if self._retry is not None:
-            self._retry.cancel()
-        await self._connection.close()
+        self._link.wake()
+        await self._link.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -240,37 +297,31 @@ class ResourceManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Leave, unless the block was left by an exception: then what the core knows stays to be looked at."""
+        if error is None and self._dialogue.over is None:
+            try:
+                await self.leave()
+            except (TimeoutError, SessionLost) as trouble:
+                _log.warning("%s", trouble)
         await self.close()
-
-    # What the connection calls --------------------------------------------------------------------------------------
-
-    @property
-    def hungry(self) -> bool:
-        """Whether the connection is to read on."""
-        if self._dialogue.over is not None:
-            return False
-        return self._dialogue.backlog() < READ_AHEAD_MESSAGES or self._updates_waiting > 0
-
-    def connected(self) -> None:
-        """The connection is there, for the first time or again."""
-        self._dialogue.connected()
-        self._flush()
-        _pulse(self._arrived)  # who waits for an answer to what was sent before
-
-    def received(self, frames: list[bytes]) -> None:
-        """A message came."""
-        room = self._dialogue.received(frames)
-        self._flush()
-        _pulse(self._arrived)
-        if room:
-            _pulse(self._room)
 
     # Private --------------------------------------------------------------------------------------------------------
 
     async def _registered(self) -> None:
         while self._dialogue.session.state != "open":
-            await self._arrived.wait()
+            await self._link.arrived.wait()
             self._check()
+
+    async def _until(self, pulse: asyncio.Event, holds: Callable[[], bool]) -> None:
+        """Wait until it holds, reading on however much nobody takes: what is waited for may be behind it."""
+        while not holds():
+            self._check()
+            self._link.waiting += 1
+            self._link.look()
+            try:
+                await pulse.wait()
+            finally:
+                self._link.waiting -= 1
 
     async def _update(
         self, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
@@ -278,18 +329,12 @@ class ResourceManager:
         for command in pieces(make, first, second):
             await self._room_for(command)
             self._dialogue.update(command)
-            self._flush()
+            self._link.flush()
 
     async def _room_for(self, command: Command) -> None:
         self._check()
-        while self._dialogue.session.full(command):
-            self._updates_waiting += 1
-            self._connection.look()
-            try:
-                await self._room.wait()
-            finally:
-                self._updates_waiting -= 1
-            self._check()
+        await self._until(self._link.room, lambda: not self._dialogue.session.full(command))
+        self._check()
 
     async def _take(self) -> Result:
         if self._taking:
@@ -297,7 +342,7 @@ class ResourceManager:
         self._taking = True
         try:
             while (result := self._next()) is None:
-                await self._arrived.wait()
+                await self._link.arrived.wait()
         finally:
             self._taking = False
         return result
@@ -306,13 +351,13 @@ class ResourceManager:
         if isinstance(self._dialogue.over, Closed):
             raise StopAsyncIteration
         self._check()
-        was_hungry = self.hungry
+        was_hungry = self._link.hungry
         result = self._dialogue.take()
-        self._flush()
+        self._link.flush()
         if result is None:
             self._check()
         if not was_hungry:
-            self._connection.look()
+            self._link.look()
         return result
 
     def _check(self) -> None:
@@ -320,24 +365,9 @@ class ResourceManager:
         if over is not None:
             raise type(over)(*over.args)  # a new one for each who hears it, or their tracebacks would grow together
 
-    def _flush(self) -> None:
-        for outgoing in self._dialogue.to_send():
-            self._connection.send(frames_of(outgoing.header, outgoing.body))
-        if self._dialogue.session.state == "resuming" and self._retry is None:
-            _log.warning("%s: resuming the session with %s", self.rm_id, self.address)
-            self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume_again)
-
-    def _resume_again(self) -> None:
-        self._retry = None
-        if self._dialogue.session.state == "resuming":
-            self._dialogue.resume()
-            self._flush()
-
-    def _wake(self) -> None:
-        _pulse(self._arrived)
-        _pulse(self._room)
-
-    def _silence(self, timeout_s: float) -> OSError:
+    def _silence(self, timeout_s: float) -> Exception:
+        if self._dialogue.complaint:
+            return RegistrationRefused(f"{self._dialogue.complaint} (tried for {timeout_s:g} s)")
         if self._dialogue.session.state == "new":
             return ConnectionError(
                 f"nothing answers at {self.address} within {timeout_s:g} s: is the core running there "
@@ -363,8 +393,3 @@ def _allocation_request(allocations: list[Allocation], releases: list[Allocation
     return AllocationRequest(
         allocations=allocations, releases=AllocationReleasesRequest(allocations_to_release=releases)
     )
-
-
-def _pulse(event: asyncio.Event) -> None:
-    event.set()
-    event.clear()

@@ -17,6 +17,7 @@ from common.messages import (
     ConfigurationUpdated,
     EventRecord,
     EventResponse,
+    Goodbye,
     NodeResponse,
     PartitionRestarted,
     Refused,
@@ -36,6 +37,7 @@ Update = (
     | SchedulingStateResponse
     | ConfigurationUpdated
     | PartitionRestarted
+    | Goodbye
     | Refused
 )
 """What the core has to tell."""
@@ -76,6 +78,8 @@ class Callbacks:
     """Something happened that concerns this resource manager, such as a queue that drains."""
     scheduling_state_updated: Callback[UpdateContainerSchedulingState] | None = None
     """An ask waits for nothing but nodes: more of them would help it. Told once for each ask."""
+    goodbye: Callback[Goodbye] | None = None
+    """The core stops for a while. Nothing has to be done: the session goes on when it is back."""
     refused: Callback[Refused] | None = None
     """A whole message was not acted on."""
 
@@ -101,6 +105,8 @@ class Callbacks:
                 yield from _each(self.configuration_changed, [changed])
             case PartitionRestarted():
                 yield from _each(self.partition_restarted, [result.partition])
+            case Goodbye() as goodbye:
+                yield from _each(self.goodbye, [goodbye])
             case Refused() as refused:
                 yield from _each(self.refused, [refused])
 

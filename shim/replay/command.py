@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="tcp://HOST:PORT",
         help=f"the native port of a running core (default: {ADDRESS_DEFAULT})",
     )
+    parser.add_argument(
+        "--keys",
+        metavar="FILE",
+        help="our secret key file for it, with the core's server.key beside (default: $YUNISHARD_KEYS)",
+    )
     where.add_argument("--local", action="store_true", help="start a core for this replay, and stop it afterwards")
 
 
@@ -74,6 +79,7 @@ def main(args: argparse.Namespace) -> int:
         Options(
             file=args.file,
             address="" if args.local else args.connect,
+            keys=args.keys,
             rm_id=args.rm_id,
             speed=args.speed,
             partitions=args.partitions,

@@ -7,13 +7,13 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from shim.manager import RegistrationRefused, ResourceManager, SessionLost
+from shim.manager import KeyFileError, RegistrationRefused, ResourceManager, ResyncFailed, SessionLost
 from shim.replay.clock import Clock, Rate
 from shim.replay.local import LocalSystemError, local_system
 from shim.replay.machine import NEVER, Batch, Replay
@@ -27,7 +27,6 @@ TICK_S: Final = 0.02
 CONNECT_S_MAX: Final = 30.0
 SILENCE_S_MAX: Final = 30.0
 """When nothing is due, nothing is heard and not all is done, for so long: give up."""
-LEAVE_S_MAX: Final = 5.0
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,6 +42,8 @@ class Options:
     file: Path
     address: str
     """Of a running core; empty to start one."""
+    keys: str | None = None
+    """Our own secret key file for it; None for what the environment says."""
     rm_id: str
     speed: float | None
     """None for about a minute."""
@@ -92,7 +93,7 @@ class _Drive:
                 if self.signal is None:
                     raise
                 return _said("interrupted before anything was submitted", status=128 + self.signal)
-            except (LocalSystemError, RegistrationRefused, ConnectionError, TimeoutError) as error:
+            except (LocalSystemError, RegistrationRefused, KeyFileError, ConnectionError, TimeoutError) as error:
                 return _said(str(error), status=UNUSABLE)
 
     async def _replayed(self) -> int:
@@ -105,17 +106,15 @@ class _Drive:
                 self.replay, elapsed_s=elapsed_s, speed=self.clock.speed, tick_s=TICK_S, malformed=self.malformed
             )
             _write(as_json(summary) if options.json else as_text(summary))
-            with suppress(TimeoutError, SessionLost):
-                async with asyncio.timeout(LEAVE_S_MAX):
-                    await _send(rm, self.replay.leave())
         if self.signal is not None:
             return 128 + self.signal
         return OK if summary.complete else INCOMPLETE
 
     async def _connected(self, address: str) -> ResourceManager:
         configuration = self.replay.plan.configuration()
+        keys = self.options.keys if self.options.address else ""
         return await ResourceManager.connect(
-            address, rm_id=self.options.rm_id, config=configuration, timeout_s=CONNECT_S_MAX
+            address, rm_id=self.options.rm_id, config=configuration, keys=keys, timeout_s=CONNECT_S_MAX
         )
 
     async def _drive(self, rm: ResourceManager) -> float:
@@ -153,11 +152,27 @@ class _Drive:
                 self.replay.note(f"heard nothing for {SILENCE_S_MAX:g} s while {self.replay.phase}")
                 return
             async with asyncio.timeout(SILENCE_S_MAX):
-                await _send(rm, self.replay.due(self.clock.log_s(now)))
+                await self._send(rm, self.replay.due(self.clock.log_s(now)))
             if now - shown_s >= view.every_s:
                 shown_s = now
                 view.show(self._progress(rate, now))
             await asyncio.sleep(TICK_S)
+
+    async def _send(self, rm: ResourceManager, batch: Batch) -> None:
+        reports = [rm.resync(partition, reason="it began anew") for partition in batch.reports]
+        for one in reports:
+            await one.__aenter__()
+        if batch.nodes:
+            await rm.update_nodes(batch.nodes)
+        if batch.applications or batch.removals:
+            await rm.update_applications(new=batch.applications, remove=batch.removals)
+        if batch.asks or batch.releases:
+            await rm.update_allocations(allocations=batch.asks, releases=batch.releases)
+        for one in reports:
+            try:
+                await one.__aexit__(None, None, None)
+            except ResyncFailed as error:
+                self.replay.note(f"a report was not taken: {error}")
 
     def _progress(self, rate: Rate, now: float) -> Progress:
         per_s = rate.per_second(now, sum(tally.allocations for tally in self.replay.tallies.values()))
@@ -199,15 +214,6 @@ async def _core(address: str) -> AsyncIterator[str]:
     else:
         async with local_system() as own:
             yield own
-
-
-async def _send(rm: ResourceManager, batch: Batch) -> None:
-    if batch.nodes:
-        await rm.update_nodes(batch.nodes)
-    if batch.applications or batch.removals:
-        await rm.update_applications(new=batch.applications, remove=batch.removals)
-    if batch.asks or batch.releases:
-        await rm.update_allocations(allocations=batch.asks, releases=batch.releases)
 
 
 def _intention(wanted: Plan, file: Path, speed: float) -> str:

@@ -21,12 +21,12 @@ from math import inf
 from typing import Final, Literal
 
 from common.messages import (
-    NODE_DECOMMISSION,
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
+    Goodbye,
     Message,
     NodeInfo,
     NodeResponse,
@@ -56,6 +56,8 @@ _AFTER_NODES: Final[dict[Phase, Phase]] = {"joining": "replaying", "settling": "
 class Batch:
     """Updates to send at once, in this order."""
 
+    reports: list[str] = field(default_factory=list)
+    """Partitions that began anew: what the batch has for them is a full report."""
     nodes: list[NodeInfo] = field(default_factory=list)
     applications: list[AddApplicationRequest] = field(default_factory=list)
     removals: list[RemoveApplicationRequest] = field(default_factory=list)
@@ -63,7 +65,7 @@ class Batch:
     releases: list[AllocationRelease] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.applications or self.removals or self.asks or self.releases)
+        return bool(self.reports or self.nodes or self.applications or self.removals or self.asks or self.releases)
 
 
 @dataclass(slots=True)
@@ -171,22 +173,6 @@ class Replay:
                 batch.nodes.append(_node(site, 0))
         return batch
 
-    def leave(self) -> Batch:
-        """What makes the core forget everything of this replay, finished or not."""
-        self.phase = "over"
-        removals = [
-            RemoveApplicationRequest(application_id=run.job.application_id, partition_name=run.job.partition)
-            for run in self.runs.values()
-            if run.state in ("waiting", "running")
-        ]
-        removals += self._batch.removals  # of jobs that are done, and about to go
-        gone = [
-            node(_node_id(index), partition=site.partition, action=NODE_DECOMMISSION)
-            for site in self.plan.sites
-            for index in range(site.nodes)
-        ]
-        return Batch(nodes=gone, removals=removals)
-
     # Answers --------------------------------------------------------------------------------------------------------
 
     def hear(self, partition: str, news: Message, now: float) -> None:
@@ -204,8 +190,8 @@ class Replay:
                 self._report_again(site, now)
             case Refused():
                 self.note(f"{partition or 'core'}: message {news.seq} refused ({news.code}): {news.reason}")
-            case SchedulingStateResponse():
-                pass  # the clusters of a replay do not grow
+            case SchedulingStateResponse() | Goodbye():
+                pass  # the clusters of a replay do not grow, and a core that stops comes back or is given up
             case _:
                 self.note(f"unexpected {type(news).__name__} from {partition!r}")
 
@@ -332,12 +318,17 @@ class Replay:
         self._move(run, "failed" if run.problem else "done")
 
     def _report_again(self, site: Site, now: float) -> None:
-        """The partition forgot everything: tell it of its nodes, of open jobs, of what runs and what waits."""
+        """The partition forgot everything: tell it of its nodes, of open jobs, of what runs and what waits. If it
+        forgets again before that was sent, once is enough.
+        """
+        if site.partition in self._batch.reports:
+            return
         self._unanswered.pop(site.partition, None)
         for key, task in list(self._tasks.items()):
             if task.run.job.partition == site.partition and task.state is _TaskState.ENDING:
                 self._forget(key, task, now)
         self._batch.removals = [item for item in self._batch.removals if item.partition_name != site.partition]
+        self._batch.reports.append(site.partition)
         self._send_nodes(site)
         reported: set[str] = set()
         for key, task in self._tasks.items():

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES, Arrival, Inbox, Outbox
+from common.outbox import ACK_EVERY_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES, Arrival, Inbox, Outbox, Window
 
 
 def filled(count: int) -> Outbox:
@@ -95,3 +95,39 @@ def test_each_message_takes_effect_once_whatever_is_lost_or_repeated(seed: int) 
             inbox.took(seq)
             taken.append(body)
     assert taken == [b"%d" % number for number in range(100)]
+
+
+def test_it_is_full_when_the_bytes_of_the_window_are_reached() -> None:
+    outbox = Outbox()
+    outbox.add("kind", bytes(WINDOW_BYTES - 1))
+    assert not outbox.full
+    outbox.add("kind", b"1")
+    assert outbox.full
+    outbox.acknowledge(1)
+    assert not outbox.full
+
+
+def test_a_message_of_any_size_may_go_when_nothing_else_is_under_way() -> None:
+    outbox = Outbox()
+    assert not outbox.full
+    outbox.add("kind", bytes(2 * WINDOW_BYTES))
+    assert outbox.full
+    outbox.acknowledge(1)
+    assert not outbox.full
+
+
+def test_one_that_goes_on_with_what_waits_knows_its_size() -> None:
+    outbox = Outbox(7, [(6, "kind", bytes(WINDOW_BYTES)), (7, "kind", b"")])
+    assert (outbox.full, outbox.acknowledged) == (True, 5)
+    outbox.acknowledge(6)
+    assert (outbox.full, len(outbox)) == (False, 1)
+
+
+def test_the_receiver_may_give_another_window() -> None:
+    outbox = filled(3)
+    outbox.window = Window(messages=3, size=100)
+    assert outbox.full
+    outbox.window = Window(messages=4, size=3)
+    assert outbox.full
+    outbox.window = Window(messages=4, size=4)
+    assert not outbox.full

@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from common.process import parser, tell
+from tests.deploy.system import eventually
 
 PATIENCE_S = 20.0
 
 CHILD = """
-import asyncio, sys
+import asyncio, sys, time
 from common.process import main, parser
 
 options = parser("child", "for tests")
@@ -29,6 +31,13 @@ async def serve(life):
         raise OSError("cannot listen on tcp://127.0.0.1:1: taken")
     if args.story == "defect":
         raise KeyError("a defect")
+    if args.story == "blocked":
+        time.sleep(3600)
+    if args.story == "told":
+        line = await life.told()
+        life.ready(told=(line or b"nothing").decode())
+        life.ready(told=str(await life.told()))
+        return
     woken = asyncio.Event()
     life.on_stop(woken.set)
     life.ready(native="tcp://127.0.0.1:9090")
@@ -48,11 +57,16 @@ class Child:
         """What it says; empty when it closed its end."""
         text = b""
         while not text.endswith(b"\n"):
-            piece = self.lifeline.recv(4096)
+            piece = self.lifeline.recv(1)  # not a byte of the next line
             if not piece:
                 break
             text += piece
         return json.loads(text) if text else None
+
+    def busy(self) -> float:
+        """Seconds of processor time that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def ends(self) -> int:
         return self.process.wait(timeout=PATIENCE_S)
@@ -63,13 +77,17 @@ class Child:
 
 
 @contextmanager
-def child(story: str = "serve") -> Iterator[Child]:
+def child(story: str = "serve", *, heartbeat_s: float = PATIENCE_S) -> Iterator[Child]:
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_S)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is, which are a few lines
     with (
         ours,
         subprocess.Popen(
-            [sys.executable, "-P", "-c", CHILD, f"--story={story}", f"--lifeline={theirs.fileno()}"],
+            [
+                *(sys.executable, "-P", "-c", CHILD, f"--story={story}", f"--lifeline={theirs.fileno()}"),
+                f"--heartbeat={heartbeat_s}",
+            ],
             pass_fds=[theirs.fileno()],
             stderr=subprocess.PIPE,
         ) as process,
@@ -98,6 +116,37 @@ def test_a_signal_ends_it_in_order(number: signal.Signals) -> None:
         one.process.send_signal(number)
         assert one.ends() == 0
         assert one.errors() == ""
+
+
+@pytest.mark.processes
+def test_it_says_all_the_time_that_it_is_alive_but_not_while_its_loop_stands_still() -> None:
+    with child(heartbeat_s=0.05) as one:
+        assert [one.line() for _ in range(3)][1:] == [{"alive": 1}, {"alive": 2}]
+    with child("blocked", heartbeat_s=0.05) as one:
+        one.lifeline.settimeout(1)
+        with pytest.raises(TimeoutError):
+            one.line()
+
+
+@pytest.mark.processes
+def test_a_process_whose_signs_of_life_nobody_reads_goes_on() -> None:
+    with child(heartbeat_s=0.0001) as one:
+        one.line()
+        before = one.busy()
+        eventually(lambda: one.busy() > before + 0.1)  # it has said more than the lifeline holds
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ends() == 0
+
+
+@pytest.mark.processes
+def test_it_hears_the_lines_of_its_supervisor_one_after_the_other_and_then_that_it_is_to_stop() -> None:
+    with child("told") as one:
+        one.lifeline.send(b'{"partition":')
+        one.lifeline.send(b' "rm_a", "epoch": 3}\n')
+        assert one.line() == {"ready": {"told": '{"partition": "rm_a", "epoch": 3}\n'}}
+        one.process.send_signal(signal.SIGTERM)
+        assert one.line() == {"ready": {"told": "None"}}
+        assert one.ends() == 0
 
 
 @pytest.mark.processes
@@ -142,7 +191,7 @@ def test_nobody_is_told_without_a_lifeline_or_with_a_broken_one() -> None:
 
 
 def test_all_processes_share_their_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parser("child", "").parse_args([]) == argparse.Namespace(log_level="info", lifeline=None)
+    assert parser("child", "").parse_args([]) == argparse.Namespace(log_level="info", heartbeat=1.0, lifeline=None)
     with pytest.raises(SystemExit):
         parser("child", "").parse_args(["--log-level", "loud"])
     assert "invalid choice: 'loud'" in capsys.readouterr().err

@@ -6,7 +6,11 @@ from common.messages import (
     AllocationRequest,
     AllocationResponse,
     ConfigurationUpdated,
+    Goodbye,
     Header,
+    Heartbeat,
+    Leave,
+    Left,
     Message,
     News,
     NodeResponse,
@@ -17,10 +21,13 @@ from common.messages import (
     RegisterResourceManager,
     Reply,
     Resume,
+    ResumeWanted,
+    SyncDone,
+    SyncEnd,
     UpdateConfiguration,
 )
 from common.outbox import WINDOW_MESSAGES
-from common.session import Outgoing, Session
+from common.session import STRANGERS_MAX, Outgoing, Session
 from common.wire import WireError, body_of, decoded
 from tests.machines import PARTITION, RM, SESSION, header
 
@@ -329,3 +336,162 @@ def test_a_configuration_of_another_session_is_not_heard() -> None:
     session = opened()
     assert told(session, UPDATED, session="another") is None
     assert session.partitions == (PARTITION, GPU)
+
+
+# What the core asks for ---------------------------------------------------------------------------------------------
+
+
+def test_the_core_may_ask_for_a_resumption() -> None:
+    session = opened()
+    wanted = ResumeWanted(reason="the core began anew")
+    assert told(session, wanted) == wanted
+    session.resume()
+    assert session.state == "resuming"
+
+
+def test_after_a_goodbye_the_session_is_resumed_and_nothing_else_ends_the_wait() -> None:
+    session = opened()
+    goodbye = Goodbye(reason="stopping", retry_after_milli_seconds=100)
+    assert told(session, goodbye) == goodbye
+    assert session.state == "away"
+    told(session, Registered(partitions=[PARTITION]))
+    assert session.state == "away"
+    session.resume()
+    told(session, Registered(partitions=[PARTITION]))
+    assert session.state == "open"
+
+
+def test_a_call_that_was_made_twice_is_answered_once() -> None:
+    session = opened()
+    session.update(ask(""))
+    for _ in range(2):
+        session.resume()
+    answer = Registered(partitions=[PARTITION, GPU])
+    assert told(session, answer) == answer
+    assert told(session, answer) is None
+
+
+def test_heartbeats_name_the_session_and_say_nothing() -> None:
+    session = opened()
+    assert session.heartbeat() == Outgoing(header("Heartbeat"), body_of(Heartbeat()))
+    assert told(session, Heartbeat(incarnation="7")) is None
+
+
+def test_who_leaves_has_left_when_the_core_says_so() -> None:
+    session = opened()
+    assert session.leave("done") == Outgoing(header("Leave", ref="leave"), body_of(Leave(reason="done")))
+    assert session.state == "leaving"
+    told(session, Registered(partitions=[PARTITION]))
+    assert session.state == "leaving"
+    assert told(session, Left()) == Left()
+    assert session.state == "left"
+
+
+def test_a_refused_leave_leaves_the_session_refused() -> None:
+    session = opened()
+    session.leave()
+    told(session, Refused(code="unknown-session", reason="who?"))
+    assert session.state == "refused"
+
+
+def test_a_refused_call_may_be_made_again() -> None:
+    session = opened()
+    session.resume()
+    told(session, Refused(code="busy", reason="later"))
+    assert session.state == "refused"
+    session.resume()
+    told(session, Registered(partitions=[PARTITION]))
+    assert session.state == "open"
+
+
+def test_a_full_report_is_numbered_like_what_it_is_about() -> None:
+    session = opened()
+    begin, [update] = session.sync_begin(GPU, "because"), session.update(ask("gpu"))
+    end = session.sync_end(GPU, SyncEnd(allocations=1))
+    assert numbered([begin, update, end]) == [
+        ("SyncBegin", GPU, 1, 0),
+        ("AllocationRequest", GPU, 2, 0),
+        ("SyncEnd", GPU, 3, 0),
+    ]
+    assert session.repeated() == [begin, update, end]
+    assert told(session, SyncDone(nodes=["n1"]), partition=GPU, seq=1, ack=3) == SyncDone(nodes=["n1"])
+
+
+# Windows and lives --------------------------------------------------------------------------------------------------
+
+
+def test_the_core_says_how_much_may_be_on_its_way() -> None:
+    session = Session(rm_id=RM, session=SESSION)
+    session.register(REQUEST)
+    told(session, Registered(partitions=[PARTITION, GPU], window_messages=2))
+    session.update(ask(""))
+    assert not session.partition_full(PARTITION)
+    session.update(ask(""))
+    assert session.partition_full(PARTITION)
+    session.resume()
+    told(session, Registered(partitions=[PARTITION, GPU], window_messages=3))
+    assert not session.partition_full(PARTITION)
+    session.update(ask(""))
+    assert session.partition_full(PARTITION)
+
+
+def test_bytes_count_as_well() -> None:
+    session = Session(rm_id=RM, session=SESSION)
+    session.register(REQUEST)
+    told(session, Registered(partitions=[PARTITION], window_bytes=1))
+    session.update(ask(""))
+    assert session.full(ask(""))
+    told(session, Received(), partition=PARTITION, ack=1)
+    assert not session.full(ask(""))
+
+
+def test_a_first_registration_says_in_which_lives_the_partitions_are() -> None:
+    session = Session(rm_id=RM, session=SESSION)
+    session.register(REQUEST)
+    told(session, Registered(partitions=[PARTITION, GPU], lives={GPU: 4}))
+    [sent] = session.update(ask("gpu"))
+    assert (sent.header.seq, sent.header.life) == (1, 4)
+    assert session.life(GPU) == 4
+    assert told(session, PartitionRestarted(), partition=GPU, life=4) is None, "it knows"
+
+
+def test_a_partition_that_restarted_during_a_break_is_told_once_and_what_was_said_to_it_is_forgotten() -> None:
+    session = opened()
+    session.update(ask("gpu"))
+    session.resume()
+    told(session, Registered(partitions=[PARTITION, GPU], lives={GPU: 4}))
+    assert session.repeated() == []
+    [sent] = session.update(ask("gpu"))
+    assert told(session, PartitionRestarted(), partition=GPU, life=4) == PartitionRestarted()
+    assert session.repeated() == [sent], "what was said in the new life counts"
+    assert told(session, PartitionRestarted(), partition=GPU, life=4) is None
+
+
+def test_a_partition_that_came_during_a_break_is_told() -> None:
+    session = opened()
+    session.resume()
+    told(session, Registered(partitions=[PARTITION, GPU, "rm-1_new"], lives={"rm-1_new": 1}))
+    assert told(session, PartitionRestarted(), partition="rm-1_new", life=1) == PartitionRestarted()
+
+
+def test_names_of_partitions_that_were_never_there_do_not_pile_up() -> None:
+    session = opened()
+    kept = session.update(ask("gpu"))
+    for number in range(3 * STRANGERS_MAX):
+        [sent] = session.update(ask(f"x{number}"))
+        told(session, NodeResponse(), partition=sent.header.partition, ack=1)
+    received = decoded(Resume, session.resume().body).received
+    assert len(received) <= STRANGERS_MAX + 2
+    assert GPU in received
+    told(session, Registered(partitions=[PARTITION, GPU]))
+    assert session.repeated() == kept
+
+
+def test_what_was_not_refused_yet_is_not_forgotten() -> None:
+    session = opened()
+    sent = [one for number in range(2 * STRANGERS_MAX) for one in session.update(ask(f"x{number}"))]
+    assert session.repeated() == sent
+
+
+def test_last_words_of_a_partition_that_is_forgotten_already_are_passed_over() -> None:
+    assert told(opened(), news("k"), partition="rm-1_gone", seq=7) is None

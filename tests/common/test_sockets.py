@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from common import sockets as sockets_module
 from common import wire as wire_module
 from common.machine import MALFORMED, Delivery, Send
 from common.messages import Header, Hello
@@ -138,6 +139,7 @@ def test_an_address_that_is_none_is_an_error(address: str) -> None:
     [
         ([b""], "expected 3 frames (protocol, header, body), got 1"),
         ([b"", *GOOD], "expected 3 frames (protocol, header, body), got 4"),
+        ([b"x"] * 10_000, "expected 3 frames (protocol, header, body), got 10000"),
         ([b"HTTP", *GOOD[1:]], "expected protocol YSH1, got b'HTTP'"),
         ([GOOD[0], b"\xc1", BODY], "header: "),
         ([GOOD[0], b"\x91\xa1\xff", BODY], "header: "),
@@ -180,6 +182,25 @@ def test_a_message_for_a_peer_that_is_not_there_is_counted_and_dropped() -> None
                 server.send(Send("raw", HEADER, BODY))
                 await asyncio.sleep(0)
             assert router.dropped == 2
+
+    play(story)
+
+
+def test_a_stranger_that_does_not_listen_loses_what_is_too_much_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets_module, "SEND_QUEUE_MAX", 10)
+    body = bytes(1 << 20)
+
+    async def story() -> None:
+        async with listening(prefix="native:", named=False) as (server, router):
+            with plain(router.address, b"deaf") as peer:
+                peer.setsockopt(zmq.RCVHWM, 1)
+                peer.send_multipart(GOOD)
+                source = (await arrival(server)).source
+                while router.dropped == 0:  # what the operating system keeps for it comes on top
+                    server.send(Send(source, HEADER, body))
+                    await asyncio.sleep(0)
+                peer.send_multipart(GOOD)
+                assert (await arrival(server)).source == source, "it is still there"
 
     play(story)
 

@@ -7,13 +7,20 @@ from typing import Final, Self
 import zmq
 import zmq.asyncio
 
-from common.messages import Ack, Allocation, AllocationResponse, Header, Message, PartitionRestarted, Registered
+from common.messages import Allocation, AllocationResponse, Header, Left, Message, PartitionRestarted, Registered
 from common.wire import body_of, decoded, frames_of, header_of
 from shim.manager import ResourceManager, Result
 
 PARTITION: Final = "rm-1_default"
 PATIENCE_S: Final = 30.0
 """After this a test has failed; no test waits for it to pass."""
+
+
+class Kept(ResourceManager):
+    """One that only closes at the end of its block: who would let it leave?"""
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class FakeCore:
@@ -34,11 +41,13 @@ class FakeCore:
         """Partition to how often it was said to have started anew."""
 
     async def hears(self, kind: type[Message] | None = None) -> tuple[Header, Message]:
-        """The next message, of this kind or the test fails; acknowledgements count only if they are asked for."""
+        """The next message, of this kind or the test fails; acknowledgements and heartbeats count only if they are
+        asked for.
+        """
         while True:
             self.peer, *frames = await self._socket.recv_multipart()
             header = header_of(frames)
-            if header.kind != "Ack" or kind is Ack:
+            if header.kind not in ("Ack", "Heartbeat") or (kind is not None and header.kind == kind.__name__):
                 break
         assert kind is None or header.kind == kind.__name__, header
         self.session = header.session
@@ -67,16 +76,28 @@ class FakeCore:
     async def sends(self, frames: list[bytes]) -> None:
         await self._socket.send_multipart([self.peer, *frames])
 
-    async def welcomes(self, *partitions: str) -> Header:
+    async def welcomes(self, *partitions: str, heartbeat_ms: int = 0, silence_ms: int = 0) -> Header:
         """Hear a registration or a resumption and say yes."""
         header, _ = await self.hears()
         assert header.kind in ("RegisterResourceManager", "Resume"), header
-        await self.says(Registered(partitions=list(partitions or (PARTITION,))), partition="")
+        registered = Registered(
+            partitions=list(partitions or (PARTITION,)),
+            heartbeat_milli_seconds=heartbeat_ms,
+            silence_milli_seconds=silence_ms,
+        )
+        await self.says(registered, partition="")
         return header
 
-    async def registers(self, *partitions: str) -> ResourceManager:
+    async def lets_go(self) -> None:
+        """Hear whatever it is until the resource manager leaves, and say that it has."""
+        while (await self.hears())[0].kind != "Leave":
+            pass
+        await self.says(Left(), partition="", ref="leave")
+
+    async def registers(self, *partitions: str, heartbeat_ms: int = 0, silence_ms: int = 0) -> ResourceManager:
         """A resource manager that is connected to this core."""
-        rm, _ = await asyncio.gather(ResourceManager.connect(self.address, rm_id="rm-1"), self.welcomes(*partitions))
+        welcome = self.welcomes(*partitions, heartbeat_ms=heartbeat_ms, silence_ms=silence_ms)
+        rm, _ = await asyncio.gather(Kept.connect(self.address, rm_id="rm-1"), welcome)
         return rm
 
     async def __aenter__(self) -> Self:

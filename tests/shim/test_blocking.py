@@ -14,9 +14,13 @@ from common.messages import (
     ApplicationRequest,
     ConfigurationUpdated,
     NodeRequest,
+    PartitionRestarted,
     Refused,
     RegisterResourceManager,
     RemoveApplicationRequest,
+    SyncBegin,
+    SyncDone,
+    SyncEnd,
     UpdateConfiguration,
 )
 from shim.blocking import BlockingResourceManager
@@ -37,7 +41,9 @@ def core_that(story: Callable[[FakeCore], Awaitable[None]]) -> Iterator[str]:
         async with FakeCore() as core:
             addresses.put(core.address)
             await story(core)
+            letting_go = asyncio.create_task(core.lets_go())
             await asyncio.to_thread(over.wait, PATIENCE_S)
+            letting_go.cancel()
 
     with ThreadPoolExecutor(1) as thread:
         playing = thread.submit(play, whole)
@@ -189,3 +195,66 @@ def test_it_waits_for_the_end_or_no_longer_than_told_and_is_closed_once() -> Non
         closing.join()
         with pytest.raises(Closed):
             rm.update_nodes([node("n1")])
+
+
+def test_a_block_that_ends_in_order_leaves() -> None:
+    left = threading.Event()
+
+    async def story(core: FakeCore) -> None:
+        await core.welcomes()
+        await core.lets_go()
+        left.set()
+
+    with core_that(story) as address:
+        with BlockingResourceManager(address, rm_id="rm-1"):
+            pass
+        assert left.wait(PATIENCE_S)
+
+
+def test_leaving_closes_it() -> None:
+    async def story(core: FakeCore) -> None:
+        await core.welcomes()
+
+    with core_that(story) as address:
+        rm = BlockingResourceManager(address, rm_id="rm-1")
+        rm.leave("done")
+        rm.wait(PATIENCE_S)
+        with pytest.raises(Closed):
+            rm.update_nodes([node("n1")])
+
+
+def test_a_callback_may_report_everything_again() -> None:
+    async def story(core: FakeCore) -> None:
+        await core.welcomes()
+        await core.says(PartitionRestarted())
+        await core.hears(SyncBegin)
+        await core.hears(NodeRequest)
+        _, end = await core.hears(SyncEnd)
+        assert end == SyncEnd(nodes=1)
+        await core.says(SyncDone(nodes=["n9"]), seq=1, ack=3)
+
+    swept: SimpleQueue[SyncDone | None] = SimpleQueue()
+
+    def report(partition: str) -> None:
+        with rm.resync(partition) as sync:
+            rm.update_nodes([node("n1")])
+        swept.put(sync.swept)
+
+    with core_that(story) as address:
+        rm = BlockingResourceManager(address, rm_id="rm-1", callbacks=Callbacks(partition_restarted=report))
+        assert swept.get(timeout=PATIENCE_S) == SyncDone(nodes=["n9"])
+        rm.close()
+
+
+def test_a_report_whose_block_raises_is_not_complete() -> None:
+    async def story(core: FakeCore) -> None:
+        await core.welcomes()
+        await core.hears(SyncBegin)
+        await core.hears(NodeRequest)
+
+    with core_that(story) as address:
+        rm = BlockingResourceManager(address, rm_id="rm-1")
+        with pytest.raises(LookupError), rm.resync():
+            raise LookupError
+        rm.update_nodes([node("n1")])
+        rm.close()

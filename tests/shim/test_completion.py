@@ -29,7 +29,9 @@ def said(shell: str, text: str, folder: Path) -> set[str]:
 
 
 CASES = [
-    ("", {"up", "replay", "validate", "config", "app", "schedule", "settings", "completion"}),
+    ("", {"up", "replay", "validate", "config", "app", "schedule", "keys", "journal", "settings", "completion"}),
+    ("keys allow q", {"q u.yaml"}),
+    ("keys re", {"revoke"}),
     ("up --e", {"--ephemeral"}),
     ("up --log-level ", {"debug", "info", "warning", "error"}),
     ("up --config q", {"q u.yaml"}),
@@ -47,6 +49,8 @@ CASES = [
     ("config diff --s", {"--summary"}),
     ("config diff current q", {"q u.yaml"}),
     ("settings --rest ", set[str]()),
+    ("journal ver", {"verify"}),
+    ("journal show --k", {"--kind"}),
 ]
 
 

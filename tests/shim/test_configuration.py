@@ -16,8 +16,8 @@ from common.messages import (
     Resume,
     UpdateConfiguration,
 )
-from shim.manager import Callbacks, ConfigurationRefused, OutcomeUnknown, ResourceManager, Result, SessionLost
-from tests.shim.fake_core import PARTITION, FakeCore, allocated, is_waiting, play, taken
+from shim.manager import Callbacks, ConfigurationRefused, OutcomeUnknown, Result, SessionLost
+from tests.shim.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
 
 TEXT = "partitions: []"
 OTHERS = ConfigurationUpdated(checksum="C", partitions=["rm-1_a", "rm-1_b"])
@@ -42,7 +42,7 @@ def test_settings_that_are_not_mentioned_stay() -> None:
     async def story() -> None:
         async with FakeCore() as core:
             connecting = asyncio.create_task(
-                ResourceManager.connect(core.address, rm_id="rm-1", extra_config={"event.maxStreams": "1"})
+                Kept.connect(core.address, rm_id="rm-1", extra_config={"event.maxStreams": "1"})
             )
             await core.hears(RegisterResourceManager)
             await core.says(Registered(partitions=[PARTITION]), partition="")
@@ -131,7 +131,7 @@ def test_a_refusal_that_comes_while_the_session_is_resumed_does_not_end_it() -> 
 def test_after_a_break_the_checksum_says_that_a_change_was_made() -> None:
     async def story() -> None:
         async with FakeCore() as core:
-            connecting = asyncio.create_task(ResourceManager.connect(core.address, rm_id="rm-1"))
+            connecting = asyncio.create_task(Kept.connect(core.address, rm_id="rm-1"))
             await core.hears(RegisterResourceManager)
             await core.says(Registered(partitions=[PARTITION], checksum="OLD"), partition="")
             rm = await connecting
@@ -148,7 +148,7 @@ def test_after_a_break_the_checksum_says_that_a_change_was_made() -> None:
 def test_what_others_changed_during_a_break_is_told_afterwards() -> None:
     async def story() -> None:
         async with FakeCore() as core:
-            connecting = asyncio.create_task(ResourceManager.connect(core.address, rm_id="rm-1"))
+            connecting = asyncio.create_task(Kept.connect(core.address, rm_id="rm-1"))
             await core.hears(RegisterResourceManager)
             await core.says(Registered(partitions=[PARTITION], checksum="OLD"), partition="")
             rm = await connecting
@@ -197,6 +197,8 @@ def test_the_end_of_the_session_ends_the_wait() -> None:
             change = asyncio.create_task(rm.update_configuration(TEXT))
             header, _ = await core.hears(UpdateConfiguration)
             await core.says(Refused(code="unknown-session", reason="who?"), partition="", ref=header.ref)
+            await core.hears(Resume)
+            await core.says(Refused(code="unknown-session", reason="who?"), partition="")
             with pytest.raises(SessionLost, match="who"):
                 await change
 

@@ -3,7 +3,10 @@ import pytest
 from common.messages import (
     Allocation,
     AllocationResponse,
+    ConfigurationUpdated,
+    Goodbye,
     Header,
+    Left,
     Message,
     NodeRequest,
     PartitionRestarted,
@@ -12,10 +15,14 @@ from common.messages import (
     Registered,
     RegisterResourceManager,
     Resume,
+    ResumeWanted,
+    SyncDone,
+    SyncEnd,
 )
 from common.outbox import WINDOW_MESSAGES
 from common.wire import body_of, decoded, frames_of
-from shim.dialogue import Dialogue, SessionLost
+from shim.dialogue import Dialogue
+from shim.failures import Closed, SessionLost
 from shim.parts import node
 from shim.results import Result
 
@@ -129,7 +136,7 @@ def test_a_bare_acknowledgement_is_no_result() -> None:
     assert dialogue.take() is None
 
 
-@pytest.mark.parametrize("code", ["superseded", "unknown-session"])
+@pytest.mark.parametrize("code", ["superseded", "forbidden"])
 def test_the_core_may_end_the_session_at_any_time(code: str) -> None:
     dialogue = opened()
     hears(dialogue, Refused(code=code, reason="RM 'rm-1' registered again elsewhere"), partition="")
@@ -159,3 +166,147 @@ def test_messages_of_a_newer_core_do_no_harm() -> None:
     for _ in range(10):
         assert dialogue.received(frames_of(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
     assert (dialogue.over, said(dialogue)) == (None, [])
+
+
+# Pauses and ends ----------------------------------------------------------------------------------------------------
+
+
+def turned_away(dialogue: Dialogue, code: str) -> None:
+    hears(dialogue, Refused(code=code, reason="later"), partition="")
+
+
+def test_when_the_core_wants_it_the_session_is_resumed_once() -> None:
+    dialogue = opened()
+    hears(dialogue, ResumeWanted(reason="the core began anew"), partition="")
+    hears(dialogue, ResumeWanted(reason="the core began anew"), partition="")
+    assert said(dialogue) == ["Resume"]
+
+
+def test_a_goodbye_is_told_and_updates_wait_until_the_pause_is_over() -> None:
+    dialogue = opened()
+    goodbye = Goodbye(reason="stopping", retry_after_milli_seconds=1500)
+    hears(dialogue, goodbye, partition="")
+    assert (dialogue.pause_s, dialogue.complaint) == (1.5, "stopping")
+    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
+    assert said(dialogue) == []
+    assert all_taken(dialogue) == [Result("", goodbye)]
+    dialogue.connected()
+    assert said(dialogue) == ["Resume"]
+    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    assert said(dialogue) == ["NodeRequest"]
+
+
+@pytest.mark.parametrize("code", ["busy", "flood"])
+def test_a_registration_that_comes_at_a_bad_time_is_made_again(code: str) -> None:
+    dialogue = Dialogue(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
+    dialogue.connected()
+    said(dialogue)
+    turned_away(dialogue, code)
+    assert (dialogue.over, dialogue.pause_s, dialogue.complaint) == (None, 0.0, "later")
+    dialogue.connected()
+    assert said(dialogue) == ["RegisterResourceManager"]
+    hears(dialogue, Registered(partitions=[ONE]), partition="")
+    assert (dialogue.session.state, dialogue.complaint) == ("open", "")
+
+
+def test_a_resumption_that_comes_at_a_bad_time_is_made_again_and_updates_are_kept() -> None:
+    dialogue = opened()
+    dialogue.connected()
+    turned_away(dialogue, "busy")
+    assert dialogue.over is None
+    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
+    dialogue.connected()
+    assert said(dialogue) == ["Resume"]
+    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    assert said(dialogue) == ["NodeRequest"]
+
+
+def test_who_is_unknown_where_it_speaks_asks_the_core_before_it_gives_up() -> None:
+    dialogue = opened()
+    turned_away(dialogue, "unknown-session")
+    turned_away_again = Refused(code="unknown-session", reason="never heard of it")
+    assert said(dialogue) == ["Resume"]
+    hears(dialogue, turned_away_again, partition="")
+    assert isinstance(dialogue.over, SessionLost)
+
+
+def test_a_late_refusal_of_a_call_that_was_answered_since_is_no_result() -> None:
+    dialogue = opened()
+    turned_away(dialogue, "busy")
+    assert all_taken(dialogue) == []
+
+
+def test_who_leaves_is_gone_once_the_core_says_so() -> None:
+    dialogue = opened()
+    dialogue.leave("done")
+    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
+    assert said(dialogue) == ["Leave"]
+    hears(dialogue, Left(), partition="")
+    assert dialogue.left
+    assert isinstance(dialogue.over, Closed)
+
+
+def test_who_leaves_says_so_again_on_the_next_connection_and_may_be_gone_by_then() -> None:
+    dialogue = opened()
+    dialogue.leave("")
+    dialogue.connected()
+    assert said(dialogue) == ["Leave"]
+    turned_away(dialogue, "busy")
+    dialogue.connected()
+    assert said(dialogue) == ["Leave"]
+    turned_away(dialogue, "unknown-session")
+    assert dialogue.left
+
+
+def test_who_was_away_for_too_long_hears_that_nothing_is_left() -> None:
+    dialogue = opened()
+    hears(dialogue, Left(), partition="")
+    assert not dialogue.left
+    assert isinstance(dialogue.over, SessionLost)
+
+
+# Full reports -------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_said_in_order_and_counted() -> None:
+    dialogue = opened()
+    sync = dialogue.sync_begin(ONE, "because")
+    dialogue.update(NodeRequest(nodes=[node("n1", partition="one"), node("n2", partition="two")]))
+    dialogue.sync_end(sync)
+    begin, first, _, end = dialogue.to_send()
+    assert [(one.header.kind, one.header.partition, one.header.seq) for one in (begin, first, end)] == [
+        ("SyncBegin", ONE, 1),
+        ("NodeRequest", ONE, 2),
+        ("SyncEnd", ONE, 3),
+    ]
+    assert decoded(SyncEnd, end.body) == SyncEnd(nodes=1)
+
+
+def test_its_answer_is_known_before_the_consumer_has_taken_what_came_before_and_counts_as_received_after() -> None:
+    dialogue = opened()
+    sync = dialogue.sync_begin(ONE, "")
+    dialogue.sync_end(sync)
+    said(dialogue)
+    hears(dialogue, allocated(1), seq=1)
+    hears(dialogue, SyncDone(nodes=["n9"]), seq=2)
+    assert sync.swept == SyncDone(nodes=["n9"])
+    assert all_taken(dialogue) == [Result(ONE, allocated(1))]
+    assert [(one.header.kind, one.header.ack) for one in dialogue.to_send()] == [("Ack", 2)]
+
+
+def test_an_answer_from_an_earlier_life_is_not_heard() -> None:
+    dialogue = opened()
+    hears(dialogue, PartitionRestarted(), life=1)
+    sync = dialogue.sync_begin(ONE, "")
+    dialogue.sync_end(sync)
+    hears(dialogue, SyncDone(), seq=7)
+    assert sync.outcome is None
+
+
+def test_a_partition_that_loses_what_it_knew_meanwhile_or_goes_has_taken_nothing() -> None:
+    dialogue = opened()
+    one, two = dialogue.sync_begin(ONE, ""), dialogue.sync_begin(TWO, "")
+    hears(dialogue, PartitionRestarted(), life=1)
+    hears(dialogue, ConfigurationUpdated(checksum="c", partitions=[ONE]), partition="")
+    assert "lost what it knew" in str(one.outcome)
+    assert "not configured" in str(two.outcome)

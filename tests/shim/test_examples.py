@@ -9,16 +9,21 @@ from common.messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
+    AllocationRelease,
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
+    Leave,
+    Left,
     Message,
     NodeRequest,
     NodeResponse,
+    PartitionRestarted,
     Registered,
     RegisterResourceManager,
     RejectedAllocation,
+    SyncDone,
 )
 from tests.shim.fake_core import FakeCore, play
 
@@ -28,22 +33,23 @@ PLAIN = ROOT / "examples" / "plain_rm.py"
 
 
 async def core_for(core: FakeCore, partition: str, *, refused: str = "") -> list[Message]:
-    """Play a core that lets everything run at once but one task, until the application is removed; what it heard."""
+    """Play a core that lets everything run at once but one task, until the resource manager leaves; what it heard."""
     heard = [(await core.hears(RegisterResourceManager))[1]]
     await core.says(Registered(partitions=[partition]), partition="")
     seq = 0
     while True:
-        _, message = await core.hears()
+        header, message = await core.hears()
         heard.append(message)
         news: list[Message] = []
         match message:
             case NodeRequest():
                 news = [NodeResponse(accepted=[AcceptedNode(node_id=one.node_id) for one in message.nodes])]
-            case ApplicationRequest() if message.remove:
+            case Leave():
+                await core.says(Left(), partition="", ref=header.ref)
                 return heard
             case ApplicationRequest():
                 accepted = [AcceptedApplication(application_id=one.application_id) for one in message.new]
-                news = [ApplicationResponse(accepted=accepted)]
+                news = [ApplicationResponse(accepted=accepted)] if accepted else []
             case AllocationRequest():
                 new = [
                     Allocation(allocation_key=one.allocation_key, application_id=one.application_id, node_id="node-1")
@@ -88,6 +94,27 @@ def test_the_minimal_resource_manager_tells_what_is_refused_and_does_not_wait_fo
     assert out.endswith("done\n")
 
 
+def test_the_minimal_resource_manager_reports_again_what_its_partition_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            running = asyncio.create_task(runpy.run_path(str(MINIMAL))["main"](core.address))
+            await core.welcomes("minimal_default")
+            for _ in range(3):
+                await core.hears()
+            await core.says(PartitionRestarted(), partition="minimal_default")
+            kinds = [(await core.hears())[0].kind for _ in range(5)]
+            assert kinds == ["SyncBegin", "NodeRequest", "ApplicationRequest", "AllocationRequest", "SyncEnd"]
+            await core.says(SyncDone(nodes=["node-3"]), partition="minimal_default", seq=1)
+            keys = [f"task-{number}" for number in range(10)]
+            released = [AllocationRelease(allocation_key=key, application_id="app-1") for key in keys]
+            await core.says(AllocationResponse(released=released), partition="minimal_default", seq=2)
+            await core.lets_go()
+            await running
+
+    play(story)
+    assert "reported again; not ours: SyncDone(nodes=['node-3']" in capsys.readouterr().out
+
+
 def test_the_plain_resource_manager_speaks_the_protocol_without_our_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert not re.search(r"^\s*(from|import) (common|shim)", PLAIN.read_text(), re.MULTILINE)
     heard: list[Message] = []
@@ -102,7 +129,7 @@ def test_the_plain_resource_manager_speaks_the_protocol_without_our_code(capsys:
     play(story)
     kinds = [type(message).__name__ for message in heard]
     assert kinds[:4] == ["RegisterResourceManager", "NodeRequest", "ApplicationRequest", "AllocationRequest"]
-    assert kinds[-1] == "ApplicationRequest"
+    assert kinds[-2:] == ["ApplicationRequest", "Leave"]
     assert "task-3" in capsys.readouterr().out
 
 
@@ -110,4 +137,4 @@ def test_the_guide_shows_the_code_of_the_example() -> None:
     guide = (ROOT / "docs" / "writing-an-rm.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     shown = [block for block in blocks if block in MINIMAL.read_text()]
-    assert len(shown) == 3, "the sections Connect, Tell and Listen"
+    assert len(shown) == 4, "the sections Connect, Tell, Listen and Report everything again"

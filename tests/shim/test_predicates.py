@@ -14,10 +14,10 @@ from common.messages import (
     RegisterResourceManager,
     Verdict,
 )
-from shim.manager import Predicate, ResourceManager
+from shim.manager import Predicate
 from shim.parts import node
 from shim.predicates import answer
-from tests.shim.fake_core import PARTITION, FakeCore, play
+from tests.shim.fake_core import PARTITION, FakeCore, Kept, play
 
 ASKED = PredicatesAsked(
     question=7,
@@ -62,7 +62,7 @@ def test_there_is_an_answer_whatever_the_predicate_does(predicate: Predicate, re
 def test_it_is_asked_and_answers_at_once_though_nobody_reads_results() -> None:
     async def story() -> None:
         async with FakeCore() as core:
-            connecting = asyncio.create_task(ResourceManager.connect(core.address, rm_id="rm-1", predicate=only_n1))
+            connecting = asyncio.create_task(Kept.connect(core.address, rm_id="rm-1", predicate=only_n1))
             _, request = await core.hears(RegisterResourceManager)
             assert isinstance(request, RegisterResourceManager)
             assert request.capabilities == ["predicates"]
@@ -79,7 +79,7 @@ def test_it_is_asked_and_answers_at_once_though_nobody_reads_results() -> None:
 def test_without_a_predicate_it_says_that_it_has_none_and_answers_nothing() -> None:
     async def story() -> None:
         async with FakeCore() as core:
-            connecting = asyncio.create_task(ResourceManager.connect(core.address, rm_id="rm-1"))
+            connecting = asyncio.create_task(Kept.connect(core.address, rm_id="rm-1"))
             _, request = await core.hears(RegisterResourceManager)
             assert isinstance(request, RegisterResourceManager)
             assert request.capabilities == []

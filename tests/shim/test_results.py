@@ -7,6 +7,7 @@ from common.messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
+    Goodbye,
     NodeResponse,
     PartitionRestarted,
     Refused,
@@ -28,6 +29,7 @@ UPDATED = UpdatedApplication(application_id="a1", state="Running")
 NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2")
 WAITING = UpdateContainerSchedulingState(application_id="a1", allocation_key="k4", state=4)
 REFUSED = Refused(code="c", reason="r")
+GOODBYE = Goodbye(reason="r")
 
 
 NEWS: list[Update] = [
@@ -38,6 +40,7 @@ NEWS: list[Update] = [
     NodeResponse(accepted=[NODE], rejected=[NO_NODE]),
     PartitionRestarted(),
     SchedulingStateResponse(updated=[WAITING]),
+    GOODBYE,
     REFUSED,
 ]
 
@@ -59,6 +62,7 @@ def test_every_item_goes_to_its_function() -> None:
         node_rejected=noting("node_rejected", book),
         partition_restarted=noting("partition_restarted", book),
         scheduling_state_updated=noting("scheduling_state_updated", book),
+        goodbye=noting("goodbye", book),
         refused=noting("refused", book),
     )
     for news in NEWS:
@@ -74,6 +78,7 @@ def test_every_item_goes_to_its_function() -> None:
         ("node_rejected", NO_NODE),
         ("partition_restarted", "rm-1_p"),
         ("scheduling_state_updated", WAITING),
+        ("goodbye", GOODBYE),
         ("refused", REFUSED),
     ]
 

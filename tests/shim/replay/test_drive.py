@@ -5,19 +5,23 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
-import zmq
 
 from common.messages import (
     AllocationRequest,
     ApplicationRequest,
+    Leave,
+    Left,
     NodeRequest,
+    PartitionRestarted,
     Refused,
     RegisterResourceManager,
+    SyncBegin,
+    SyncDone,
+    SyncEnd,
 )
 from shim.replay import drive
 from shim.replay.drive import Options, replay_file, replay_plan
@@ -44,8 +48,8 @@ def options_for(address: str = "tcp://127.0.0.1:1", *, file: Path = Path("a.swf"
     )
 
 
-async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], None] = lambda batch: None) -> None:
-    """Answer a resource manager until cancelled."""
+async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], Iterable[str]] = lambda batch: ()) -> None:
+    """Answer a resource manager until it leaves. What `heard` gives after a batch are partitions that begin anew."""
     await fake.welcomes("rm-1_site-1", "rm-1_site-2")
     said: Counter[str] = Counter()
     while True:
@@ -57,22 +61,33 @@ async def serve(fake: FakeCore, core: SmallCore, *, heard: Callable[[Batch], Non
                 batch = Batch(applications=message.new, removals=message.remove)
             case AllocationRequest():
                 batch = Batch(asks=message.allocations, releases=message.releases.allocations_to_release)
+            case SyncBegin():
+                continue
+            case SyncEnd():
+                said[header.partition] += 1
+                await fake.says(SyncDone(), partition=header.partition, seq=said[header.partition], ack=header.seq)
+                continue
+            case Leave():
+                await fake.says(Left(), partition="", ref=header.ref)
+                return
             case _:
                 raise AssertionError(message)
         for partition, news in core.take(batch):
             said[partition] += 1
-            with suppress(zmq.ZMQError):  # it may have gone
-                await fake.says(news, partition=partition, seq=said[partition], ack=header.seq)
-        heard(batch)
+            await fake.says(news, partition=partition, seq=said[partition], ack=header.seq)
+        for partition in heard(batch):
+            said[partition] = 0
+            await fake.says(PartitionRestarted(), partition=partition)
 
 
-def against(core: SmallCore, story: Callable[[str], Awaitable[None]], **options: Callable[[Batch], None]) -> None:
+def against(
+    core: SmallCore, story: Callable[[str], Awaitable[None]], **options: Callable[[Batch], Iterable[str]]
+) -> None:
     async def both() -> None:
         async with FakeCore() as fake:
             serving = asyncio.create_task(serve(fake, core, **options))
             await story(fake.address)
-            assert not serving.done(), serving.result()
-            serving.cancel()
+            await serving
 
     play(both)
 
@@ -116,23 +131,35 @@ def test_an_interruption_leaves_the_core_clean_and_prints_what_there_is(capsys: 
     core = SmallCore("rm-1")
     lines = [*LINES, swf_line(99, submit=10**9)]
 
-    interrupted, left = asyncio.Event(), asyncio.Event()
-
-    def heard(batch: Batch) -> None:
+    def heard(batch: Batch) -> Iterable[str]:
         if any(item.application_id == "job-30" for item in batch.removals):
-            interrupted.set()
             os.kill(os.getpid(), signal.SIGINT)
-        if interrupted.is_set() and core.empty:
-            left.set()
+        return ()
 
     async def story(address: str) -> None:
         assert await replay_plan(options_for(address), plan(swf_log(*lines), rm_id="rm-1", load=50)) == 130
-        await left.wait()  # what it sent last may still be on its way
+
+    against(core, story, heard=heard)  # which ends when it has left
+    assert "interrupted" in capsys.readouterr().out
+
+
+def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsys: pytest.CaptureFixture[str]) -> None:
+    core = SmallCore("rm-1")
+    lost: list[str] = []
+
+    def heard(batch: Batch) -> Iterable[str]:
+        if lost or not any(item.application_id == "job-31" for item in batch.removals):
+            return ()
+        lost.extend(core.partitions.pop("rm-1_site-2").applications)
+        return ("rm-1_site-2",)
+
+    async def story(address: str) -> None:
+        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == drive.OK
 
     against(core, story, heard=heard)
-    assert core.cut_off > 0
-    assert "interrupted" in capsys.readouterr().out
-    assert not any(part.free for part in core.partitions.values())
+    assert lost
+    assert core.empty
+    assert capsys.readouterr().out.endswith("no application is left.\n")
 
 
 def test_a_refused_registration_is_exit_status_two(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,11 +184,15 @@ def test_a_core_that_falls_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(drive, "SILENCE_S_MAX", 0.1)
-    monkeypatch.setattr(drive, "LEAVE_S_MAX", 0.1)
 
     async def story() -> None:
         async with FakeCore() as fake:
-            serving = asyncio.create_task(fake.welcomes("rm-1_site-1"))
+
+            async def welcomed_only() -> None:
+                await fake.welcomes("rm-1_site-1")
+                await fake.lets_go()
+
+            serving = asyncio.create_task(welcomed_only())
             assert await replay_plan(options_for(fake.address), plan(swf_log(*LINES), rm_id="rm-1")) == 1
             await serving
 

@@ -134,8 +134,6 @@ def test_a_whole_log_runs_and_the_books_agree() -> None:
         assert sum(core.partition(site.partition).free.values()) == site.processors * 1000
         assert replay.tallies[site.partition].jobs.total() == site.jobs
     assert any(run.wait_s > 0 for run in replay.runs.values())
-    core.take(replay.leave())
-    assert not any(part.free for part in core.partitions.values())
 
 
 def test_a_batch_is_bounded_and_the_rest_follows() -> None:
@@ -204,7 +202,10 @@ def test_a_restarted_partition_is_told_everything_again_and_the_replay_completes
             core.take(waiting)
             lost = set(core.partitions.pop(SITE).running)
             replay.hear(SITE, PartitionRestarted(), now)
-            turn(replay, core, now)
+            report = replay.due(now)
+            assert report.reports == ["site-1"]
+            for partition, news in core.take(report):
+                replay.hear(partition, news, now)
             assert lost <= set(core.partition("site-1").running)
             assert core.partition("site-1").waiting
     assert lost
@@ -227,26 +228,21 @@ def test_a_refused_node_and_a_refused_message_are_reported() -> None:
     assert len(replay.problems) == PROBLEMS_KEPT_MAX
 
 
-def test_leaving_early_removes_what_is_open_and_says_what_is_missing() -> None:
+def test_what_is_open_is_missing_by_its_state() -> None:
     replay, core = replay_of(swf_line(1), swf_line(2), swf_line(3, submit=1000)), SmallCore()
     turn(replay, core, 0.0)
     turn(replay, core, 0.0)
     assert [name.rsplit(" ", 1)[1] for name in replay.missing()] == ["running", "waiting", "planned"]
-    batch = replay.leave()
-    assert [item.application_id for item in batch.removals] == ["job-1", "job-2"]
-    assert len(batch.nodes) == 1
     assert not replay.complete
 
 
-def test_leaving_takes_along_the_removals_that_were_about_to_go() -> None:
-    replay, core = replay_of(swf_line(1, run=10)), SmallCore()
+def test_a_partition_that_forgets_twice_before_it_is_told_is_told_once() -> None:
+    replay, core = replay_of(swf_line(1)), SmallCore()
     turn(replay, core, 0.0)
-    turn(replay, core, 0.0)
-    turn(replay, core, 11.0)
-    assert list(replay.missing()) == []
-    assert not core.empty, "its removal goes with the next batch"
-    core.take(replay.leave())
-    assert core.empty
+    for _ in range(2):
+        replay.hear(SITE, PartitionRestarted(), 1.0)
+    batch = replay.due(1.0)
+    assert (batch.reports, len(batch.nodes)) == (["site-1"], 1)
 
 
 def test_a_partition_that_does_not_answer_is_missing_by_name() -> None:

@@ -1,0 +1,183 @@
+"""CURVE keys: what their files look like, how people call a key, and how a socket is told to use one.
+
+A pair is two files in the format of CZMQ's certificates, so that programs in other languages read them too:
+`NAME.key` is public, `NAME.key_secret` holds both keys. The server's pair is called `server`. A resource manager needs
+its own secret file and the server's public one, beside each other.
+
+Keys are Z85 text of 40 characters. People see fingerprints; a secret key is read here, given to ZeroMQ, and kept
+nowhere else. Not here: who may use which key (`allowed_keys.py`, `rmproxy/doorkeeper.py`).
+"""
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+import zmq
+
+from common.allowed_keys import is_key
+
+SERVER: Final = "server"
+"""The name of the server's pair."""
+
+PUBLIC_SUFFIX: Final = ".key"
+SECRET_SUFFIX: Final = ".key_secret"  # noqa: S105 - the end of a file's name
+PUBLIC_MODE: Final = 0o644
+SECRET_MODE: Final = 0o600
+
+FILE_BYTES_MAX: Final = 4096
+"""A key file has some hundred bytes; of one that is larger only this much is read."""
+
+FINGERPRINT_DIGITS: Final = 16
+"""64 bits: nobody meets another key with the same ones by accident, and nobody gets in by a fingerprint."""
+
+_ENTRY: Final = re.compile(r'^[ \t]*(public|secret)-key[ \t]*=[ \t]*"([^"\n]*)"[ \t]*$', re.MULTILINE)
+
+
+class KeyFileError(OSError):
+    """A key file that cannot be used; the text names the file and what to do, never what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A secret key and the public one that belongs to it."""
+
+    public: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def new(cls) -> Self:
+        """A pair that nobody has. The public key does not begin as an option does."""
+        while True:
+            public, secret = (key.decode() for key in zmq.curve_keypair())
+            if not public.startswith("-"):
+                return cls(public, secret)
+
+
+def fingerprint(public: str) -> str:
+    """What people call a public key: the first hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(public.encode()).hexdigest()[:FINGERPRINT_DIGITS]
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def read_public(file: Path) -> str:
+    """The public key in a file of either kind.
+
+    Raises:
+        KeyFileError: it cannot be read, or holds none.
+    """
+    return _key_in(file, _text_of(file), "public")
+
+
+def read_pair(file: Path) -> Pair:
+    """The pair in a secret file.
+
+    Raises:
+        KeyFileError: it cannot be read, holds no secret key, or others may read it too.
+    """
+    text = _text_of(file)
+    secret = _key_in(file, text, "secret")
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & 0o077:
+        raise KeyFileError(f"{file}: others can read this secret key (mode {mode:o}): chmod 600, or make a new one")
+    return Pair(zmq.curve_public(secret.encode()).decode(), secret)
+
+
+def server_file(place: Path) -> Path:
+    """The server's secret file: `place` itself, or the one in this directory."""
+    return place / f"{SERVER}{SECRET_SUFFIX}" if place.is_dir() else place
+
+
+def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a pair and write its two files, readable for all and for the owner only; their paths.
+
+    Raises:
+        FileExistsError: one of them is there already; nothing has changed.
+        OSError: they cannot be written.
+    """
+    pair = Pair.new()
+    public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
+    if public.exists():
+        raise FileExistsError(f"{public}: there is one already")
+    _write_new(secret, SECRET_MODE, _certificate(f"Keep this file to yourself: secret key of {name}.", pair))
+    try:
+        _write_new(public, PUBLIC_MODE, _certificate(f"Public key of {name}.", Pair(pair.public, "")))
+    except OSError:
+        secret.unlink()
+        raise
+    return public, secret
+
+
+def _certificate(about: str, pair: Pair) -> str:
+    secret = f'    secret-key = "{pair.secret}"\n' if pair.secret else ""
+    return f'#   {about}\n\nmetadata\ncurve\n    public-key = "{pair.public}"\n{secret}'
+
+
+def _write_new(file: Path, mode: int, text: str) -> None:
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        raise FileExistsError(f"{file}: there is one already") from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        os.fchmod(descriptor, mode)  # whatever the umask says
+        opened.write(text)
+        opened.flush()
+        os.fsync(descriptor)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
+    except OSError as error:
+        raise KeyFileError(f"{file}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def _key_in(file: Path, text: str, kind: str) -> str:
+    keys: dict[str, str] = dict(_ENTRY.findall(text))
+    if is_key(keys.get(kind, "")):
+        return keys[kind]
+    hint = f"the one that ends in {SECRET_SUFFIX} has it" if "public" in keys else "`yunishard keys new` makes one"
+    raise KeyFileError(f"{file}: holds no {kind} key ({hint})")
+
+
+# Sockets --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """What a resource manager needs to reach a port with keys."""
+
+    own: Pair
+    server: str
+    """The server's public key."""
+
+    @classmethod
+    def beside(cls, file: Path) -> Self:
+        """Its own secret file, and the server's public one in the same directory.
+
+        Raises:
+            KeyFileError: one of the two cannot be used.
+        """
+        return cls(read_pair(file), read_public(file.parent / f"{SERVER}{PUBLIC_SUFFIX}"))
+
+    def apply(self, socket: "zmq.Socket[bytes]") -> None:
+        """Let a socket that has not connected yet speak with these keys only."""
+        socket.curve_publickey = self.own.public.encode()
+        socket.curve_secretkey = self.own.secret.encode()
+        socket.curve_serverkey = self.server.encode()
+
+
+def guard(socket: "zmq.Socket[bytes]", pair: Pair, *, domain: str) -> None:
+    """Let a socket that does not listen yet take only clients whose key is admitted in this ZAP domain; without anybody
+    who answers for the domain, none.
+    """
+    socket.curve_server = True
+    socket.curve_secretkey = pair.secret.encode()
+    socket.setsockopt(zmq.ZAP_DOMAIN, domain.encode())
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)

@@ -1,0 +1,29 @@
+import asyncio
+
+from common.memory import MemoryLimit, resident_bytes
+
+
+def test_who_uses_too_much_hears_it_once() -> None:
+    async def story() -> list[int]:
+        heard: list[int] = []
+        done = asyncio.Event()
+        uses = iter((10, 100, 101))
+
+        def exceeded(used: int) -> None:
+            heard.append(used)
+            done.set()
+
+        limit = MemoryLimit(100, exceeded, used_bytes=lambda: next(uses), look_every_s=0.001)
+        async with asyncio.timeout(10):
+            await done.wait()
+        limit.close()
+        return heard
+
+    assert asyncio.run(story()) == [101]
+
+
+def test_a_process_sees_what_it_takes() -> None:
+    before = resident_bytes()
+    taken = bytearray(64 << 20)
+    taken[::4096] = b"x" * (len(taken) // 4096)  # memory is only taken when it is used
+    assert resident_bytes() - before >= len(taken) // 2
