@@ -17,10 +17,12 @@ def main() -> int:
     parser.add_argument(
         "traces", metavar="TRACE", nargs="+", choices=TRACES, help="a name from tests/conformance/traces"
     )
+    parser.add_argument("--native", action="store_true", help="over the native protocol (default: over gRPC)")
     signal.signal(signal.SIGTERM, _terminated)
     failed = False
-    for name in parser.parse_args().traces:
-        found = differences_of(name)
+    args = parser.parse_args()
+    for name in args.traces:
+        found = differences_of(name, native=args.native)
         failed |= bool(found)
         sys.stdout.write("\n      ".join([f"{'FAIL' if found else 'ok  '}  {name}", *found]) + "\n")
         sys.stdout.flush()

@@ -2,23 +2,19 @@
 
 The one thing that it does by itself is what the scheduler relies on: it confirms the releases that it is asked for.
 
-Threads: one reads each of the three streams; they write, and the trace's own thread reads, under `lock`.
+Threads: those of its wire write, and the trace's own thread reads, under `lock`.
 """
 
 import contextlib
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import grpc
-
 from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from tests.conformance.wires import Dial
 
-REGISTER_S: Final = 30.0
 CONFIRMED: Final = ("PREEMPTED_BY_SCHEDULER", "TIMEOUT", "PLACEHOLDER_REPLACED")
 """Kinds of release with which the scheduler asks for something; the others tell what has happened already."""
 
@@ -31,35 +27,10 @@ class Running:
     node: str
 
 
-class Stream:
-    """One call with messages both ways; `hear` gets those of the scheduler, on a thread of the stream's own."""
-
-    def __init__(self, method: Any, hear: Callable[[Any], None]) -> None:
-        self.failed = False
-        self._hear = hear
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call = method(iter(self._requests.get, None))
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def send(self, request: Any) -> None:
-        self._requests.put(request)
-
-    def close(self) -> None:
-        self._requests.put(None)
-        self._call.cancel()
-
-    def _read(self) -> None:
-        try:
-            for reply in self._call:
-                self._hear(reply)
-        except grpc.RpcError as error:
-            self.failed = error.code() != grpc.StatusCode.CANCELLED
-
-
 class RecordingManager:
     """A registered resource manager, and what it has heard so far."""
 
-    def __init__(self, stub: SchedulerStub, rm_id: str, config: str, extra: dict[str, str]) -> None:
+    def __init__(self, dial: Dial, rm_id: str, config: str, extra: dict[str, str]) -> None:
         self.rm_id = rm_id
         self.lock = threading.Lock()
         self.heard = threading.Condition(self.lock)
@@ -77,32 +48,24 @@ class RecordingManager:
         self.confirms = True
         self._withheld: list[pb.AllocationRelease] = []
         """All and only the releases that would have been confirmed, had `confirms` been on."""
-        stub.RegisterResourceManager(
-            pb.RegisterResourceManagerRequest(
-                rmID=rm_id, version="1", policyGroup="queues", config=config, extraConfig=extra
-            ),
-            timeout=REGISTER_S,
-        )
-        self._allocations = Stream(stub.UpdateAllocation, self._hear_of_allocations)
-        self._applications = Stream(stub.UpdateApplication, self._hear_of_applications)
-        self._nodes = Stream(stub.UpdateNode, self._hear_of_nodes)
+        self._wire = dial(rm_id, config, extra, self._hear)
 
     @property
     def streams_failed(self) -> list[bool]:
-        return [stream.failed for stream in self._streams()]
+        return self._wire.failed
 
     # What a trace tells it to do ------------------------------------------------------------------------------------
 
     def send_nodes(self, nodes: Sequence[pb.NodeInfo]) -> None:
-        self._nodes.send(pb.NodeRequest(rmID=self.rm_id, nodes=nodes))
+        self._wire.send(pb.NodeRequest(rmID=self.rm_id, nodes=nodes))
 
     def send_applications(
         self, new: Sequence[pb.AddApplicationRequest], gone: Sequence[pb.RemoveApplicationRequest]
     ) -> None:
-        self._applications.send(pb.ApplicationRequest(rmID=self.rm_id, new=new, remove=gone))
+        self._wire.send(pb.ApplicationRequest(rmID=self.rm_id, new=new, remove=gone))
 
     def send_asks(self, asks: Sequence[pb.Allocation]) -> None:
-        self._allocations.send(pb.AllocationRequest(rmID=self.rm_id, allocations=asks))
+        self._wire.send(pb.AllocationRequest(rmID=self.rm_id, allocations=asks))
 
     def release(self, releases: Sequence[pb.AllocationRelease]) -> None:
         """Release of its own accord: what it names by key runs no longer, whatever the scheduler says."""
@@ -125,10 +88,18 @@ class RecordingManager:
             return sorted(key for key, one in self.running.items() if one.application == application)
 
     def close(self) -> None:
-        for stream in self._streams():
-            stream.close()
+        self._wire.close()
 
     # What it hears --------------------------------------------------------------------------------------------------
+
+    def _hear(self, reply: Any) -> None:
+        match reply:
+            case pb.AllocationResponse():
+                self._hear_of_allocations(reply)
+            case pb.ApplicationResponse():
+                self._hear_of_applications(reply)
+            case pb.NodeResponse():
+                self._hear_of_nodes(reply)
 
     def _hear_of_allocations(self, reply: pb.AllocationResponse) -> None:
         with self._noting():
@@ -181,7 +152,4 @@ class RecordingManager:
             for one in releases
         ]  # without the scheduler's message, which is not the resource manager's to say
         request = pb.AllocationReleasesRequest(allocationsToRelease=bare)
-        self._allocations.send(pb.AllocationRequest(rmID=self.rm_id, releases=request))
-
-    def _streams(self) -> tuple[Stream, Stream, Stream]:
-        return self._allocations, self._applications, self._nodes
+        self._wire.send(pb.AllocationRequest(rmID=self.rm_id, releases=request))

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from tests.conformance.items import Item
 from tests.conformance.rest import Rest
 from tests.conformance.state import Json
 from tests.conformance.steps import Play
+from tests.conformance.wires import Dial, GrpcWire, NativeWire
 from tests.deploy.system import FREE_PORTS, up
 
 HERE: Final = Path(__file__).parent
@@ -26,17 +28,18 @@ class Unplayable(Exception):
     """A trace did not get to its end, or the system not to its own in order; with what the system had to say."""
 
 
-def differences_of(name: str) -> list[str]:
-    """What differs between a trace on this system and on the reference; each a place with both values.
+def differences_of(name: str, *, native: bool = False) -> list[str]:
+    """What differs between a trace on this system, over gRPC or over the native protocol, and on the reference; each a
+    place with both values.
 
     Raises:
         Unplayable: there is nothing to compare.
     """
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
-    return list(differences(golden, _played(name)))
+    return list(differences(golden, _played(name, native=native)))
 
 
-def _played(name: str) -> Json:
+def _played(name: str, *, native: bool) -> Json:
     """What the trace records."""
     steps = yaml.safe_load(TRACES[name].read_text())["steps"]
     with (
@@ -45,7 +48,7 @@ def _played(name: str) -> Json:
     ):
         addresses = system.announced()
         try:
-            recorded = _recorded(steps, addresses)
+            recorded = (_recorded_natively if native else _recorded)(steps, addresses)
         except (OSError, LookupError, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise Unplayable(f"{error!r}\n{system.errors}") from error
         status = system.stop()
@@ -57,12 +60,20 @@ def _played(name: str) -> Json:
 def _recorded(steps: list[Item], addresses: dict[str, str]) -> Json:
     with grpc.insecure_channel(addresses["grpc"]) as channel:
         grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
-        play = Play(SchedulerStub(channel), Rest(addresses["rest"]))
-        try:
-            for step in steps:
-                play.step(step)
-        finally:
-            play.close()
+        return _all_steps(steps, partial(GrpcWire, SchedulerStub(channel)), addresses)
+
+
+def _recorded_natively(steps: list[Item], addresses: dict[str, str]) -> Json:
+    return _all_steps(steps, partial(NativeWire, addresses["native"]), addresses)
+
+
+def _all_steps(steps: list[Item], dial: Dial, addresses: dict[str, str]) -> Json:
+    play = Play(dial, Rest(addresses["rest"]))
+    try:
+        for step in steps:
+            play.step(step)
+    finally:
+        play.close()
     return play.recorded
 
 

@@ -28,15 +28,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import grpc
-
 from rmproxy.si import scheduler_pb2 as pb
-from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.conformance.items import Item, ask, expanded, gone_application, new_application, node, release
 from tests.conformance.manager import RecordingManager
 from tests.conformance.rest import Rest, quoted
 from tests.conformance.silence import LIMIT_S, await_silence, silent_since
 from tests.conformance.state import Object, Wanted, state_of
+from tests.conformance.wires import Dial, RefusedError
 
 SHORT_S: Final = 0.3
 """Silence after an update that the next step builds on."""
@@ -44,15 +42,14 @@ LONG_S: Final = 0.8
 """Silence before the state is recorded."""
 AWAIT_S: Final = 30.0
 SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-UNANSWERED: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 
 
 class Play:
     """One trace as it is played to a system that nobody else uses."""
 
-    def __init__(self, stub: SchedulerStub, rest: Rest) -> None:
+    def __init__(self, dial: Dial, rest: Rest) -> None:
         self.recorded: list[Object] = []
-        self._stub = stub
+        self._dial = dial
         self._rest = rest
         self._managers: dict[str, RecordingManager] = {}
         self._steps: dict[str, Callable[[Any], None]] = {
@@ -89,10 +86,8 @@ class Play:
         if earlier is not None:
             earlier.close()
         try:
-            self._managers[rm_id] = RecordingManager(self._stub, rm_id, body["config"], body.get("extra", {}))
-        except grpc.RpcError as error:
-            if error.code() in UNANSWERED:
-                raise
+            self._managers[rm_id] = RecordingManager(self._dial, rm_id, body["config"], body.get("extra", {}))
+        except RefusedError:
             self.recorded.append({"register-refused": True})
 
     def _nodes(self, body: Item) -> None:

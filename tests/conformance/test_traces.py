@@ -22,19 +22,29 @@ SLOWEST: Final = ("app-completed-after-completing-timeout",)
 """Begun first: this one waits for 30 seconds."""
 
 
+NATIVE: Final = ("two-", "partitions-", "recovery-", "ask-", "release-")
+"""How the traces begin that are played over the native protocol as well."""
+
+CASES: Final = [(name, False) for name in TRACES] + [(name, True) for name in TRACES if name.startswith(NATIVE)]
+
+Case = tuple[str, bool]
+"""A trace, and whether it is played over the native protocol."""
+
+
 class Plays:
     """The selected traces, played in the background, the slowest first."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, cases: list[Case]) -> None:
         self._running: set[subprocess.Popen[str]] = set()
         self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._plays: dict[str, Future[tuple[int, str]]] = {
-            name: self._pool.submit(self._play, name) for name in sorted(names, key=lambda name: name not in SLOWEST)
+        slowest_first = sorted(cases, key=lambda case: case[0] not in SLOWEST)
+        self._plays: dict[Case, Future[tuple[int, str]]] = {
+            case: self._pool.submit(self._play, *case) for case in slowest_first
         }
 
-    def result(self, name: str) -> tuple[int, str]:
+    def result(self, case: Case) -> tuple[int, str]:
         """Exit status and output, once it is over."""
-        return self._plays[name].result()
+        return self._plays[case].result()
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -42,9 +52,9 @@ class Plays:
             process.terminate()
         self._pool.shutdown()
 
-    def _play(self, name: str) -> tuple[int, str]:
+    def _play(self, name: str, native: bool) -> tuple[int, str]:
         with subprocess.Popen(
-            [sys.executable, "-m", "tests.conformance", name],
+            [sys.executable, "-m", "tests.conformance", *(["--native"] if native else []), name],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -65,8 +75,8 @@ class Plays:
 @pytest.fixture(scope="session")
 def plays(request: pytest.FixtureRequest) -> Iterator[Plays]:
     """All traces of this run, and only those, started when the first is asked for."""
-    selected = [
-        item.callspec.params["trace"]
+    selected: list[Case] = [
+        item.callspec.params["case"]
         for item in request.session.items
         if isinstance(item, pytest.Function) and "plays" in item.fixturenames
     ]
@@ -76,7 +86,7 @@ def plays(request: pytest.FixtureRequest) -> Iterator[Plays]:
 
 
 @pytest.mark.timeout(300)  # it may have to wait for others
-@pytest.mark.parametrize("trace", TRACES)
-def test_trace(plays: Plays, trace: str) -> None:
-    status, output = plays.result(trace)
+@pytest.mark.parametrize("case", CASES, ids=[f"{name}{' natively' if native else ''}" for name, native in CASES])
+def test_trace(plays: Plays, case: Case) -> None:
+    status, output = plays.result(case)
     assert status == 0, output

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from tests.conformance.play import CONNECT_S
 from tests.conformance.rest import Rest
 from tests.conformance.state import Json
 from tests.conformance.steps import Play
+from tests.conformance.wires import GrpcWire
 from tests.deploy.system import FREE_PORTS, Up, up
 
 CONFIG_PATH: Final = "/ws/v1/config?rm="
@@ -121,7 +123,7 @@ def ours() -> Iterator[Ours]:
 def _recorded(steps: list[Item], address: str, rest: Rest) -> Json:
     with grpc.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 50)]) as channel:
         grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
-        play = Play(SchedulerStub(channel), rest)
+        play = Play(partial(GrpcWire, SchedulerStub(channel)), rest)
         try:
             for step in steps:
                 play.step(step)

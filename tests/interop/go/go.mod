@@ -1,0 +1,3 @@
+module yunishard/interop
+
+go 1.21
