@@ -1,0 +1,152 @@
+"""A resource manager of the chaos: an ordinary program on the SDK, with books of its own.
+
+It asks when the conductor tells it to, lets what runs end after a while, and notes what it hears. Not here: who is
+killed when (`conductor.py`).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from common.messages import (
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+)
+from common.names import external, normalised
+from shim import parts
+from shim.manager import ResourceManager
+from tests.chaos.books import Ask, Books
+
+NODES: Final = 20
+NODE: Final = {"vcore": "100000", "memory": "1000Ti"}
+RELEASE_EVERY_S: Final = 0.05
+QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
+
+
+def configuration(partitions: Sequence[str]) -> str:
+    return f"partitions: [{', '.join(f'{{name: {name}, {QUEUES}}}' for name in partitions)}]"
+
+
+class ChaosRm:
+    """One of them; made by `joined`."""
+
+    def __init__(self, rm: ResourceManager, partitions: Sequence[str]) -> None:
+        self.rm_id = rm.rm_id
+        self.books = Books()
+        self.changed = asyncio.Event()
+        """Set whenever something was heard."""
+        self.failure: BaseException | None = None
+        self._rm = rm
+        self.partitions = tuple(normalised(rm.rm_id, name) for name in partitions)
+        self._applications: set[tuple[str, str]] = set()
+        self._accepted: set[tuple[str, str]] = set()
+        self._nodes = 0
+        self._due: list[str] = []
+        """What is to be released next."""
+        self._tasks = [asyncio.create_task(one) for one in (self._hear(), self._release())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    @classmethod
+    async def joined(cls, address: str, rm_id: str, partitions: Sequence[str]) -> Self:
+        """Registered, with all its nodes."""
+        rm = await ResourceManager.connect(address, rm_id=rm_id, config=configuration(partitions))
+        one = cls(rm, partitions)
+        for partition in partitions:
+            nodes = [parts.node(f"{partition}-n{number}", NODE, partition=partition) for number in range(NODES)]
+            await rm.update_nodes(nodes)
+        await one.until(lambda: one._nodes == NODES * len(partitions))
+        return one
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            if self.failure is not None:
+                raise self.failure
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def ask(self, asks: Sequence[Ask]) -> None:
+        """Submit applications that are new, and the asks."""
+        wanted = dict.fromkeys((one.partition, one.application) for one in asks)
+        new = [pair for pair in wanted if pair not in self._applications]
+        if new:
+            self._applications.update(new)
+            applications = [
+                parts.application(name, queue="root.batch", user="chaos", partition=external(self.rm_id, partition))
+                for partition, name in new
+            ]
+            await self._rm.update_applications(new=applications)
+            await self.until(lambda: self._accepted.issuperset(new))
+        for one in asks:
+            self.books.asks(one)
+        await self._rm.update_allocations(
+            allocations=[
+                parts.ask(
+                    one.key,
+                    one.application,
+                    {"vcore": f"{one.vcore}m"},
+                    partition=external(self.rm_id, one.partition),
+                )
+                for one in asks
+            ]
+        )
+
+    async def close(self) -> None:
+        """Go, for good."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._rm.leave()
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        loop = asyncio.get_running_loop()
+        async for partition, news in self._rm.results():
+            match news:
+                case NodeResponse():
+                    self._nodes += len(news.accepted)
+                    self.books.complaints += [f"{one.node_id} rejected: {one.reason}" for one in news.rejected]
+                case ApplicationResponse():
+                    self._accepted.update((partition, one.application_id) for one in news.accepted)
+                    self.books.complaints += [f"{one.application_id} rejected: {one.reason}" for one in news.rejected]
+                case AllocationResponse():
+                    for allocation in news.new:
+                        ask = self.books.granted(partition, allocation)
+                        if ask is not None and ask.run_s:
+                            loop.call_later(ask.run_s, self._let_end, ask.key)
+                    for release in news.released:
+                        self.books.released(release)
+                    for refused in news.rejected_allocations:
+                        self.books.complaints.append(f"{refused.allocation_key} rejected: {refused.reason}")
+                case PartitionRestarted():
+                    self.books.complaints.append(f"{partition} has lost what it knew: {news.reason}")
+                case Refused():
+                    self.books.complaints.append(f"refused ({news.code}): {news.reason}")
+            self.changed.set()
+
+    def _let_end(self, key: str) -> None:
+        self._due.append(key)
+
+    async def _release(self) -> None:
+        while True:
+            await asyncio.sleep(RELEASE_EVERY_S)
+            due, self._due = self._due, []
+            if not due:
+                continue
+            self.books.leaving.update(due)
+            asks = [self.books.asked[key] for key in due]
+            await self._rm.update_allocations(
+                releases=[
+                    parts.release(one.application, one.key, partition=external(self.rm_id, one.partition))
+                    for one in asks
+                ]
+            )
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+            self.changed.set()
