@@ -2,6 +2,7 @@
 
 import sys
 
+from broker.books import PARTITIONS_MAX
 from broker.service import serve
 from common.process import main, parser
 
@@ -24,6 +25,13 @@ def run() -> int:
         options.add_argument(
             option, type=float, default=default_s, metavar="SECONDS", help=f"{about} (default: {default_s:g})"
         )
+    options.add_argument(
+        "--partitions-max",
+        type=int,
+        default=PARTITIONS_MAX,
+        metavar="N",
+        help=f"partitions of all resource managers together (default: {PARTITIONS_MAX})",
+    )
     options.add_argument(
         "--same-hierarchy",
         choices=("off", "warn", "enforce"),

@@ -33,6 +33,9 @@ has its queues from the watched file wants the same.
 DOUBTS_LOGGED_MAX: Final = 20
 """Lines about what is doubtful in one configuration; of more, only how many there are is told."""
 
+PARTITIONS_MAX: Final = 500
+"""Partitions of all RMs together, if nothing else is said: the processes of their workers take about 12 GiB."""
+
 understood: Final = lru_cache(maxsize=TEXTS_KEPT)(validated)
 """As `validated`."""
 
@@ -52,6 +55,8 @@ class Policy:
     """Ids of RMs that may register; `*` in one stands for any characters."""
     same_hierarchy: SameHierarchy = "warn"
     """What to do about a queue that has another parent in another partition."""
+    partitions_max: int = PARTITIONS_MAX
+    """Of all RMs together, those that leave included: each has a worker, which is a process."""
     heartbeat_s: float = 1.0
     """How often an RM that has nothing to say shows that it is there."""
     silence_s: float = 3.0
@@ -133,10 +138,22 @@ class Books:
         problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions])
         if problem:
             raise Refused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
+        self._check_room(rm, configuration)
         _refuse_any(list(_building_problems(rm, configuration, written, lines, live)))
         self._check_hierarchy(rm, written, lines)
         self._note_doubts(rm, doubts(written, lines))
         return configuration
+
+    def _check_room(self, rm: str, configuration: Configuration) -> None:
+        """Whether there may be so many partitions."""
+        others = sum(seat.rm != rm for seat in self.roster.seats.values())
+        wanted, most = len(configuration.partitions), self.policy.partitions_max
+        if others + wanted > most:
+            raise Refused(
+                CONFLICT,
+                f"{wanted} partitions are too many beside the {others} of other RMs: together there may be {most}, as "
+                "the setting partitions-max says",
+            )
 
     def _check_hierarchy(self, rm: str, written: Configuration, lines: Lines) -> None:
         problems = [] if self.policy.same_hierarchy == "off" else hierarchy_problems(written, lines)

@@ -86,4 +86,7 @@ def encoded(facts: Facts | None) -> bytes:
 
 def decoded_facts(data: bytes) -> Facts:
     """Raises msgspec.MsgspecError for what are no facts."""
-    return msgspec.json.decode(data, type=Facts)
+    try:
+        return msgspec.json.decode(data, type=Facts)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -10,7 +10,8 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +78,8 @@ class Record:
     def __init__(self, path: str | Path, *, wake: Callable[[], None]) -> None:
         self._answers: deque[Delivery] = deque()
         self._wake = wake
-        try:
+        self._path = path
+        with self._usable():
             if path != IN_MEMORY:  # nobody else is to read it; what SQLite puts beside it is as private
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._file = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S)
@@ -86,14 +88,24 @@ class Record:
             except sqlite3.Error:
                 self._file.close()
                 raise
-        except (sqlite3.Error, OSError) as error:
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """What is wrong with the file, as OSError."""
+        try:
+            yield
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last in what SQLite complains about
             reason = error.strerror if isinstance(error, OSError) else error
-            raise OSError(f"{path}: the record of configurations cannot be used: {reason}; move it away") from error
+            text = f"{self._path}: the record of configurations cannot be used: {reason}; move it away"
+            raise OSError(text) from error
 
     def _open(self) -> None:
         found = self._file.execute("PRAGMA user_version").fetchone()[0]
         if found > FORMAT:
             raise sqlite3.DatabaseError(f"it has format {found}, this is a release that knows {FORMAT}")
+        damage = self._file.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != "ok":
+            raise sqlite3.DatabaseError(damage)
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
         if found < FORMAT:
@@ -102,7 +114,7 @@ class Record:
                 for statement in _SCHEMA:
                     self._file.execute(statement)
                 self._file.execute(f"PRAGMA user_version={FORMAT}")
-        rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid")
+        rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid").fetchall()
         self._known: dict[str, None] = {rm: None for (rm,) in rows}
         """RM ids in the order in which they were first known."""
 
@@ -125,10 +137,12 @@ class Record:
 
     def facts(self) -> list[Facts]:
         """What has to be known of each RM, in the order in which they registered. One that cannot be read has to
-        register anew.
+        register anew. Raises OSError as the constructor does.
         """
         found: list[Facts] = []
-        for rm, text in self._file.execute("SELECT rm, facts FROM managers"):
+        with self._usable():
+            rows = self._file.execute("SELECT rm, CAST(facts AS BLOB) FROM managers").fetchall()
+        for rm, text in rows:
             try:
                 found.append(decoded_facts(text))
             except msgspec.MsgspecError as error:
@@ -136,18 +150,21 @@ class Record:
         return sorted(found, key=lambda one: one.registered_ns)
 
     def histories(self) -> dict[str, History]:
-        """All that is recorded, by RM id in the order in which they were first known."""
+        """All that is recorded, by RM id in the order in which they were first known. Raises OSError as the
+        constructor does.
+        """
         found: dict[str, History] = {}
-        rows = self._file.execute(
-            "SELECT rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rowid"
-        )
-        for rm, *fields in rows:
-            found.setdefault(rm, History()).entries.append(Entry(*fields))
-        for rm, history in found.items():
-            latest = history.latest
-            assert latest is not None, rm
-            text = self._file.execute("SELECT config FROM versions WHERE rm=? AND number=?", (rm, latest.number))
-            history.text = text.fetchone()[0]
+        with self._usable():
+            rows = self._file.execute(
+                "SELECT rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rowid"
+            )
+            for rm, *fields in rows:
+                found.setdefault(rm, History()).entries.append(Entry(*fields))
+            for rm, history in found.items():
+                latest = history.latest
+                assert latest is not None, rm
+                text = self._file.execute("SELECT config FROM versions WHERE rm=? AND number=?", (rm, latest.number))
+                history.text = text.fetchone()[0]
         return found
 
     def close(self) -> None:

@@ -45,6 +45,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             policy=Policy(
                 allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
                 same_hierarchy=args.same_hierarchy,
+                partitions_max=args.partitions_max,
                 heartbeat_s=args.heartbeat,
                 silence_s=args.silence,
                 lease_s=args.lease_timeout,

@@ -25,6 +25,7 @@ from broker.keeping import Keeping
 from broker.listing import listing
 from broker.offer import Offer
 from broker.presence import leaves, proxy_began, resumed, went_away
+from broker.questions import Questions
 from broker.reading import read
 from broker.registration import hash_of, register
 from broker.revival import revived
@@ -91,6 +92,7 @@ class Switch:
         durable = {one.rm: one for one in facts}
         self._keeping = Keeping(self.books, durable)
         self._changes = Changes(self.books, self._keeping)
+        self._questions = Questions()
         self._offer = Offer(self.books, self._changes)
         self._watch = Watch(self.books, self._changes)
         self._started_ns = int(now * 1e9)
@@ -244,6 +246,7 @@ class Switch:
         seat = self.roster.seats[header.partition]
         if not seat.present:
             return [answer(delivery.source, header.ref, 503, b"the partition is starting")]
+        self._questions.asked(header.partition, delivery.source, header.ref)
         asked = Header(kind=header.kind, partition=header.partition, ref=f"{delivery.source} {header.ref}")
         return [Send(seat.worker, asked, delivery.body)]
 
@@ -251,6 +254,9 @@ class Switch:
         if delivery.source != RECORD and self._leased(delivery) is None:
             return []
         asker, _, ref = delivery.header.ref.partition(" ")
+        if asker in (RECORD, FILE):
+            return []  # they never ask: the worker made this up
+        self._questions.answered(delivery.header.partition, asker, ref)
         return [Send(asker, Header(kind="Answer", partition=delivery.header.partition, ref=ref), delivery.body)]
 
     # Control --------------------------------------------------------------------------------------------------------
@@ -321,11 +327,11 @@ class Switch:
         seat.present, seat.heard = True, now
         registration = self.roster.registrations.get(seat.rm)
         change = self._changes.concerning(partition)
-        sends: list[Send] = []
+        sends = self._questions.lost(partition)
         if registration is not None and partition in registration.configs:
-            sends = revived(self.books, registration, delivery.header, hello)
+            sends += revived(self.books, registration, delivery.header, hello)
         elif registration is not None and partition in registration.leaving and change is None:
-            sends = [retirement(self.books, registration, partition)]
+            sends.append(retirement(self.books, registration, partition))
         if change is None:
             return sends
         change.rollout.restarted(partition)

@@ -95,6 +95,13 @@ class Disconnect:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove what is kept of a partition that has ended."""
+
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """A line for whoever started the system."""
 
@@ -109,4 +116,4 @@ class Note:
     text: str
 
 
-Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Announce | Note
+Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Forget | Announce | Note

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from common.driver import clock
 from common.machine import NEVER, send
@@ -22,6 +23,7 @@ from deploy.instructions import (
     Connect,
     Disconnect,
     Event,
+    Forget,
     Instruction,
     Kill,
     Leave,
@@ -29,6 +31,7 @@ from deploy.instructions import (
     Start,
     Terminate,
 )
+from deploy.journals import forget
 from deploy.processes import Commands, Processes
 from deploy.supervisor import Plan, Supervisor
 
@@ -64,7 +67,7 @@ class Link:
                 _log.debug("the broker sent %s, which is not for us", delivery.header.kind)
 
 
-async def supervise(plan: Plan, commands: Commands, *, inherited: int) -> Supervisor:
+async def supervise(plan: Plan, commands: Commands, *, inherited: int, journals: Path) -> Supervisor:
     """Run the whole system until it has stopped; the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
     _leave_on_signals(lambda: events.put_nowait(Leave()))
@@ -79,7 +82,7 @@ async def supervise(plan: Plan, commands: Commands, *, inherited: int) -> Superv
             if supervisor.deadline <= now:
                 todo += supervisor.tick(now)
             for instruction in todo:
-                await _do(instruction, processes, link)
+                await _do(instruction, processes, link, journals)
     link.close()
     return supervisor
 
@@ -95,7 +98,7 @@ async def _next(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
         return None
 
 
-async def _do(instruction: Instruction, processes: Processes, link: Link) -> None:
+async def _do(instruction: Instruction, processes: Processes, link: Link, journals: Path) -> None:
     match instruction:
         case Start():
             await processes.start(instruction)
@@ -109,6 +112,8 @@ async def _do(instruction: Instruction, processes: Processes, link: Link) -> Non
             link.open()
         case Disconnect():
             link.close()
+        case Forget(partition):
+            forget(journals, partition)
         case Note(level, text):
             _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
         case Announce(line):

@@ -35,6 +35,7 @@ from deploy.instructions import (
     Disconnect,
     Event,
     Failed,
+    Forget,
     Instruction,
     Kill,
     Leave,
@@ -103,6 +104,8 @@ class Supervisor:
         self._outcome = STOPPED
         self._announced = False
         self._wanted: dict[str, int] = {}
+        self._ended: dict[str, None] = {}
+        """Partitions that were wanted and are not any more, of which something may be left."""
         self._spares_started = 0
         self._looked = 0.0
         self._broker = Child(BROKER, BROKER, due=0.0)
@@ -151,6 +154,7 @@ class Supervisor:
             case Died():
                 yield from self._died(self._children.pop(event.name), event.ending, now)
             case WorkersWanted():
+                self._ended.update(dict.fromkeys(self._wanted))
                 self._wanted = dict(event.partitions)
             case Leave() if self._goal is Goal.END:
                 self._outcome = self._outcome or HASTENED
@@ -224,6 +228,7 @@ class Supervisor:
             yield from self._shrink(now)
         else:
             yield from self._align_workers(now)
+            yield from self._forget_ended()
             yield from self._grow(now)
 
     def _shrink(self, now: float) -> Iterator[Instruction]:
@@ -255,6 +260,14 @@ class Supervisor:
                 yield from self._kill(child)
             elif child.alive:
                 yield from self._terminate(child, now)
+
+    def _forget_ended(self) -> Iterator[Instruction]:
+        """Once its last worker is gone nothing of a partition that has ended is needed."""
+        running = {child.partition for child in self._children.values()}
+        for partition in [name for name in self._ended if name in self._wanted or name not in running]:
+            del self._ended[partition]
+            if partition not in self._wanted:
+                yield Forget(partition)
 
     def _grow(self, now: float) -> Iterator[Instruction]:
         """Start what is missing and may start now."""

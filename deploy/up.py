@@ -106,7 +106,7 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             spares=settings.spare_workers,
             arguments=_arguments(settings, premises),
         )
-        return asyncio.run(supervise(plan, commands, inherited=premises.lock))
+        return asyncio.run(supervise(plan, commands, inherited=premises.lock, journals=premises.journals))
 
 
 def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, ...]]:
@@ -118,13 +118,14 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
     memory = ("--memory-max", str(settings.proxy_memory_max_bytes))
     heartbeat = ("--heartbeat", f"{settings.heartbeat_s:g}")
     silence = ("--silence", f"{settings.silence_s:g}")
+    partitions = ("--partitions-max", str(settings.partitions_max))
     patience = (
         *("--lease-timeout", f"{settings.lease_timeout_s:g}"),
         *("--pause-timeout", f"{settings.pause_timeout_s:g}"),
         *silence,
     )
     return {
-        BROKER: (*config, "--record", str(premises.record), allowed, *hierarchy, *heartbeat, *patience),
+        BROKER: (*config, "--record", str(premises.record), allowed, *hierarchy, *partitions, *heartbeat, *patience),
         RMPROXY: (
             *heartbeat,
             *silence,
@@ -137,6 +138,7 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
             *heartbeat,
             *("--journal", str(premises.journals)),
             *("--journal-max", str(settings.journal_max_bytes)),
+            *("--asks-max", str(settings.asks_max)),
             f"--preemption-threshold={settings.preemption_threshold_percent}",
             f"--preemption-pause={settings.preemption_pause_s:g}",
             *(("--disable-reservation",) if settings.disable_reservation else ()),

@@ -237,7 +237,8 @@ class World:
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         self._note(packet.source, packet.to, *packet.frames)
         if packet.to == SUPERVISOR:
-            self._supervise(decoded(WorkersWanted, body).partitions)
+            if header.kind == "WorkersWanted":
+                self._supervise(decoded(WorkersWanted, body).partitions)
         elif packet.to == RECORD:
             self._write(header, body)
         elif packet.to == FILE:

@@ -50,7 +50,15 @@ def run() -> int:
         startup = Startup(read_settings(args.settings or ""), deadlock_of(os.environ))
         people = People(args.scheduler_admins)
         listener = listen(*args.rest)
-        await serve(life, broker=args.broker, listener=listener, people=people, startup=startup, tls=tls)
+        await serve(
+            life,
+            broker=args.broker,
+            listener=listener,
+            people=people,
+            startup=startup,
+            tls=tls,
+            heartbeat_s=args.heartbeat,
+        )
 
     return main("webservice", args, start)
 

@@ -38,6 +38,9 @@ THREAD_BYTES_MIN: Final = 256 << 10
 PRIVATE: Final = frozenset({"/ws/v1/settings", "/ws/v1/config/history", "/ws/v1/config/version/{number}"})
 """Paths that YuniKorn does not have, with answers that may be nobody else's business."""
 
+WRITTEN_LENGTH_MAX: Final = 500
+"""Characters of path and query in a log line."""
+
 OUTCOME_LENGTH_MAX: Final = 200
 """Characters of the reason in the log line of a change that was refused."""
 
@@ -184,7 +187,7 @@ def _written(request: Request) -> str:
     """Path and query as they came, escapes and all, so that nobody can write lines into the log."""
     query = request.scope["query_string"]
     raw: bytes = request.scope["raw_path"] + (b"?" + query if query else b"")
-    return ascii(raw.decode("latin-1"))[1:-1]
+    return ascii(raw.decode("latin-1"))[1:-1][:WRITTEN_LENGTH_MAX]
 
 
 def _address(request: Request) -> str:

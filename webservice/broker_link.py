@@ -2,7 +2,8 @@
 
 An answer finds its question by the `ref` in its header. At most QUESTIONS_MAX questions are on their way; more wait for
 a place, and the time they wait counts. A change takes longer than a question, and when nobody answers it may have been
-made; at most CHANGES_MAX are on their way, and more are refused. Not here: what is asked (`routes.py`).
+made; at most CHANGES_MAX are on their way, and more are refused. A broker that begins anew has forgotten who asked it:
+questions are put to it once more, changes are not. Not here: what is asked (`routes.py`).
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from common.machine import Delivery, Send
+from common.machine import Delivery, Send, send
 from common.messages import (
     Answer,
     ChangeConfig,
     Header,
+    Heartbeat,
     KillApplication,
     ListPartitions,
     Message,
@@ -35,6 +37,7 @@ from common.wire import WireError, body_of, decoded
 from webservice.calls import Change
 from webservice.errors import RequestError
 
+HEARTBEAT_S: Final = 1.0
 ANSWER_MAX_S: Final = 10.0
 CHANGE_MAX_S: Final = 30.0
 """Longer than the broker takes to give up on a roll-out (20 s), so that it is the one to say what came of it."""
@@ -57,9 +60,20 @@ _log = logging.getLogger("core.rest")
 class BrokerLink:
     """The connection to the broker. `run` must be running for questions to be answered."""
 
-    def __init__(self, address: str, *, answer_max_s: float = ANSWER_MAX_S, change_max_s: float = CHANGE_MAX_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        answer_max_s: float = ANSWER_MAX_S,
+        change_max_s: float = CHANGE_MAX_S,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
         self._answer_max_s = answer_max_s
         self._change_max_s = change_max_s
+        self._heartbeat_s = heartbeat_s
+        self._next_beat: asyncio.TimerHandle | None = None
+        self._incarnation = ""
+        """The broker's, once it is known."""
         self._wire = Wire()
         self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self._wire.wake)
         self._wire.add(BROKER, self._dealer)
@@ -69,16 +83,36 @@ class BrokerLink:
         self._numbers = itertools.count(1)
         #: All and only questions that were sent and are neither answered nor given up.
         self._open: dict[str, asyncio.Future[Delivery]] = {}
+        #: Those of them that may be put again.
+        self._questions: dict[str, Send] = {}
 
     async def run(self) -> None:
         """Take answers until cancelled."""
         self._dealer.watch()
+        self._beat()
         try:
             while True:
                 for delivery in await self._wire.receive(math.inf):
-                    self._settle(delivery)
+                    if delivery.header.kind == Heartbeat.__name__:
+                        self._beaten(decoded(Heartbeat, delivery.body).incarnation)
+                    else:
+                        self._settle(delivery)
         finally:
+            if self._next_beat is not None:
+                self._next_beat.cancel()
             self._dealer.close()
+
+    def _beat(self) -> None:
+        """Say that this process lives, now and from now on."""
+        self._wire.send(send(BROKER, Heartbeat()))
+        self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
+
+    def _beaten(self, incarnation: str) -> None:
+        """The broker lives; if it is another one, it does not know what the one before was asked."""
+        before, self._incarnation = self._incarnation, incarnation
+        if before not in ("", incarnation):
+            for question in self._questions.values():
+                self._wire.send(question)
 
     async def ask(self, partition: str, query: Query) -> Answer:
         """A worker's answer.
@@ -138,12 +172,16 @@ class BrokerLink:
         """What comes back for a message to the RM or partition in the header, which gets its kind and number here."""
         ref = f"{self._life}-{next(self._numbers)}"
         header = replace(to, kind=type(message).__name__, ref=ref)
+        wanted = Send(BROKER, header, body_of(message))
         self._open[ref] = asyncio.get_running_loop().create_future()
+        if not isinstance(message, Change):
+            self._questions[ref] = wanted
         try:
-            self._wire.send(Send(BROKER, header, body_of(message)))
+            self._wire.send(wanted)
             return await self._open[ref]
         finally:
             del self._open[ref]
+            self._questions.pop(ref, None)
 
     def _settle(self, delivery: Delivery) -> None:
         question = self._open.get(delivery.header.ref)

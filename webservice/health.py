@@ -1,10 +1,10 @@
-"""The health of the system: what the latest look at each partition found, as the nine checks that YuniKorn has and one
+"""The health of the system: what the latest look at each partition found, as the nine checks that YuniKorn has and four
 of our own.
 
-Not here: looking (the auditor of each worker), and asking the workers (`routes.py`).
+Not here: looking (the auditor of each worker), and asking the workers (`overall.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Struct
@@ -26,6 +26,8 @@ class Found(Struct, frozen=True):
     orphans_on_nodes: list[str]
     orphans_of_applications: list[str]
     drift: list[str]
+    syncing: bool = False
+    journal_problem: str = ""
 
 
 class CheckView(Struct, frozen=True, kw_only=True):
@@ -59,12 +61,16 @@ _CHECKS: Final = (
     ("Orphan allocation on node check", "Check if there are orphan allocations on the nodes"),
     ("Orphan allocation on app check", "Check if there are orphan allocations on the applications"),
     ("Audit", "Check if every sum is that of the allocations"),
+    ("Partitions", "Check if every partition answers"),
+    ("Journals", "Check if what happens becomes durable"),
+    ("Resource managers", "Show which are away, and which report everything anew; nothing is placed for them"),
 )
 """Name and description of each check: those of YuniKorn, in its order, and our own."""
 
 
-def view(bodies: Sequence[tuple[str, bytes]]) -> HealthView:
-    """The health of all partitions together, of each its full name and what its worker said.
+def view(bodies: Sequence[tuple[str, bytes]], *, silent: Sequence[str] = (), away: Sequence[str] = ()) -> HealthView:
+    """The health of all partitions together, of each its full name and what its worker said; which partitions do not
+    answer, and which resource managers are away.
 
     Raises:
         RequestError: a worker said what cannot be read.
@@ -75,14 +81,14 @@ def view(bodies: Sequence[tuple[str, bytes]]) -> HealthView:
             found.append((name, _decoder.decode(body)))
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
-    checks = _checks(found)
+    checks = _checks([*_diagnoses(found), *_conditions(found, silent, away)])
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
-def _checks(found: Sequence[tuple[str, Found]]) -> list[CheckView]:
+def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:
     return [
         CheckView(Name=name, Succeeded=not failed, Description=description, DiagnosisMessage=diagnosis)
-        for (name, description), (diagnosis, failed) in zip(_CHECKS, _diagnoses(found), strict=True)
+        for (name, description), (diagnosis, failed) in zip(_CHECKS, diagnoses, strict=True)
     ]
 
 
@@ -90,12 +96,12 @@ def _diagnoses(found: Sequence[tuple[str, Found]]) -> list[tuple[str, bool]]:
     """What each check says, and whether it failed."""
     errors = sum(one.scheduling_errors for _, one in found)
     negative = [name for name, one in found for _ in range(one.negative)]
-    negative_nodes = [node for _, one in found for node in one.negative_nodes]
+    negative_nodes = _named(found, lambda one: one.negative_nodes)
     inconsistent = [name for name, one in found if one.inconsistent]
-    inconsistent_nodes = [node for _, one in found for node in one.inconsistent_nodes]
+    inconsistent_nodes = _named(found, lambda one: one.inconsistent_nodes)
     ratios = " ".join(_ratio(one) for _, one in found)
-    on_nodes = [orphan for _, one in found for orphan in one.orphans_on_nodes]
-    of_applications = [orphan for _, one in found for orphan in one.orphans_of_applications]
+    on_nodes = _named(found, lambda one: one.orphans_on_nodes)
+    of_applications = _named(found, lambda one: one.orphans_of_applications)
     drift = [f"{name}: {problem}" for name, one in found for problem in one.drift]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
@@ -109,6 +115,25 @@ def _diagnoses(found: Sequence[tuple[str, Found]]) -> list[tuple[str, bool]]:
         (f"OrphanAllocations: [{' '.join(of_applications)}]", bool(of_applications)),
         (f"Sums that drifted: {_quoted(drift)}", bool(drift)),
     ]
+
+
+def _conditions(
+    found: Sequence[tuple[str, Found]], silent: Sequence[str], away: Sequence[str]
+) -> list[tuple[str, bool]]:
+    """The same about what is so at this moment. That a resource manager is away is no fault of ours."""
+    stuck = [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem]
+    syncing = [name for name, one in found if one.syncing]
+    return [
+        (f"Partitions that do not answer: {_quoted(silent)}", bool(silent)),
+        (f"Journals that take nothing: {_quoted(stuck)}", bool(stuck)),
+        (f"Away: {_quoted(away)}, partitions that are reported anew: {_quoted(syncing)}", False),
+    ]
+
+
+def _named(found: Sequence[tuple[str, Found]], listed: Callable[[Found], list[str]]) -> list[str]:
+    """What is listed, with the partition where there are several: others have nodes of the same names."""
+    several = len(found) > 1
+    return [f"{name}: {one}" if several else one for name, each in found for one in listed(each)]
 
 
 def _ratio(found: Found) -> str:

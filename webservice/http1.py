@@ -1,10 +1,12 @@
 """HTTP/1.1 as uvicorn speaks it, with limits on how long the head and the body of a request may take.
 
 uvicorn itself limits only the pause between requests, so a client that never sends a whole request would keep its
-connection for ever. Everything else is uvicorn's.
+connection for ever; and it loses its composure over a client that loses its own in the middle of an answer. Everything
+else is uvicorn's.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import ClassVar, Final
 
 import h11
@@ -36,6 +38,13 @@ class ImpatientHttp(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, where that can be said: not in the middle of another answer."""
+        if self.cycle is None or self.cycle.response_complete:
+            with suppress(h11.LocalProtocolError):  # what it has begun leaves no room for that
+                super().send_400_response(msg)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

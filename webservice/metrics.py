@@ -1,7 +1,8 @@
-"""Samples of all workers, added up and written in the text format of Prometheus.
+"""Samples of all workers, written in the text format of Prometheus.
 
-A series that several partitions have under the same name and labels is one series with the sum of their values; of a
-histogram bucket by bucket. A family without series is left out.
+While there is one partition its series have the labels of YuniKorn. Where there are several each series has the label
+`partition` besides, so that nothing of two resource managers is ever added up or taken for the other's. A family
+without series is left out.
 Rejected: writing with prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`;
 its parser reads what is written here (see the test).
 
@@ -9,8 +10,7 @@ Not here: the figures themselves, which each worker gives (`partition_worker/fig
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal
@@ -22,6 +22,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=unders
 
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+PARTITION: Final = "partition"
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in the order of the names."""
@@ -44,31 +46,21 @@ class Family(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Distribution:
-    """Counts by upper bound, infinity included. Counts from partitions with other bounds may be added: each stays true
-    where it is.
-    """
+class _Shown:
+    """All series of a name, in all partitions."""
 
-    counts: Counter[float] = field(default_factory=Counter)
-    sum: float = 0.0
-
-
-@dataclass(slots=True)
-class _Sum:
     kind: str
     help: str
     values: dict[Labels, float] = field(default_factory=dict)
-    distributions: dict[Labels, _Distribution] = field(default_factory=dict)
+    distributions: dict[Labels, tuple[list[float], list[int], float]] = field(default_factory=dict)
+    """Upper bounds, counts, and the sum."""
 
-    def add(self, family: Family) -> None:
+    def add(self, family: Family, more: Labels) -> None:
         for values, value in family.samples:
-            labels = _named(family, values)
-            self.values[labels] = self.values.get(labels, 0.0) + value
+            self.values[_named(family, values, more)] = value
         bounds = [*family.bounds, math.inf]
         for values, counts, observed in family.distributions:
-            distribution = self.distributions.setdefault(_named(family, values), _Distribution())
-            distribution.counts.update(dict(zip(bounds, counts, strict=True)))
-            distribution.sum += observed
+            self.distributions[_named(family, values, more)] = bounds, counts, observed
 
 
 _decoder: Final = Decoder(list[Family])
@@ -90,31 +82,36 @@ def families(body: bytes) -> list[Family]:
     return found
 
 
-def text(partitions: Iterable[list[Family]]) -> bytes:
-    """The metrics of all partitions together; families by name, series by the values of their labels."""
-    sums: dict[str, _Sum] = {}
-    for partition in partitions:
-        for family in partition:
-            sums.setdefault(family.name, _Sum(family.kind, family.help)).add(family)
+def text(
+    partitions: Sequence[tuple[str, list[Family]]], others: Iterable[Family] = (), *, several: bool = False
+) -> bytes:
+    """The metrics of partitions, by their full names; families by name, series by the values of their labels. `others`
+    are about the system; `several` partitions are there, whether or not all of them have answered.
+    """
+    shown: dict[str, _Shown] = {}
+    for partition, found in [*partitions, ("", list(others))]:
+        for family in found:
+            more = ((PARTITION, partition),) if several and partition and PARTITION not in family.labels else ()
+            shown.setdefault(family.name, _Shown(family.kind, family.help)).add(family, more)
     lines: list[str] = []
-    for name, total in sorted(sums.items()):
-        if not total.values and not total.distributions:
+    for name, one in sorted(shown.items()):
+        if not one.values and not one.distributions:
             continue
-        lines.append(f"# HELP {name} {total.help.translate(_HELP_ESCAPES)}")
-        lines.append(f"# TYPE {name} {total.kind}")
-        lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in sorted(total.values.items())]
-        for labels, distribution in sorted(total.distributions.items(), key=lambda item: item[0]):
-            lines += _histogram(name, labels, distribution)
+        lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
+        lines.append(f"# TYPE {name} {one.kind}")
+        lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in sorted(one.values.items())]
+        for labels, (bounds, counts, observed) in sorted(one.distributions.items()):
+            lines += _histogram(name, labels, bounds, counts, observed)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _histogram(name: str, labels: Labels, distribution: _Distribution) -> Iterator[str]:
+def _histogram(name: str, labels: Labels, bounds: list[float], counts: list[int], observed: float) -> Iterator[str]:
     """A bucket also counts all that are below it; its bound is the last of its labels."""
     count = 0
-    for bound, observed in sorted(distribution.counts.items()):
-        count += observed
+    for bound, here in zip(bounds, counts, strict=True):
+        count += here
         yield f"{name}_bucket{_labels((*labels, ('le', number(bound))))} {number(count)}"
-    yield f"{name}_sum{_labels(labels)} {number(distribution.sum)}"
+    yield f"{name}_sum{_labels(labels)} {number(observed)}"
     yield f"{name}_count{_labels(labels)} {number(count)}"
 
 
@@ -134,8 +131,8 @@ def number(value: float) -> str:
     return f"{mantissa}e{int(exponent):+03d}"
 
 
-def _named(family: Family, values: list[str]) -> Labels:
-    return tuple(sorted(zip(family.labels, values, strict=True)))
+def _named(family: Family, values: list[str], more: Labels) -> Labels:
+    return tuple(sorted([*zip(family.labels, values, strict=True), *more]))
 
 
 def _labels(labels: Labels) -> str:

@@ -1,8 +1,8 @@
 """The paths of the API, and for each the question that answers it.
 
 The order of the checks in each function is part of the API: it decides which of several errors is told. Bodies about a
-partition come from its worker and are passed on as they are. Not here: configurations (`config_routes.py`), what
-changes something (`admin_routes.py`).
+partition come from its worker and are passed on as they are. Not here: what is about all partitions (`overall.py`),
+configurations (`config_routes.py`), what changes something (`admin_routes.py`).
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Final
 
 from common.config.check import load
 from common.config.problems import ConfigError
-from common.messages import PartitionEntry, Query
-from webservice import admin_routes, config_routes, health, metrics
+from common.messages import Query
+from webservice import admin_routes, config_routes, overall
 from webservice.calls import Call, Changing, Named, Reply, Respond, document, named, partition_of
 from webservice.errors import RequestError
 from webservice.parameters import (
@@ -28,50 +28,9 @@ from webservice.parameters import (
 )
 from webservice.resolve import Directory
 from webservice.router import Route
-from webservice.views import ClusterView, NoEventsView, VerdictView, encoded
-
-CLUSTER_NAME: Final = "kubernetes"
-
+from webservice.views import NoEventsView, VerdictView, encoded
 
 # All partitions -----------------------------------------------------------------------------------------------------
-
-
-async def clusters(call: Call) -> Reply:
-    """One entry for each partition."""
-    known = await call.link.partitions()
-    builds = [{**build, "rmId": rm_id} for rm_id, build in sorted(known.build_information.items())]
-    return Reply(
-        encoded(
-            [
-                ClusterView(
-                    start_time=known.started_ns, rm_build_information=builds, partition=name, cluster_name=CLUSTER_NAME
-                )
-                for name, _ in Directory(known.partitions).all()
-            ]
-        )
-    )
-
-
-async def partitions(call: Call) -> Reply:
-    """What every worker says of its partition. All or nothing: a list that lacks one would be wrong."""
-    bodies = await _ask_all(call, "partition")
-    return Reply(b"[" + b",".join(body.strip() for _, body in bodies) + b"]\n")
-
-
-async def all_metrics(call: Call) -> Reply:
-    """The metrics of all partitions together; all or nothing too, for a counter that falls looks like a restart."""
-    found = []
-    for partition, body in await _ask_all(call, "metrics"):
-        try:
-            found.append(metrics.families(body))
-        except ValueError as error:
-            raise RequestError(503, f"Partition {partition} answered what cannot be read: {error}") from None
-    return Reply(metrics.text(found), content_type=metrics.CONTENT_TYPE)
-
-
-async def healthcheck(call: Call) -> Reply:
-    """What the latest look at each partition found; all or nothing."""
-    return Reply(encoded(health.view(await _ask_all(call, "health"))))
 
 
 async def events(call: Call) -> Reply:
@@ -96,19 +55,6 @@ async def events(call: Call) -> Reply:
         ((shown, only),) = everything
         found = Named(only.full_name, shown)
     return await _ask(call, found, "events", start=call.query.get("start", ""), count=call.query.get("count", ""))
-
-
-async def _ask_all(call: Call, what: str) -> list[tuple[str, bytes]]:
-    directory = Directory((await call.link.partitions()).partitions)
-
-    async def ask(shown: str, entry: PartitionEntry) -> tuple[str, bytes]:
-        answer = await call.link.ask(entry.full_name, Query(what=what, name=shown))
-        if answer.status != 200:
-            told = answer.body.decode(errors="replace").strip()
-            raise RequestError(503, f"Partition {entry.full_name} answered with status {answer.status}: {told}")
-        return entry.full_name, answer.body
-
-    return await asyncio.gather(*(ask(shown, entry) for shown, entry in directory.all()))
 
 
 async def validate(call: Call) -> Reply:
@@ -233,13 +179,13 @@ async def _ask(call: Call, partition: Named, what: str, **args: str) -> Reply:
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 
 ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
-    Route("GET", "/ws/v1/clusters", clusters),
-    Route("GET", "/ws/v1/metrics", all_metrics),
-    Route("GET", "/ws/v1/scheduler/healthcheck", healthcheck),
+    Route("GET", "/ws/v1/clusters", overall.clusters),
+    Route("GET", "/ws/v1/metrics", overall.all_metrics),
+    Route("GET", "/ws/v1/scheduler/healthcheck", overall.healthcheck),
     Route("GET", "/ws/v1/events/batch", events),
     *config_routes.ROUTES,
     Route("POST", "/ws/v1/validate-conf", validate),
-    Route("GET", "/ws/v1/partitions", partitions),
+    Route("GET", "/ws/v1/partitions", overall.partitions),
     Route("GET", f"{_PARTITION}/placementrules", about_partition("rules")),
     Route("GET", f"{_PARTITION}/queues", about_partition("queues")),
     Route("GET", f"{_PARTITION}/queue/{{queue}}", queue),

@@ -13,8 +13,9 @@ import uvicorn
 
 from common.memory import MemoryLimit
 from webservice.api import Api
-from webservice.broker_link import BrokerLink
+from webservice.broker_link import HEARTBEAT_S, BrokerLink
 from webservice.calls import Startup
+from webservice.client_faults import ClientFaults
 from webservice.http1 import ImpatientHttp
 from webservice.people import People
 from webservice.views import SettingView
@@ -93,11 +94,13 @@ async def serve(
     people: People,
     startup: Startup,
     tls: tuple[str, str] | None = None,
+    heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
     """Answer requests at the listener until it is time to stop, over TLS if there are a certificate and its key. A
     defect in the link to the broker ends the process.
     """
-    link = BrokerLink(broker)
+    logging.getLogger("uvicorn.error").addFilter(ClientFaults())
+    link = BrokerLink(broker, heartbeat_s=heartbeat_s)
     server = _Server(
         uvicorn.Config(
             Api(link, people, startup),

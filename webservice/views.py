@@ -23,6 +23,10 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     rm_build_information: list[dict[str, str]] = field(default_factory=list)
     partition: str
     cluster_name: str
+    rm_id: str = ""
+    """Whose partition it is."""
+    away_since: int = 0
+    """Since when nothing has been heard of that resource manager, in Unix nanoseconds; 0 while it is there."""
 
 
 class NoEventsView(Struct, frozen=True, kw_only=True):

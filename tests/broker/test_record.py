@@ -347,3 +347,28 @@ def test_a_file_that_is_no_record_is_refused_and_left_as_it_is(path: Path) -> No
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file or directory; move it away"):
         Paper(tmp_path / "missing" / "record.db")
+
+
+def test_a_record_of_which_pages_are_damaged_is_refused(path: Path, paper: Paper) -> None:
+    for number in range(1, 9):
+        paper.write(number, "text" * 2_000)
+    paper.record.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8_000] + bytes(len(content) - 8_000))
+    with pytest.raises(OSError, match="the record of configurations cannot be used"):
+        Paper(path)
+
+
+def test_facts_that_are_no_text_are_passed_over(path: Path, paper: Paper) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("INSERT INTO managers VALUES ('x', CAST(X'7B22726DFF' AS TEXT))")
+    other.close()
+    assert paper.record.facts() == []
+
+
+def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, paper: Paper) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', '')")
+    other.close()
+    with pytest.raises(OSError, match="the record of configurations cannot be used"):
+        paper.record.histories()

@@ -28,7 +28,8 @@ from common.messages import (
     Schedule,
     WorkersWanted,
 )
-from common.wire import body_of
+from common.names import FILE, RECORD
+from common.wire import body_of, decoded
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
@@ -243,6 +244,13 @@ def test_what_an_administrator_wants_of_a_partition_goes_to_its_worker(message: 
     assert (wanted.to, wanted.header.kind, wanted.body) == (PARTITION, type(message).__name__, body_of(message))
 
 
+def test_a_question_to_a_worker_that_begins_anew_is_answered_at_once() -> None:
+    house = registered()
+    house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
+    told = [one for one in house.returns(PARTITION) if one.header.kind == "Answer"]
+    assert [(one.to, one.header.ref, decoded(Answer, one.body).status) for one in told] == [(WEB, "web 17", 503)]
+
+
 def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_reference() -> None:
     house = registered()
     [asked] = house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
@@ -253,6 +261,13 @@ def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_r
         sent(WEB, answer, partition=PARTITION, ref="web 17", **NONE)
     ]
     assert house.hear(f"{PARTITION}#99", answer, ref=asked.header.ref, **lease) == []
+
+
+@pytest.mark.parametrize("asker", [RECORD, FILE])
+def test_an_answer_for_somebody_who_never_asks_goes_nowhere(asker: str) -> None:
+    house = registered()
+    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION), **NONE}
+    assert house.hear(PARTITION, Answer(status=200, body=b""), ref=f"{asker} 1", **lease) == []
 
 
 def test_a_question_about_nothing_is_answered_at_once() -> None:

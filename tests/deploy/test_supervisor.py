@@ -19,6 +19,7 @@ from deploy.instructions import (
     Disconnect,
     Event,
     Failed,
+    Forget,
     Instruction,
     Kill,
     Leave,
@@ -158,7 +159,7 @@ def test_exactly_the_wanted_workers_run() -> None:
         ("--broker", "ipc://b", "--partition=rm_b", "--epoch", "1", "--log-level", "info"),
     )
     assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(f"{WORKER} rm_a#7")]
-    assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == []
+    assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == [Forget("rm_a")]
 
 
 def test_when_a_lease_moves_the_old_worker_is_killed_and_its_successor_starts_at_once() -> None:
@@ -237,6 +238,21 @@ def test_a_worker_that_is_not_wanted_any_more_does_not_start_again() -> None:
     system(Died(WORKER_A, "SIGKILL"))
     system(WorkersWanted(partitions={}))
     assert system.wait(100) == []
+
+
+def test_what_is_left_of_a_partition_is_forgotten_when_it_has_ended_and_its_worker_is_gone() -> None:
+    system = running(rm_a=1, rm_b=2)
+    assert Forget("rm_a") not in system(WorkersWanted(partitions={"rm_b": 2}))
+    assert Forget("rm_a") in system(Died(WORKER_A, "exit status 0"))
+    assert Forget("rm_b") not in system.done
+
+
+def test_what_is_left_of_a_partition_that_is_wanted_again_is_kept() -> None:
+    system = running(rm_a=1)
+    system(WorkersWanted(partitions={}), WorkersWanted(partitions={"rm_a": 2}), Died(WORKER_A, "exit status 0"))
+    assert Forget("rm_a") not in system.done
+    system(WorkersWanted(partitions={"rm_a": 3}))
+    assert Forget("rm_a") not in system.done
 
 
 def test_a_worker_that_fails_before_all_is_ready_keeps_nothing_from_starting() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from common.machine import Delivery, Send
-from common.messages import Answer, Header, ListPartitions, Message, PartitionList
+from common.messages import Answer, Header, Heartbeat, ListPartitions, Message, PartitionList
 from common.sockets import Router, Wire
 from common.wire import body_of
 from tests.webservice.fakes import partition
@@ -33,6 +33,8 @@ class FakeBroker:
     def __init__(self, address: str, behaviour: Behaviour) -> None:
         self.address = address
         self.heard: list[Delivery] = []
+        self.incarnations = ["1"]
+        """What it says that it is, one after the other, when somebody says that they live; the last for good."""
         self._behaviour = behaviour
         self._wire = Wire()
         self._router = Router(address, prefix="", named=True, wake=self._wire.wake)
@@ -43,6 +45,10 @@ class FakeBroker:
         try:
             while True:
                 for delivery in await self._wire.receive(math.inf):
+                    if delivery.header.kind == Heartbeat.__name__:
+                        now = self.incarnations.pop(0) if len(self.incarnations) > 1 else self.incarnations[0]
+                        self._wire.send(reply(delivery, Heartbeat(incarnation=now)))
+                        continue
                     self.heard.append(delivery)
                     for message in self._behaviour(delivery):
                         self._wire.send(message)

@@ -18,13 +18,20 @@ Talk = Callable[[BrokerLink, FakeBroker], Awaitable[None]]
 
 
 def talk(
-    talking: Talk, behaviour: Behaviour = helpful, *, answer_max_s: float = 5.0, change_max_s: float = 5.0
+    talking: Talk,
+    behaviour: Behaviour = helpful,
+    *,
+    answer_max_s: float = 5.0,
+    change_max_s: float = 5.0,
+    heartbeat_s: float = 1.0,
 ) -> None:
     """Run a conversation over real sockets."""
 
     async def run() -> None:
         async with broker(behaviour) as fake:
-            link = BrokerLink(fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s)
+            link = BrokerLink(
+                fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s, heartbeat_s=heartbeat_s
+            )
             running = asyncio.create_task(link.run())
             try:
                 await talking(link, fake)
@@ -79,6 +86,25 @@ def test_a_question_without_an_answer_is_given_up() -> None:
             await link.partitions()
 
     talk(talking, lambda _: [], answer_max_s=0.01)
+
+
+def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice() -> None:
+    def forgetful(delivery: Delivery) -> list[Send]:
+        """It answers what it hears a second time."""
+        heard[delivery.header.ref] = heard.get(delivery.header.ref, 0) + 1
+        return [reply(delivery, Answer(status=200, body=b"[]"))] if heard[delivery.header.ref] > 1 else []
+
+    heard: dict[str, int] = {}
+
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        question = asyncio.create_task(link.ask("rm-1_default", Query(what="nodes")))
+        change = asyncio.create_task(link.change(KillApplication(application_id="a", actor=Actor(user="op"))))
+        fake.incarnations.append("2")
+        assert (await question).status == 200
+        assert sorted(heard.values()) == [1, 2]
+        change.cancel()
+
+    talk(talking, forgetful, heartbeat_s=0.01)
 
 
 def test_an_answer_to_a_closed_question_is_nobody_s() -> None:

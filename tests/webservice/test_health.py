@@ -39,7 +39,7 @@ def failed(**more: object) -> list[str]:
     return wrong
 
 
-def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_one_more() -> None:
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_four_more() -> None:
     shown = view([("rm-1_default", found())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
@@ -53,6 +53,9 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_one_more() -> None
         ("Orphan allocation on node check", "Orphan allocations: []"),
         ("Orphan allocation on app check", "OrphanAllocations: []"),
         ("Audit", "Sums that drifted: []"),
+        ("Partitions", "Partitions that do not answer: []"),
+        ("Journals", "Journals that take nothing: []"),
+        ("Resource managers", "Away: [], partitions that are reported anew: []"),
     ]
 
 
@@ -66,6 +69,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_one_more() -> None
         ({"inconsistent_nodes": ["n1"]}, 'Nodes with inconsistent data: ["n1"]'),
         ({"orphans_on_nodes": ["one", "two"]}, "Orphan allocations: [one two]"),
         ({"orphans_of_applications": ["one"]}, "OrphanAllocations: [one]"),
+        ({"journal_problem": "no room"}, 'Journals that take nothing: ["rm-1_default: no room"]'),
         ({"drift": ["queue root: ..."]}, 'Sums that drifted: ["rm-1_default: queue root: ..."]'),
     ],
 )
@@ -79,6 +83,30 @@ def test_partitions_are_counted_together() -> None:
     )
     assert told[0] == "There were 3 scheduling errors logged in the metrics"
     assert told[6] == "Reservation/node nr ratio: [0.750000 NaN]"
+
+
+def test_nodes_of_the_same_name_are_told_apart() -> None:
+    told = diagnoses(("rm-1_a", found(negative_nodes=["n1"])), ("rm-2_a", found(negative_nodes=["n1"])))
+    assert told[3] == 'Nodes with negative resources: ["rm-1_a: n1" "rm-2_a: n1"]'
+
+
+def test_who_is_away_or_reports_anew_is_shown_and_no_failure() -> None:
+    shown = view([("rm-1_default", found(syncing=True))], away=["rm-2"])
+    assert shown.Healthy
+    assert shown.HealthChecks[-1].DiagnosisMessage == (
+        'Away: ["rm-2"], partitions that are reported anew: ["rm-1_default"]'
+    )
+
+
+def test_a_silent_partition_is_a_failure_and_hides_no_other() -> None:
+    def worker(query: Query) -> Answer:
+        return Answer(status=200, body=found()) if query.name == "a" else Answer(status=503, body=b"starting")
+
+    two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"), worker=worker)
+    shown = request(two, "/ws/v1/scheduler/healthcheck").json()
+    assert [check["DiagnosisMessage"] for check in shown["HealthChecks"] if not check["Succeeded"]] == [
+        'Partitions that do not answer: ["rm-2_b"]'
+    ]
 
 
 def test_without_partitions_the_system_is_healthy() -> None:

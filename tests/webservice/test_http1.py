@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -11,6 +12,7 @@ from webservice.calls import Startup
 from webservice.http1 import ImpatientHttp
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class VeryImpatientHttp(ImpatientHttp):
@@ -59,3 +61,15 @@ def test_a_client_is_answered_first_and_left_when_its_next_head_is_late() -> Non
 
 def test_requests_may_follow_each_other() -> None:
     assert converse(REQUEST + REQUEST).count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_what_is_no_request_is_refused() -> None:
+    assert converse(b"G\0T / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize("begun", [REQUEST, REQUEST.replace(b"GET", b"HEAD"), CHUNKED], ids=["get", "head", "chunked"])
+def test_nonsense_in_the_middle_ends_the_connection_and_upsets_nobody(
+    begun: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    converse(begun + b"\0\0\0\r\n\r\n")
+    assert [record for record in caplog.records if record.exc_info] == []

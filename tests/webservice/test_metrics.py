@@ -27,49 +27,81 @@ def histogram(
     return made
 
 
+def written(*partitions: list[Family]) -> bytes:
+    """Of as many partitions, called `p0` and so on."""
+    named = [(f"p{number}", found) for number, found in enumerate(partitions)]
+    return text(named, several=len(partitions) > 1)
+
+
 def lines(*partitions: list[Family]) -> list[str]:
     """What is shown, without what is said about it."""
-    return [line for line in text(partitions).decode().splitlines() if line[0] != "#"]
+    return [line for line in written(*partitions).decode().splitlines() if line[0] != "#"]
 
 
-def test_a_series_of_several_partitions_is_their_sum() -> None:
+def test_series_of_several_partitions_are_told_apart() -> None:
     one = [family("node", (["active"], 2), (["failed"], 1))]
     other = [family("node", (["active"], 3))]
-    assert text([one, other]) == (
-        b'# HELP node About node.\n# TYPE node gauge\nnode{state="active"} 5\nnode{state="failed"} 1\n'
+    assert written(one, other) == (
+        b"# HELP node About node.\n# TYPE node gauge\n"
+        b'node{partition="p0",state="active"} 2\n'
+        b'node{partition="p0",state="failed"} 1\n'
+        b'node{partition="p1",state="active"} 3\n'
     )
 
 
+def test_a_partition_that_stands_alone_has_the_labels_of_yunikorn() -> None:
+    assert lines([family("node", (["active"], 2))]) == ['node{state="active"} 2']
+
+
+def test_of_several_partitions_the_only_one_that_answers_is_named_all_the_same() -> None:
+    shown = text([("p1", [family("node", (["active"], 2))])], several=True)
+    assert b'node{partition="p1",state="active"} 2\n' in shown
+
+
+def test_a_series_that_names_its_partition_itself_is_not_named_twice() -> None:
+    drained = [family("drain", (["p0"], 7), labels=("partition",))]
+    assert lines(drained, []) == ['drain{partition="p0"} 7']
+
+
+def test_what_is_about_the_system_names_no_partition() -> None:
+    away = family("away", (["rm-1"], 7), labels=("rm",))
+    assert b'away{rm="rm-1"} 7\n' in text([("p0", []), ("p1", [])], [away], several=True)
+
+
 def test_families_come_by_name_and_series_by_their_labels() -> None:
-    shown = text([[family("b", (["y"], 1), (["x"], 1)), family("a", ([], 1), labels=())]]).decode()
+    shown = written([family("b", (["y"], 1), (["x"], 1)), family("a", ([], 1), labels=())]).decode()
     assert [line for line in shown.splitlines() if line[0] != "#"] == ["a 1", 'b{state="x"} 1', 'b{state="y"} 1']
 
 
 def test_labels_come_by_name() -> None:
-    shown = text([[family("q", (["running", "root.a"], 1), labels=("state", "queue"))]])
+    shown = written([family("q", (["running", "root.a"], 1), labels=("state", "queue"))])
     assert b'q{queue="root.a",state="running"} 1\n' in shown
 
 
 def test_a_counter_keeps_its_name_with_or_without_total() -> None:
-    shown = text([[family("a_total", (["x"], 1), kind="counter"), family("a", (["x"], 1), kind="counter")]]).decode()
+    shown = written([family("a_total", (["x"], 1), kind="counter"), family("a", (["x"], 1), kind="counter")]).decode()
     assert "# TYPE a counter\n" in shown
     assert "# TYPE a_total counter\n" in shown
 
 
 def test_a_bucket_of_a_histogram_counts_what_is_below_it_too() -> None:
-    assert text([[histogram(([], [1, 2, 4], 70.5))]]) == (
+    assert written([histogram(([], [1, 2, 4], 70.5))]) == (
         b"# HELP lag About.\n# TYPE lag histogram\n"
         b'lag_bucket{le="0.5"} 1\nlag_bucket{le="10"} 3\nlag_bucket{le="+Inf"} 7\nlag_sum 70.5\nlag_count 7\n'
     )
 
 
-def test_histograms_of_several_partitions_are_added_bucket_by_bucket() -> None:
-    assert lines([histogram(([], [1, 0, 1], 20.25))], [histogram(([], [0, 2, 0], 2))]) == [
-        'lag_bucket{le="0.5"} 1',
-        'lag_bucket{le="10"} 3',
-        'lag_bucket{le="+Inf"} 4',
-        "lag_sum 22.25",
-        "lag_count 4",
+def test_histograms_of_several_partitions_are_told_apart() -> None:
+    assert lines([histogram(([], [1, 0, 1], 20.25))], [histogram(([], [0, 2], 2), bounds=(1,))]) == [
+        'lag_bucket{partition="p0",le="0.5"} 1',
+        'lag_bucket{partition="p0",le="10"} 1',
+        'lag_bucket{partition="p0",le="+Inf"} 2',
+        'lag_sum{partition="p0"} 20.25',
+        'lag_count{partition="p0"} 2',
+        'lag_bucket{partition="p1",le="1"} 0',
+        'lag_bucket{partition="p1",le="+Inf"} 2',
+        'lag_sum{partition="p1"} 2',
+        'lag_count{partition="p1"} 2',
     ]
 
 
@@ -87,13 +119,8 @@ def test_a_histogram_comes_by_its_labels_and_the_bound_after_them() -> None:
     ]
 
 
-def test_buckets_that_only_one_partition_has_stay_where_they_are() -> None:
-    shown = lines([histogram(([], [1, 1], 4), bounds=(1,))], [histogram(([], [1, 1], 4), bounds=(2,))])
-    assert shown[:3] == ['lag_bucket{le="1"} 1', 'lag_bucket{le="2"} 2', 'lag_bucket{le="+Inf"} 4']
-
-
 def test_a_histogram_is_what_the_client_library_reads() -> None:
-    shown = text([[histogram(([], [1, 2, 4], 70.5))]]).decode()
+    shown = written([histogram(([], [1, 2, 4], 70.5))]).decode()
     [read] = text_string_to_metric_families(shown)
     assert read.type == "histogram"
     assert [(sample.name, sample.labels.get("le"), sample.value) for sample in read.samples] == [
@@ -106,12 +133,12 @@ def test_a_histogram_is_what_the_client_library_reads() -> None:
 
 
 def test_a_family_without_series_is_left_out() -> None:
-    assert text([[family("a"), histogram(labels="z")]]) == b""
+    assert written([family("a"), histogram(labels="z")]) == b""
 
 
 def test_the_text_is_what_the_client_library_reads() -> None:
     odd = 'quote " slash \\ line \n end'
-    shown = text([[family("node", ([odd], 1.68e10), kind="gauge"), family("n_total", (["a"], 7), kind="counter")]])
+    shown = written([family("node", ([odd], 1.68e10), kind="gauge"), family("n_total", (["a"], 7), kind="counter")])
     read = {found.name: found for found in text_string_to_metric_families(shown.decode())}
     assert read["node"].samples[0].labels == {"state": odd}
     assert read["node"].samples[0].value == 1.68e10

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from common.messages import Answer, Query
+from common.messages import Answer, ManagerEntry, Query
 from tests.webservice.fakes import FakeLink, SilentLink, partition, request
 
 PARTITION = "/ws/v1/partition/default"
@@ -169,9 +170,18 @@ def test_clusters_lists_each_partition_with_the_builds_of_all_managers() -> None
     response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/clusters")
     builds = '[{"buildVersion":"1.0","rmId":"rm-1"},{"buildVersion":"1.0","rmId":"rm-2"}]'
     assert response.text == (
-        f'[{{"startTime":7,"rmBuildInformation":{builds},"partition":"default","clusterName":"kubernetes"}},'
-        f'{{"startTime":7,"rmBuildInformation":{builds},"partition":"gpu","clusterName":"kubernetes"}}]\n'
+        f'[{{"startTime":7,"rmBuildInformation":{builds},"partition":"default","clusterName":"kubernetes",'
+        f'"rmId":"rm-1"}},{{"startTime":7,"rmBuildInformation":{builds},"partition":"gpu",'
+        f'"clusterName":"kubernetes","rmId":"rm-2"}}]\n'
     )
+
+
+def test_clusters_say_since_when_nothing_was_heard_of_their_manager() -> None:
+    two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"))
+    managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", away_since_ns=5)]
+    two.known = replace(two.known, managers=managers)
+    shown = request(two, "/ws/v1/clusters").json()
+    assert [(one["partition"], one.get("awaySince")) for one in shown] == [("a", None), ("b", 5)]
 
 
 def test_partitions_joins_the_answers_of_all_workers() -> None:
@@ -197,16 +207,35 @@ def test_a_worker_that_cannot_say_what_its_partition_is_makes_the_list_fail() ->
     assert response.json()["message"] == "Partition rm-1_default answered with status 500: no"
 
 
-def test_metrics_are_added_up_and_have_their_own_headers() -> None:
+def test_metrics_of_several_partitions_are_told_apart_and_have_their_own_headers() -> None:
     family = {"name": "n", "kind": "gauge", "help": "Nodes.", "labels": [], "samples": [[[], 2]]}
     body = json.dumps([family]).encode()
     two = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: Answer(status=200, body=body))
     response = request(two, "/ws/v1/metrics")
-    assert response.text == "# HELP n Nodes.\n# TYPE n gauge\nn 4\n"
+    shown = [line for line in response.text.splitlines() if line[0] != "#"]
+    assert shown == [
+        'n{partition="rm-1_default"} 2',
+        'n{partition="rm-2_default"} 2',
+        'yunishard_partition_up{partition="rm-1_default"} 1',
+        'yunishard_partition_up{partition="rm-2_default"} 1',
+    ]
     assert dict(response.headers) == {
         "content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
         "content-length": str(len(response.content)),
     }
+
+
+def test_a_partition_that_does_not_answer_leaves_the_metrics_of_others() -> None:
+    def worker(query: Query) -> Answer:
+        return Answer(status=200, body=b"[]") if query.name == "a" else Answer(status=503, body=b"starting")
+
+    two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"), worker=worker)
+    two.known = replace(two.known, managers=[ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", away_since_ns=1)])
+    shown = request(two, "/ws/v1/metrics").text.splitlines()
+    assert 'yunishard_partition_up{partition="rm-2_b"} 0' in shown
+    assert 'yunishard_rm_away_seconds{rm="rm-1"} 0' in shown
+    [away] = [line for line in shown if line.startswith('yunishard_rm_away_seconds{rm="rm-2"}')]
+    assert float(away.split()[-1]) > 0
 
 
 def test_metrics_that_cannot_be_read_are_told() -> None:

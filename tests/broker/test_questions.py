@@ -1,0 +1,35 @@
+"""Nobody waits for the answer of a worker that died."""
+
+from broker import questions
+from broker.questions import Questions
+from tests.machines import PARTITION
+
+
+def test_whoever_still_waits_is_told_that_the_worker_began_anew() -> None:
+    asked = Questions()
+    for ref in ("1", "2", "3"):
+        asked.asked(PARTITION, "webservice", ref)
+    asked.asked("other", "webservice", "4")
+    asked.answered(PARTITION, "webservice", "2")
+    lost = asked.lost(PARTITION)
+    assert [(one.to, one.header.kind, one.header.ref) for one in lost] == [
+        ("webservice", "Answer", "1"),
+        ("webservice", "Answer", "3"),
+    ]
+    assert b"ask again" in lost[0].body
+    assert asked.lost(PARTITION) == []
+
+
+def test_an_answer_to_a_question_that_nobody_asked_is_no_matter() -> None:
+    asked = Questions()
+    asked.answered(PARTITION, "webservice", "1")
+    assert asked.lost(PARTITION) == []
+
+
+def test_only_so_many_are_remembered() -> None:
+    asked = Questions()
+    for number in range(questions.QUESTIONS_MAX + 2):
+        asked.asked(PARTITION, "webservice", str(number))
+    lost = asked.lost(PARTITION)
+    assert len(lost) == questions.QUESTIONS_MAX
+    assert lost[0].header.ref == "2"
