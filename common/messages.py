@@ -94,6 +94,13 @@ class Control(Message, frozen=True):
     """Between our own processes."""
 
 
+UPDATE_ITEMS_MAX: Final = 50_000
+"""Nodes, applications, asks and releases in one update, together. A partition takes an update as a whole, and nothing
+else meanwhile; one with more is refused (`malformed`), for a worker that is busy for too long is replaced, and its
+successor would be given the same.
+"""
+
+
 # Parts of commands and news -----------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,8 @@ class Session:
         """Normalised names, once the state is open."""
         self._window = WINDOW
         self._lanes: dict[str, _Lanes] = {}
+        self._called = ""
+        """Reference of the latest call on which the state depends."""
         self._changes: set[str] = set()
         """References of changes of the configuration without an answer; who refuses one does not refuse the session."""
 
@@ -203,7 +205,7 @@ class Session:
         before = self.state
         if header.ref in self._changes:
             self._changes.discard(header.ref)
-        elif not (isinstance(message, Refused) and (message.seq or header.partition)):
+        elif not isinstance(message, Refused) or self._is_refused(header, message):
             self.state = _FOLLOWS.get(before, {}).get(header.kind, before)
         if isinstance(message, Registered):
             if before not in ("registering", "resuming"):
@@ -214,6 +216,10 @@ class Session:
             self._adopt(message.partitions, message.lives, begun=True)
         return message
 
+    def _is_refused(self, header: Header, refused: Refused) -> bool:
+        """Whether this is about the session as a whole, and not about an update or some other question."""
+        return not refused.seq and not header.partition and header.ref in ("", self._called)
+
     def _widen(self, registered: Registered) -> None:
         """The core says how much may be on its way; one that does not leaves it as it is."""
         self._window = Window(
@@ -223,14 +229,15 @@ class Session:
             lanes.outbox.window = self._window
 
     def _adopt(self, partitions: list[str], lives: dict[str, int], *, begun: bool) -> None:
-        """These are the RM's partitions. Where one has begun since we last heard of it the numbers start again; if it
-        is new to us, or `begun` is False, `PartitionRestarted` is still to come for it.
+        """These are the RM's partitions. Where one has begun since we last heard of it the numbers start again; unless it
+        is new, as all are that we have not mentioned or that have `begun`, `PartitionRestarted` is still to come for it.
         """
         before, self.partitions = self.partitions, tuple(partitions)
         for partition in partitions:
             life, known = lives.get(partition, 0), self._lanes.get(partition)
             if life > (known.life if known else 0):
-                told = life if begun and partition not in before else known.told if known else 0
+                new = known is None or (begun and partition not in before)
+                told = life if new or known is None else known.told
                 self._lanes[partition] = self._empty(life=life, told=told)
         self._forget_strangers()
 
@@ -268,6 +275,8 @@ class Session:
     # Private --------------------------------------------------------------------------------------------------------
 
     def _call(self, request: Call, ref: str) -> Outgoing:
+        if not isinstance(request, UpdateConfiguration):
+            self._called = ref
         header = Header(kind=type(request).__name__, rm=self.rm_id, session=self.session, ref=ref)
         return Outgoing(header, body_of(request))
 

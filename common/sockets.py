@@ -7,8 +7,8 @@ a peer that is gone is dropped here, counted, and sent again by whoever still ho
 back. Towards other programs a queue does have an end, far beyond all windows: one that asks and does not listen loses
 what it does not listen to, and what it sends too fast waits with itself.
 
-Everything that arrives is at most READ_MAX messages at a time, so that one busy peer does not starve the process's
-own work. Not here: decisions (the machines), waiting (`driver.py`).
+Everything that arrives is at most READ_MAX messages and READ_BYTES_MAX at a time, so that one busy peer does not starve
+the process's own work. Not here: decisions (the machines), waiting (`driver.py`).
 """
 
 import asyncio
@@ -26,6 +26,11 @@ from common.wire import BODY_BYTES_MAX, WireError, check_size, frames_of, header
 
 READ_MAX: Final = 256
 """Messages taken from the sockets before the machine gets its turn."""
+
+READ_BYTES_MAX: Final = 256 << 10
+"""Bytes of bodies after which no further message is taken from an endpoint until its next turn. So many asks keep a
+worker busy for a quarter of a second; were it a whole window of them, its own heartbeats would be late.
+"""
 
 MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
 """Beyond this ZeroMQ itself ends the connection; up to it a message over the limit is refused with a text."""
@@ -279,7 +284,7 @@ class Wire:
         self._endpoints.sort(key=lambda entry: -len(entry[0]))
 
     async def receive(self, timeout_s: float) -> list[Delivery]:
-        """What is here, at most READ_MAX from each endpoint; waits up to `timeout_s` while nothing is."""
+        """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is."""
         arrived = self._drain()
         if arrived or timeout_s <= 0:
             await asyncio.sleep(0)  # signals and the gRPC port get their turn
@@ -305,9 +310,13 @@ class Wire:
     def _drain(self) -> list[Delivery]:
         arrived: list[Delivery] = []
         for _, endpoint in self._endpoints:
+            size = 0
             for _ in range(READ_MAX):
                 delivery = endpoint.take()
                 if delivery is None:
                     break
                 arrived.append(delivery)
+                size += len(delivery.body)
+                if size >= READ_BYTES_MAX:
+                    break
         return arrived

@@ -3,6 +3,7 @@
 import sys
 
 from common.process import Life, main, parser
+from partition_worker.engine.tuning import ASKS_MAX
 from partition_worker.journal.endpoint import BYTES_MAX
 from partition_worker.service import serve
 from partition_worker.spare import assigned
@@ -37,6 +38,13 @@ def run() -> int:
         default=15.0,
         metavar="SECONDS",
         help="time between two searches of an ask for others that could go (default: 15)",
+    )
+    options.add_argument(
+        "--asks-max",
+        type=int,
+        default=ASKS_MAX,
+        metavar="N",
+        help=f"asks and allocations that it keeps, the next one is refused (default: {ASKS_MAX})",
     )
     options.add_argument("--disable-reservation", action="store_true", help="keep no node for an ask that fits none")
     options.add_argument("--manual", action="store_true", help="decide only when asked to")

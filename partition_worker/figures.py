@@ -61,8 +61,8 @@ class Family(Struct, frozen=True, omit_defaults=True):
     distributions: list[Distribution] = []
 
 
-def document(partition: Partition, cycles: Histogram, now: float) -> bytes:
-    """All families of the partition, as JSON; `now` is Unix seconds."""
+def document(partition: Partition, cycles: Histogram, now: float, *, kept: bool = True) -> bytes:
+    """All families of the partition, as JSON; `now` is Unix seconds, `kept` whether what happens becomes durable."""
     return _encoder.encode(
         [
             *_scheduler(partition),
@@ -73,6 +73,7 @@ def document(partition: Partition, cycles: Histogram, now: float) -> bytes:
             _draining(partition, now),
             *_containers(partition),
             *_audit(partition),
+            *_condition(partition, kept=kept),
         ]
     )
 
@@ -304,6 +305,18 @@ def _audit(partition: Partition) -> Iterator[Family]:
         ("drift", "Sums that were not those of the allocations; each counts again in every round.", auditor.drift),
     ):
         yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((partition.name,), count)])
+
+
+def _condition(partition: Partition, *, kept: bool) -> Iterator[Family]:
+    for name, what, holds in (
+        ("journal_stuck", "Whether nothing becomes durable, so that nothing is told.", not kept),
+        (
+            "syncing",
+            "Whether nothing is placed as the resource manager reports all anew.",
+            partition.report is not None,
+        ),
+    ):
+        yield Family(f"yunishard_{name}", "gauge", what, ("partition",), [((partition.name,), int(holds))])
 
 
 def _has_application_limit(queue: Queue) -> bool:

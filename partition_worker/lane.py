@@ -49,6 +49,10 @@ class Lane:
             self.outbox.acknowledge(header.ack)
         return True
 
+    def forgot(self, header: Header) -> bool:
+        """Whether the RM has heard news that were never said here."""
+        return header.session == self.session and header.life == self.life and header.ack > self.outbox.last
+
     def untimely(self, header: Header) -> list[Send] | None:
         """What is said to a command that is not to be taken now; None for one that is."""
         if self.crowded:

@@ -4,18 +4,24 @@ The views themselves are in `views.py` (their shape) and `sights.py` (how they a
 state.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
 from msgspec.json import encode
+from msgspec.structs import asdict
 
 from common.messages import Answer, Query
 from partition_worker import figures, preemption_views, rule_views, sights
+from partition_worker.engine.applications.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.histogram import Histogram
 from partition_worker.views import encoded
+
+LISTED_MAX: Final = 200_000
+"""Asks and allocations in one answer. It takes a second to list them, in which the partition does nothing else; who
+asks for more is told to ask for a part of it."""
 
 
 class _NotAnswered(Exception):
@@ -26,13 +32,25 @@ class _NotAnswered(Exception):
         self.status = status
 
 
-def answer(partition: Partition, rm: str, query: Query, now: float, cycles: Histogram | None = None) -> Answer:
+def answer(
+    partition: Partition,
+    rm: str,
+    query: Query,
+    now: float,
+    cycles: Histogram | None = None,
+    *,
+    journal_problem: str = "",
+) -> Answer:
     """The answer to a question: status 200 and a JSON document, or an error status and a text.
 
-    How long scheduling cycles took is not the partition's to know: it has no clock.
+    How long scheduling cycles took is not the partition's to know: it has no clock. Nor is `journal_problem`, why
+    nothing becomes durable at present.
     """
     if query.what == "metrics":
-        return Answer(status=200, body=figures.document(partition, cycles or Histogram(), now))
+        body = figures.document(partition, cycles or Histogram(), now, kept=not journal_problem)
+        return Answer(status=200, body=body)
+    if query.what == "health":
+        return Answer(status=200, body=_health(partition, journal_problem))
     ask = _QUESTIONS.get(query.what)
     if ask is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
@@ -55,7 +73,7 @@ def _queue(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -
 
 
 def _queue_applications(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
-    return encoded([sights.application(one, shown) for one in _queue_named(partition, args).applications.values()])
+    return _listed(_queue_named(partition, args).applications.values(), shown)
 
 
 def _queue_named(partition: Partition, args: Mapping[str, str]) -> Queue:
@@ -68,7 +86,7 @@ def _queue_named(partition: Partition, args: Mapping[str, str]) -> Queue:
 def _applications(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
     state, status = args.get("state"), args.get("status", "")
     if state == "completed":
-        return encoded([sights.application(one, shown) for one in partition.ended.values()])
+        return _listed(partition.ended.values(), shown)
     if state == "rejected":
         return encoded([sights.rejection(one, shown) for one in partition.rejections.values()])
     if state != "active":
@@ -76,9 +94,20 @@ def _applications(partition: Partition, shown: sights.Shown, args: Mapping[str, 
     among = partition.applications
     if "queue" in args:
         among = _queue_named(partition, args).applications
-    return encoded(
-        [sights.application(one, shown) for one in among.values() if not status or one.state.lower() == status]
-    )
+    return _listed([one for one in among.values() if not status or one.state.lower() == status], shown)
+
+
+def _listed(applications: Collection[Application], shown: sights.Shown) -> bytes:
+    _check_length(applications, "a queue or an application")
+    return encoded([sights.application(one, shown) for one in applications])
+
+
+def _check_length(applications: Iterable[Application], part: str) -> None:
+    """Raises before anything is listed, for listing is what takes time."""
+    found = sum(len(one.requests) + len(one.allocations) for one in applications)
+    if found > LISTED_MAX:
+        text = f"there are {found} asks and allocations, at most {LISTED_MAX} are listed at once: ask for {part}"
+        raise _NotAnswered(503, text)
 
 
 def _application(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
@@ -86,6 +115,7 @@ def _application(partition: Partition, shown: sights.Shown, args: Mapping[str, s
     found = among.get(args.get("application", ""))
     if found is None:
         raise _NotAnswered(404, "Application not found")
+    _check_length([found], "its queue, which has the sums")
     return encoded(sights.application(found, shown))
 
 
@@ -131,8 +161,10 @@ def _preemptions(partition: Partition, shown: sights.Shown, args: Mapping[str, s
     return encoded([preemption_views.preemption(one) for one in latest])
 
 
-def _health(partition: Partition, shown: sights.Shown, args: Mapping[str, str]) -> bytes:
-    return encode(partition.auditor.health)
+def _health(partition: Partition, journal_problem: str) -> bytes:
+    """What the latest round found, and what is so now."""
+    now = {"syncing": partition.report is not None, "journal_problem": journal_problem}
+    return encode({**asdict(partition.auditor.health), **now})
 
 
 _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]], bytes]]] = {
@@ -149,6 +181,5 @@ _QUESTIONS: Final[dict[str, Callable[[Partition, sights.Shown, Mapping[str, str]
     "groups": _groups,
     "group": _group,
     "rules": _rules,
-    "health": _health,
     "preemptions": _preemptions,
 }

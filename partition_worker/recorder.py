@@ -28,8 +28,16 @@ UNKEPT_BYTES_MAX: Final = 16 << 20
 still send is bounded by its window."""
 
 SNAPSHOT_BYTES: Final = 16 << 20
-"""Steps since the last snapshot, after which the next one is due: about 80,000 allocations, which are played again in
-about three seconds."""
+"""Steps since the last snapshot, after which the next one is due: about 80,000 allocations in large commands, which are
+played again in about three seconds.
+"""
+
+SNAPSHOT_STEPS: Final = 30_000
+"""The same as a number of steps: small ones cost about a tenth of a millisecond each."""
+
+REST: Final = 9
+"""How many times longer than a snapshot took the next one has to wait, so that they take a tenth of a processor at most.
+A partition in which more happens than that takes longer to recover."""
 
 BYPASS: Final = frozenset({"Heartbeat"})
 """What may be said at any time."""
@@ -60,7 +68,10 @@ class Recorder:
         self._unkept_bytes = 0
         self._since_snapshot = 0
         """Bytes of steps that were handed over since the last snapshot was begun."""
+        self._steps_since_snapshot = 0
         self._snapping = False
+        self._snapping_since = self._snapshot_after = 0.0
+        """When the last snapshot was begun, and before when the next one is not."""
 
     @property
     def behind(self) -> bool:
@@ -92,10 +103,10 @@ class Recorder:
             acknowledged=acknowledged,
         )
         if fresh:
-            self._lazy, self._fresh, self._since_snapshot = [], True, 0
+            self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(body_of(step))
 
-    def passed(self, sends: Sequence[Send]) -> list[Send]:
+    def passed(self, sends: Sequence[Send], now: float) -> list[Send]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
         that has to wait for them.
         """
@@ -103,6 +114,8 @@ class Recorder:
         outside = [one for one in sends if one.to == BROKER and one.header.kind not in BYPASS]
         if self._lazy and (outside or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX):
             out += self.flushed()
+            if self._snapshot_due(now):
+                out += self.snapshot(now)
         for one in sends:
             if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
                 self._held.append((self.last, one))
@@ -111,7 +124,7 @@ class Recorder:
         return out
 
     def flushed(self) -> list[Send]:
-        """Hand over what is not handed over yet, and have a snapshot taken if it is time."""
+        """Hand over what is not handed over yet."""
         if not self._lazy:
             return []
         steps, first = self._lazy, self.last - len(self._lazy) + 1
@@ -121,15 +134,21 @@ class Recorder:
         self._unkept.append((self.last, size))
         self._unkept_bytes += size
         self._since_snapshot += size
-        sends = [send(JOURNAL, append)]
-        if self._since_snapshot >= SNAPSHOT_BYTES and not self._snapping:
-            sends += self.snapshot()
-        return sends
+        self._steps_since_snapshot += len(steps)
+        return [send(JOURNAL, append)]
 
-    def snapshot(self) -> list[Send]:
-        """Have one taken of the partition as it is now, after the last step that was handed over."""
-        self._snapping, self._since_snapshot = True, 0
-        return [send(JOURNAL, TakeSnapshot(number=self.last))]
+    def snapshot(self, now: float) -> list[Send]:
+        """Have one taken of the partition as it is now, after the last step; nothing if one is being taken."""
+        if self._snapping:
+            return []
+        steps = self.flushed()
+        self._snapping, self._snapping_since = True, now
+        self._since_snapshot = self._steps_since_snapshot = 0
+        return [*steps, send(JOURNAL, TakeSnapshot(number=self.last))]
+
+    def _snapshot_due(self, now: float) -> bool:
+        enough = self._since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
+        return enough and not self._snapping and now >= self._snapshot_after
 
     # From the journal -----------------------------------------------------------------------------------------------
 
@@ -143,11 +162,17 @@ class Recorder:
             out.append(self._held.popleft()[1])
         return out
 
-    def heard_not_kept(self, message: NotKept) -> None:
-        """Nothing is durable for now; or never again, and then nothing of it may ever be said."""
+    def heard_not_kept(self, message: NotKept, now: float) -> list[Send]:
+        """Nothing is durable for now, and a snapshot may make room; or never again, and then nothing of it may ever be
+        said.
+        """
         self.problem = message.problem
         if message.fenced:
             self._held.clear()
+            return []
+        return self.snapshot(now)
 
-    def heard_snapshot(self, message: SnapshotTaken) -> None:
+    def heard_snapshot(self, message: SnapshotTaken, now: float) -> None:
+        """The next one may be taken after a while."""
         self._snapping, self.snapshot_problem = False, message.problem
+        self._snapshot_after = now + REST * (now - self._snapping_since)

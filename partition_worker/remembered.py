@@ -85,7 +85,7 @@ def restore(replica: Replica, data: bytes) -> int:
             replica.partition = memory.restored(
                 found.partition, name=replica.name, plugins=replica.plugins, tuning=replica.tuning
             )
-    except (msgspec.MsgspecError, memory.MemoryDamaged, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, memory.MemoryDamaged, UnicodeDecodeError, RecursionError) as error:
         raise RememberedWronglyError(f"the snapshot cannot be read: {error}") from None
     lane = Lane(partition=replica.name, epoch=replica.epoch, rm=found.rm, session=found.session, life=found.life)
     lane.inbox, lane.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)

@@ -19,6 +19,10 @@ from common.machine import Delivery, Send, send
 from common.messages import (
     NUMBERED,
     PREDICATES,
+    UPDATE_ITEMS_MAX,
+    AllocationRequest,
+    ApplicationRequest,
+    Command,
     CommitConfig,
     ConfigVote,
     GroupsFound,
@@ -26,6 +30,7 @@ from common.messages import (
     Header,
     KillApplication,
     MoveApplication,
+    NodeRequest,
     PredicatesAnswered,
     PrepareConfig,
     Retired,
@@ -156,6 +161,7 @@ class Replica:
             self.lane.inbox.took(header.seq)
         try:
             command = decoded(NUMBERED[header.kind], delivery.body)
+            _check_length(command)
         except WireError as error:
             return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
         effects = self.noted(self.partition.apply(command, now))
@@ -261,3 +267,18 @@ class Replica:
                 answer, effects = steps.make(self.partition, rm, wanted, now, manual=self.manual)
         header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
         return [*self._tell(effects), send(BROKER, answer, header)]
+
+
+def _check_length(command: Command) -> None:
+    """Raises WireError for an update with too many items."""
+    match command:
+        case NodeRequest(nodes=nodes):
+            items = len(nodes)
+        case ApplicationRequest(new=new, remove=remove):
+            items = len(new) + len(remove)
+        case AllocationRequest(allocations=allocations, releases=releases):
+            items = len(allocations) + len(releases.allocations_to_release)
+        case _:
+            return
+    if items > UPDATE_ITEMS_MAX:
+        raise WireError(f"{items} items in one update, at most {UPDATE_ITEMS_MAX} are taken: send several")

@@ -4,6 +4,7 @@ Not here: anything that is decided (`worker.py`), what a worker begins from (`be
 """
 
 import argparse
+import asyncio
 import gc
 import logging
 import sys
@@ -12,8 +13,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from common.driver import drive
-from common.machine import Delivery, Send
+from common.driver import clock, drive
+from common.machine import Delivery, Send, send
+from common.messages import Header, Heartbeat
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
 from common.sockets import Dealer, Wire
@@ -64,9 +66,16 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     gc.set_threshold(YOUNG_OBJECTS)
     sys.setswitchinterval(SWITCH_S)
     wire = Wire()
-    start = await _begun(args, wire)
+    link = Dealer(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.wake)
+    signs = asyncio.create_task(_signs_of_life(args, link))
+    try:
+        start = await _begun(args, wire)
+    except BaseException:
+        link.close()
+        raise
+    finally:
+        signs.cancel()
     worker, journal = start.worker, start.journal
-    link = Dealer(args.broker, peer=BROKER, name=worker_name(worker.name, worker.epoch), wake=wire.wake)
     wire.add(BROKER, link)
     wire.add(GROUPS, Groups(wake=wire.wake))
     if journal is not None:
@@ -86,7 +95,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
 
     try:
         await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
-        for message in worker.leave():
+        for message in worker.leave(clock()):
             wire.send(message)
     finally:
         link.close()
@@ -94,6 +103,13 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             journal.close()
     if worker.over:
         raise OSError(worker.over)
+
+
+async def _signs_of_life(args: argparse.Namespace, link: Dealer) -> None:
+    """To read a long journal takes longer than a lease lasts: say that somebody does."""
+    while True:
+        await asyncio.sleep(args.heartbeat)
+        link.give(send(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch)))
 
 
 async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
@@ -110,6 +126,7 @@ async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
                 disable_reservation=args.disable_reservation,
                 preemption_pause_s=args.preemption_pause,
                 preemption_threshold_percent=args.preemption_threshold,
+                asks_max=args.asks_max,
             ),
             journalled=bool(args.journal),
             heartbeat_s=args.heartbeat,

@@ -123,7 +123,7 @@ class Worker:
         if self.over:
             return []
         if delivery.source == JOURNAL:
-            return self._from_journal(delivery)
+            return self._from_journal(delivery, now)
         try:
             return self._taken(delivery, now)
         except WireError as error:
@@ -137,7 +137,7 @@ class Worker:
         if sends is None:
             sends = self.replica.take(delivery, now)
             self._write(delivery, now)
-        return self._passed(sends)
+        return self._passed(sends, now)
 
     def tick(self, now: float) -> list[Send]:
         """Let timers go off, then decide as much as the budget allows."""
@@ -158,7 +158,7 @@ class Worker:
             self._write_time(now, budget)
         elif partition.auditor.deadline <= now:
             self.replica.noted(partition.audit(now))
-        return self._passed(sends)
+        return self._passed(sends, now)
 
     def took(self, seconds: float) -> None:
         """So long the latest tick took."""
@@ -180,6 +180,8 @@ class Worker:
         header = delivery.header
         kind = header.kind
         if kind in NUMBERED:
+            if self.replica.lane.forgot(header):
+                return self._forgot()
             return self.replica.lane.untimely(header) if self.replica.lane.admits(header) else []
         if kind == "PredicatesAnswered":
             same = header.life == self.replica.lane.life
@@ -219,10 +221,23 @@ class Worker:
         lane = self.replica.lane
         if header.session != lane.session:
             return []
+        if lane.forgot(header):
+            return self._forgot()
         self._paused = False
         if header.life == lane.life:
             lane.outbox.acknowledge(header.ack)
         return [*lane.again(), *self._retired()]
+
+    def _forgot(self) -> list[Send]:
+        """The RM has heard more than was said here: the journal has lost its end, and this is not what the RM knows.
+
+        Logged once, as the RM may say it as often as it likes until the partition has begun anew.
+        """
+        if not self.problem:
+            self.problem = "the resource manager has heard more than is left in the journal"
+            self.replica.warnings.append(self.problem)
+        self._paused = True
+        return [self.hello()]
 
     def _retired(self) -> list[Send]:
         """Once the RM has acknowledged the end of everything, nothing has to be kept."""
@@ -248,7 +263,8 @@ class Worker:
         if query.what == "events":
             answer = events.answer(replica.events, replica.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
             return send(BROKER, answer, header)
-        answer = queries.answer(replica.partition, replica.lane.rm, query, now, self.cycles)
+        problem = self.recorder.problem if self.recorder is not None else ""
+        answer = queries.answer(replica.partition, replica.lane.rm, query, now, self.cycles, journal_problem=problem)
         if len(answer.body) > ANSWER_BYTES_MAX:
             text = (
                 f"the answer has {len(answer.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"
@@ -287,16 +303,16 @@ class Worker:
             lines.clear()
         return replica.lookups()
 
-    def leave(self) -> list[Send]:
+    def leave(self, now: float) -> list[Send]:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
         to play again.
         """
         if self.recorder is None or self.replica.partition is None or self.over:
             return []
-        return [*self.recorder.flushed(), *self.recorder.snapshot()]
+        return [*self.recorder.flushed(), *self.recorder.snapshot(now)]
 
-    def _passed(self, sends: list[Send]) -> list[Send]:
-        return sends if self.recorder is None else self.recorder.passed(sends)
+    def _passed(self, sends: list[Send], now: float) -> list[Send]:
+        return sends if self.recorder is None else self.recorder.passed(sends, now)
 
     def _write(self, delivery: Delivery, now: float) -> None:
         """Note what was taken. What begins a partition is noted with what it was prepared from, and needs nothing
@@ -305,7 +321,7 @@ class Worker:
         replica = self.replica
         told, began_from, replica.began_from = replica.lane.taken(), replica.began_from, None
         if began_from is not None:
-            self._paused = False  # who registers is there; the broker says so if not
+            self._paused, self.problem = False, ""  # who registers is there; the broker says so if not
         if self.recorder is None:
             return
         if began_from is not None:
@@ -326,7 +342,7 @@ class Worker:
         if self.recorder is not None:
             self.recorder.note(at=now, budget=budget, told=told, acknowledged=lane.outbox.acknowledged)
 
-    def _from_journal(self, delivery: Delivery) -> list[Send]:
+    def _from_journal(self, delivery: Delivery, now: float) -> list[Send]:
         recorder, replica = self.recorder, self.replica
         assert recorder is not None
         match delivery.header.kind:
@@ -334,13 +350,14 @@ class Worker:
                 return recorder.heard_kept(decoded(Kept, delivery.body))
             case "NotKept":
                 message = decoded(NotKept, delivery.body)
-                recorder.heard_not_kept(message)
+                sends = recorder.heard_not_kept(message, now)
                 replica.warnings.append(f"nothing becomes durable, so nothing is told: {message.problem}")
                 if message.fenced:
                     self.over = f"{self.name}: {message.problem}"
+                return sends
             case "SnapshotTaken":
                 taken = decoded(SnapshotTaken, delivery.body)
-                recorder.heard_snapshot(taken)
+                recorder.heard_snapshot(taken, now)
                 if taken.problem:
                     replica.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")
         return []

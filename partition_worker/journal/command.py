@@ -140,6 +140,7 @@ def _worker(args: argparse.Namespace, files: Files) -> Worker:
             disable_reservation=settings.disable_reservation,
             preemption_pause_s=settings.preemption_pause_s,
             preemption_threshold_percent=settings.preemption_threshold_percent,
+            asks_max=settings.asks_max,
         ),
         journalled=True,
     )

@@ -143,12 +143,19 @@ def checked_meta(file: sqlite3.Connection, partition: str) -> Meta:
     rows = file.execute("SELECT partition, epoch, begins, snapshot, last, checksum FROM meta").fetchall()
     if len(rows) != 1:
         raise JournalDamaged(f"it has {len(rows)} rows of what it is about")
-    meta = Meta(*rows[0])
-    if meta.checksum != checksum_of_meta(meta):
-        raise JournalDamaged("what it says about itself is not as it was written")
+    meta = _meta_of(rows[0])
     if meta.partition != partition:
         raise JournalDamaged(f"it is that of partition {meta.partition}")
     return meta
+
+
+def _meta_of(values: tuple[object, ...]) -> Meta:
+    match values:
+        case (str(partition), int(epoch), int(begins), int(snapshot), int(last), int(checksum)):
+            meta = Meta(partition, epoch, begins, snapshot, last, checksum)
+            if meta.checksum == checksum_of_meta(meta):
+                return meta
+    raise JournalDamaged("what it says about itself is not as it was written")
 
 
 class Database:

@@ -65,7 +65,7 @@ def step_of(row: Row) -> Step:
     """
     try:
         step = _step.decode(row.step)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalDamaged(f"step {row.number} cannot be understood: {error}") from None
     if step.number != row.number:
         raise JournalDamaged(f"step {row.number} calls itself {step.number}")

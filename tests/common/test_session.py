@@ -212,6 +212,15 @@ def test_an_unknown_session_cannot_be_resumed() -> None:
     assert session.state == "refused"
 
 
+def test_a_refusal_of_something_else_does_not_end_a_resumption() -> None:
+    session = opened()
+    session.resume()
+    told(session, Refused(code="busy", reason="later"), ref="another call")
+    assert session.state == "resuming"
+    told(session, Refused(code="unknown-session", reason="who?"), ref="resume")
+    assert session.state == "refused"
+
+
 def test_a_partition_that_restarted_is_spoken_to_from_one_again_in_a_new_life() -> None:
     session = opened()
     session.update(ask("", "gpu"))
@@ -467,11 +476,15 @@ def test_a_partition_that_restarted_during_a_break_is_told_once_and_what_was_sai
     assert told(session, PartitionRestarted(), partition=GPU, life=4) is None
 
 
-def test_a_partition_that_came_during_a_break_is_told() -> None:
+def test_a_partition_that_came_during_a_break_has_lost_nothing() -> None:
     session = opened()
     session.resume()
     told(session, Registered(partitions=[PARTITION, GPU, "rm-1_new"], lives={"rm-1_new": 1}))
-    assert told(session, PartitionRestarted(), partition="rm-1_new", life=1) == PartitionRestarted()
+    [sent] = session.update(ask("new"))
+    assert sent.header.life == 1
+    assert decoded(Resume, session.resume().body).lives["rm-1_new"] == 1
+    assert told(session, PartitionRestarted(), partition="rm-1_new", life=1) is None
+    assert session.repeated() == [sent]
 
 
 def test_names_of_partitions_that_were_never_there_do_not_pile_up() -> None:

@@ -43,7 +43,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(tmp_path: Pa
         first = Start(tmp_path, 1)
         start = await first.begins()
         await first.goes_on(start, *CONFIGURE, (NODES, 1))
-        first.give(start, start.worker.leave())
+        first.give(start, start.worker.leave(NOW))
         closed(start)
         second = Start(tmp_path, 2)
         start = await second.begins()
@@ -107,7 +107,7 @@ def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None
         one = Start(tmp_path, 1)
         start = await one.begins()
         await one.goes_on(start, *CONFIGURE)
-        one.give(start, start.worker.leave())
+        one.give(start, start.worker.leave(NOW))
         while (delivery := await one.hears(start)).header.kind != "SnapshotTaken":
             assert delivery.header.kind == Kept.__name__
         number = decoded(SnapshotTaken, delivery.body).number

@@ -77,6 +77,8 @@ def test_the_families_are_those_of_the_reference() -> None:
         "yunishard_queue_draining_seconds": "gauge",
         "yunishard_audit_rounds_total": "counter",
         "yunishard_audit_drift_total": "counter",
+        "yunishard_journal_stuck": "gauge",
+        "yunishard_syncing": "gauge",
     }
 
 

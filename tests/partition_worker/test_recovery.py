@@ -289,6 +289,19 @@ def test_a_partition_that_begins_anew_needs_nothing_of_before(desk: Desk) -> Non
     assert desk.recovered().hello().header.session == "session-2"
 
 
+def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) -> None:
+    busy(desk)
+    after = desk.recovered()
+    heard = after.replica.lane.outbox.last
+    for message in (Repeat(), ask("k")):
+        sends = after.handle(arrives(BROKER, message, seq=desk.seq + 1, ack=heard + 1), desk.now)
+        assert "heard more" in decoded(Hello, sends[0].body).problem
+    assert len(after.replica.warnings) == 1
+    after.handle(arrives(BROKER, PrepareConfig(rollout=2, config=config_of()), life=1), desk.now)
+    after.handle(arrives(BROKER, CommitConfig(rollout=2), life=1), desk.now)
+    assert decoded(Hello, after.hello().body).problem == ""
+
+
 def test_a_vote_is_remembered() -> None:
     desk = Desk(running=False)
     desk.hear(PrepareConfig(rollout=7, config=config_of()))
@@ -308,8 +321,35 @@ def test_a_snapshot_is_taken_when_enough_has_been_written(monkeypatch: pytest.Mo
     assert desk.disk.snapshots
     assert len(desk.disk.snapshots) == 1  # one at a time
     desk.journal(SnapshotTaken(number=desk.disk.snapshots[0]))
+    desk.now += 10_000
     busy(desk)
     assert len(desk.disk.snapshots) == 2
+
+
+def test_a_snapshot_is_taken_after_so_many_small_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_STEPS", 10)
+    desk = Desk()
+    busy(desk)
+    assert len(desk.disk.snapshots) == 1
+
+
+def test_the_next_snapshot_waits_longer_than_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "SNAPSHOT_STEPS", 10)
+    desk = Desk()
+    busy(desk)
+    desk.now += 100
+    desk.journal(SnapshotTaken(number=desk.disk.snapshots[0]))
+    busy(desk)
+    assert len(desk.disk.snapshots) == 1
+    desk.now += 10_000
+    busy(desk)
+    assert len(desk.disk.snapshots) == 2
+
+
+def test_a_journal_that_is_full_is_emptied_by_a_snapshot(desk: Desk) -> None:
+    desk.tell(NODES)
+    desk.journal(NotKept(problem="journal-max is reached"))
+    assert desk.disk.snapshots == [desk.disk.steps[-1].number]
 
 
 def test_a_snapshot_that_failed_is_complained_of(desk: Desk) -> None:
@@ -320,7 +360,7 @@ def test_a_snapshot_that_failed_is_complained_of(desk: Desk) -> None:
 def test_an_orderly_end_leaves_a_snapshot_after_the_last_step(desk: Desk) -> None:
     busy(desk)
     desk.tell(ask("last"))
-    for one in desk.worker.leave():
+    for one in desk.worker.leave(desk.now):
         desk.disk.give(one)
     assert desk.disk.snapshots == [desk.disk.steps[-1].number]
 

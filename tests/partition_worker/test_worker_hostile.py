@@ -3,6 +3,7 @@
 import pytest
 
 from common.config.check import load
+from common.machine import Delivery
 from common.messages import (
     AddApplicationRequest,
     Allocation,
@@ -18,8 +19,10 @@ from common.messages import (
     Query,
     UserGroupInformation,
 )
-from tests.machines import said
-from tests.partition_worker.bench import APP, Bench, ask, placed
+from common.names import BROKER
+from common.wire import decoded
+from tests.machines import PARTITION, header, said
+from tests.partition_worker.bench import APP, NOW, Bench, ask, placed
 
 
 @pytest.mark.parametrize("policy", ["fair", "binpacking"])
@@ -58,6 +61,27 @@ def test_sums_beyond_64_bits_can_be_shown(what: str) -> None:
     assert isinstance(answer, Answer)
     assert answer.status == 200
     bench.check()
+
+
+@pytest.mark.parametrize("kind", ["Query", "KillApplication", "MoveApplication", "Schedule"])
+def test_a_question_that_cannot_be_read_is_answered(kind: str) -> None:
+    bench = Bench()
+    question = Delivery(BROKER, header(kind, partition=PARTITION, ref="webservice 7", rm="", session=""), b"\x91\x01")
+    [told] = bench.worker.handle(question, NOW)
+    answer = decoded(Answer, told.body)
+    assert (told.to, told.header.ref, answer.status) == (BROKER, "webservice 7", 400)
+    assert answer.body.startswith(f"{kind}: Expected `object`, got `array`".encode())
+
+
+@pytest.mark.parametrize("kind", ["PrepareConfig", "CommitConfig", "Settings", "Heartbeat"])
+def test_an_order_that_cannot_be_read_changes_nothing(kind: str) -> None:
+    bench = Bench()
+    bench.furnish()
+    order = Delivery(BROKER, header(kind, partition=PARTITION), b"\x91\x01")
+    assert bench.worker.handle(order, NOW) == []
+    assert bench.worker.replica.warnings[-1].startswith(f"broker sent what cannot be read: {kind}: ")
+    bench.tell(ask("k1"))
+    assert placed(bench.schedule()) == ["k1"]
 
 
 def test_a_queue_path_without_end_rejects_its_application() -> None:

@@ -16,8 +16,8 @@ are
     * the auditor, who begins a new round: he changes nothing;
     * happenings that nobody has taken yet, and effects: between two steps there are none.
 
-It reads what the objects of the engine keep for themselves, as nothing else does. Not here: where the data lies
-(`partition_worker/journal/`), and what the worker knows besides (`partition_worker/remembered.py`).
+Not here: where the data lies (`partition_worker/journal/`), and what the worker knows besides
+(`partition_worker/remembered.py`).
 """
 
 import gc
@@ -72,7 +72,7 @@ def restored(data: bytes, *, name: str, plugins: Sequence[Predicate], tuning: Tu
                 partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
                 _restore(partition, found)
                 return partition
-    except (msgspec.MsgspecError, LookupError, ValueError, AssertionError) as error:
+    except (msgspec.MsgspecError, LookupError, ValueError, AssertionError, RecursionError) as error:
         raise MemoryDamaged(f"the partition cannot be read: {type(error).__name__}: {error}") from error
     raise MemoryDamaged(f"the partition is written in format {envelope.format}, this release reads {FORMAT}")
 

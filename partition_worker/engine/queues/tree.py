@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 LEVELS_MAX: Final = 64
 """Levels of a path that placement may create, the root included; a deeper one rejects its application."""
 
+QUEUES_MAX: Final = 50_000
+"""Queues of a partition beyond which placement creates none; a configuration may have more."""
+
 
 class QueueError(ValueError):
     """A queue that cannot be created or used, with the reason that users see."""
@@ -72,6 +75,8 @@ class Tree:
         lowest, missing = self._nearest(path)
         if not missing:
             return lowest
+        if len(self._by_path) + len(missing) > QUEUES_MAX:
+            raise QueueError(f"there are {len(self._by_path)} queues, placement creates none beyond {QUEUES_MAX}")
         if not lowest.admits_submission(user):
             raise QueueError(f"submit access to queue {lowest.path} denied during create of: {written}")
         if lowest.leaf:

@@ -22,6 +22,7 @@ from partition_worker.engine.applications.allocation import FOREIGN, Allocation,
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
+from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.constraint import Constraint
 from partition_worker.engine.queues import quota_timing
@@ -120,6 +121,8 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
         raise _Refusal(
             f"allocation key {message.allocation_key} is in use by application {owner.application.application_id}"
         )
+    if objection := ask_objection(books, message):
+        raise _Refusal(objection)
     allocation = from_message(message, application, stamp_ns=books.stamp_ns(), constraint=_constraint(books, message))
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
@@ -171,6 +174,8 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
     if any(amount < 0 for amount in message.resource_per_alloc.values()):
         raise _Refusal("allocation contains negative resources")
     before = books.foreign.get(key)
+    if before is None and (objection := ask_objection(books, message)):
+        raise _Refusal(objection)
     if before is not None and before is not node:
         _take_foreign_away(books, before, key)
     allocation = from_message(message, None, stamp_ns=books.stamp_ns())

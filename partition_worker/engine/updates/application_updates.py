@@ -21,6 +21,7 @@ from partition_worker.engine import gangs, happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.books import Books
+from partition_worker.engine.bounds import application_objection
 from partition_worker.engine.placement.rule import PlacementRejected
 from partition_worker.engine.queues import gang, namespace
 from partition_worker.engine.queues.fairness import refresh_fair_maximum
@@ -145,6 +146,8 @@ def _check_new(books: Books, new: AddApplicationRequest) -> None:
         raise _Refusal(
             f"adding application {new.application_id} to partition {books.name}, but application already existed"
         )
+    if objection := application_objection(books, new):
+        raise _Refusal(objection)
 
 
 def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:

@@ -21,6 +21,7 @@ from common.resources import equal
 from partition_worker.engine import happenings, reservations, swaps
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
+from partition_worker.engine.bounds import node_objection
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.updates import removal
 
@@ -74,7 +75,7 @@ def _problem(books: Books, info: NodeInfo) -> str:
             f"failed to add node {info.node_id} to partition {books.name}, error: "
             f"partition {books.name} has an existing node {info.node_id}, node name must be unique"
         )
-    return ""
+    return node_objection(books, info)
 
 
 def _change(books: Books, node: Node, info: NodeInfo) -> None:

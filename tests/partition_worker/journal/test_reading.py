@@ -135,3 +135,18 @@ def test_where_there_is_no_journal_nobody_makes_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no journal"):
         reader(files_in(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("column", ["epoch", "begins", "snapshot", "last", "checksum"])
+def test_a_journal_that_says_something_else_than_a_number_about_itself_is_damaged(tmp_path: Path, column: str) -> None:
+    kept(tmp_path, 1, 2)
+    file = sqlite3.connect(files_in(tmp_path).database, isolation_level=None)
+    file.execute("PRAGMA writable_schema=ON")
+    file.execute("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '') WHERE name = 'meta'")
+    file.execute("PRAGMA writable_schema=RESET")
+    file.execute(f"UPDATE meta SET {column} = 'seven'")
+    file.execute("PRAGMA writable_schema=ON")
+    file.execute("UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'meta'")
+    file.close()
+    with pytest.raises(JournalDamaged, match="what it says about itself"):
+        reader(files_in(tmp_path)).meta()

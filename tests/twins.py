@@ -1,0 +1,123 @@
+"""A partition with a twin that was restored of what is written of it: whatever is done to one is done to both.
+
+    one = Trial("root.a", made=Twins)
+    one.does(...)
+    remember(one)          from here on a restored partition does the same, and every step is compared
+    one.does(...)
+
+Not here: what happens to it (`trial.py`, properties).
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from common.config.model import PartitionConfig
+from common.messages import Actor, Command, GroupsFound, PredicatesAnswered
+from partition_worker.engine import memory
+from partition_worker.engine.administration import NotDone
+from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.cycle import cycle
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+from tests.likeness import differences
+from tests.trial import Trial
+
+_T = TypeVar("_T")
+
+
+class Twins(Partition):
+    """One of them, which tells the other one what to do."""
+
+    other: Partition | None = None
+    restorations = 0
+
+    def remember(self) -> None:
+        """Go on beside what is restored of the other one, or of this one if there is none yet."""
+        before = self.other or self
+        data = memory.written(before)
+        plugins = self.fleet.predicates.plugins
+        self.other = memory.restored(data, name=self.name, plugins=plugins, tuning=self.tuning)
+        self.restorations += 1
+        check(self.other)
+        self._compare()
+        unlike = list(differences(self, self.other))
+        assert not unlike, unlike
+
+    def _both(self, act: Callable[[Partition], _T]) -> _T:
+        if self.other is None:
+            return act(self)
+        self.other.tracking = self.tracking
+        before = len(self._happenings)
+        mine, theirs = outcome(act, self), outcome(act, self.other)
+        if isinstance(mine, NotDone):
+            assert isinstance(theirs, NotDone)
+            self.other.taken()
+            raise mine
+        assert not isinstance(theirs, NotDone)
+        assert _told(mine) == _told(theirs)
+        assert self._happenings[before:] == self.other.happenings()
+        self._compare()
+        return mine
+
+    def _compare(self) -> None:
+        assert self.other is not None
+        assert (self.idle, self.next_change) == (self.other.idle, self.other.next_change)
+        assert memory.written(self) == memory.written(self.other), list(differences(self, self.other))
+
+    def apply(self, command: Command, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.apply(one, command, now))
+
+    def elapse(self, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.elapse(one, now))
+
+    def schedule(self, now: float, budget: int) -> list[Effect]:
+        return self._both(lambda one: Partition.schedule(one, now, budget))
+
+    def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
+        return self._both(lambda one: Partition.schedule_each(one, now, budget))
+
+    def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.go_on(one, found, now))
+
+    def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.take_verdicts(one, answered, now))
+
+    def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.kill(one, application_id, actor, now))
+
+    def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.move(one, application_id, queue, actor, now))
+
+    def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.reconfigure(one, config, now))
+
+    def retire(self, now: float) -> list[Effect]:
+        return self._both(lambda one: Partition.retire(one, now))
+
+
+def outcome(act: Callable[[Partition], _T], one: Partition) -> _T | NotDone:
+    try:
+        return act(one)
+    except NotDone as problem:
+        return problem
+
+
+def _told(outcome: object) -> object:
+    """Effects as they are; of decisions, which name things that only one of them has, only what is told."""
+    if isinstance(outcome, list):
+        return [told[1] if isinstance(told, tuple) and not isinstance(told, Effect) else told for told in outcome]
+    return outcome
+
+
+def remember(trial: Trial) -> Trial:
+    """From here on the partition of the trial has a twin."""
+    assert isinstance(trial.partition, Twins)
+    trial.partition.remember()
+    return trial
+
+
+def twin(trial: Trial) -> Partition:
+    """What was restored of the partition of the trial."""
+    assert isinstance(trial.partition, Twins)
+    assert trial.partition.other is not None
+    return trial.partition.other
