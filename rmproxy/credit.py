@@ -23,6 +23,7 @@ HEADER_BYTES: Final = 512
 """What a message costs besides its body."""
 
 _MARK: Final = "unnumbered "
+_DIGITS_MAX: Final = 9
 
 
 class Credit:
@@ -89,7 +90,12 @@ class Credit:
         if header.kind == "PredicatesAsked":
             self._questions += 1
         elif header.ref and header.ref.startswith(_MARK):
-            self._unnumbered = max(0, self._unnumbered - int(header.ref.removeprefix(_MARK)))
+            self._unnumbered = max(0, self._unnumbered - _marked(header.ref.removeprefix(_MARK)))
+
+
+def _marked(text: str) -> int:
+    """The size in a mark; nothing if it is none of ours, which only a process that went mad can say."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else 0
 
 
 def mark(header: Header, size: int) -> str:

@@ -241,10 +241,13 @@ class Front:
     def _stranger(self, delivery: Delivery, partition: str, now: float) -> list[Send]:
         """A command for a partition that does not exist: refused item by item, and acknowledged."""
         header = delivery.header
+        wrong: list[Send] = []
         try:
             answer = refusal(decoded(NUMBERED[header.kind], delivery.body), partition)
         except WireError as error:
-            return self._wrong(delivery, "malformed", str(error), now)
+            answer, wrong = Received(), self._wrong(delivery, "malformed", str(error), now)
+            if not header.seq:
+                return wrong
         if not says_something(answer):
             answer = Received()
         back = Header(
@@ -255,7 +258,7 @@ class Front:
             ack=header.seq,
             life=header.life,
         )
-        return [send(delivery.source, answer, back)]
+        return [*wrong, send(delivery.source, answer, back)]
 
     # From the core --------------------------------------------------------------------------------------------------
 
@@ -294,8 +297,8 @@ class Front:
         A change of the configuration is not answered: what became of it shows when its RM resumes.
         """
         before, self._incarnation = self._incarnation, incarnation
-        if before in ("", incarnation):
-            return []
+        if before == incarnation or not (before or self._seats):
+            return []  # the first one; but who registered before it was heard may have done so with an earlier one
         reason = "the core began anew"
         sends = [self.hello()]
         for peer, header in self._calls.values():

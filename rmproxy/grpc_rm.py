@@ -59,6 +59,9 @@ RESUME_AGAIN_S: Final = 1.0
 _TRY_AGAIN: Final = frozenset({"busy", "flood", "window"})
 """Refusals after which the same is right, a little later."""
 
+FAULTS_MAX: Final = 3
+"""Times that a partition's news are asked for again because they could not be followed; then the session is over."""
+
 _MENDED: Final = frozenset({"gap", "unknown-session"})
 """Refusals of an update that going on mends, or shows to be final."""
 
@@ -104,6 +107,8 @@ class GrpcRm:
         self._away = False
         self._again: asyncio.TimerHandle | None = None
         """Set while the session is to be resumed after a pause."""
+        self._faults: dict[str, int] = {}
+        """Partition to how often its news could not be followed, since the last that could."""
         self._calls = 0
         self._asked: dict[str, asyncio.Future[Message]] = {}
         """Calls and questions without an answer, by their reference."""
@@ -176,14 +181,15 @@ class GrpcRm:
             SessionLostError: nothing can be made of it, or the core lost what this RM told it.
         """
         if header.kind == Answer.__name__:
-            self._settle(header.ref, decoded(Answer, body))
+            self._settle(header.ref, _answer_in(body))
             return
         try:
             message = self.session.receive(header, body)
-        except WireError:  # something is missing
-            if self.session.state == "open":
-                self._resume()
+        except WireError as error:
+            self._mend(header.partition, error)
             return
+        if message is not None:
+            self._faults.pop(header.partition, None)
         self._room.set()
         self._acknowledge_soon()
         answered = message is not None and self._settle(header.ref, message)
@@ -193,7 +199,11 @@ class GrpcRm:
             return
         match message:
             case NodeResponse() | ApplicationResponse() | AllocationResponse():
-                self._queues[type(message)].extend(responses(message))
+                try:
+                    self._queues[type(message)].extend(responses(message))
+                except ValueError as error:  # a number that protobuf has no room for
+                    text = f"partition {header.partition} says what cannot be passed on: {error}"
+                    raise SessionLostError(text) from error
             case Registered():
                 self._registered()
             case ResumeWanted():
@@ -209,6 +219,15 @@ class GrpcRm:
                 self._refused(message)
             case _:
                 return  # the scheduler interface has no word for it
+
+    def _mend(self, partition: str, error: WireError) -> None:
+        """Something is missing or cannot be read: ask for it again, a few times."""
+        if self.session.state != "open":
+            return  # it is asked for already
+        self._faults[partition] = self._faults.get(partition, 0) + 1
+        if self._faults[partition] > FAULTS_MAX:
+            raise SessionLostError(f"partition {partition} says what cannot be followed: {error}")
+        self._resume()
 
     def _settle(self, ref: str, message: Message) -> bool:
         """Pass an answer on to who asked; whether somebody did."""
@@ -351,3 +370,11 @@ class GrpcRm:
         for queue in self._queues.values():
             if queue.stream is not None:
                 queue.stream.end(ending)
+
+
+def _answer_in(body: bytes) -> Message:
+    """What a partition answered; if it cannot be read, that."""
+    try:
+        return decoded(Answer, body)
+    except WireError as error:
+        return Refused(code="malformed", reason=str(error))

@@ -1,5 +1,6 @@
 """A resource manager in another language: it speaks the native protocol from its description alone, and loses nothing
-while the core's processes are killed under it. It needs Go, so it runs only in `make test-interop`.
+while the core's processes are killed under it, or a journal is destroyed. It needs Go, so it runs only in `make
+test-interop`.
 """
 
 import json
@@ -35,7 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[tuple[Up, str]]:
-    with up("--ephemeral", *FREE_PORTS, folder=tmp_path) as running:
+    with up(*FREE_PORTS, folder=tmp_path) as running:
         yield running, running.announced()["native"].removeprefix("tcp://")
         assert running.stop() == 0, running.errors
 
@@ -49,6 +50,13 @@ def outcome(rm: "subprocess.Popen[str]") -> dict[str, object]:
     assert rm.returncode == 0, output
     found: dict[str, object] = json.loads(output.splitlines()[-1])
     return found
+
+
+def until_a_third_is_allocated(rm: "subprocess.Popen[str]") -> None:
+    assert rm.stdout is not None
+    for line in rm.stdout:
+        if line == f"allocated {ASKS // 3}\n":
+            break
 
 
 def test_it_gets_every_allocation_once_and_leaves(program: Path, system: tuple[Up, str]) -> None:
@@ -68,13 +76,28 @@ def test_it_gets_every_allocation_once_and_leaves(program: Path, system: tuple[U
 def test_it_loses_nothing_when_a_process_dies(program: Path, system: tuple[Up, str], victim: str) -> None:
     running, address = system
     with started(program, address, "gopher") as rm:
-        assert rm.stdout is not None
-        for line in rm.stdout:
-            if line == f"allocated {ASKS // 3}\n":
-                break
+        until_a_third_is_allocated(rm)
         os.kill(running.child(victim), signal.SIGKILL)
         found = outcome(rm)
     assert (found["allocated"], found["twice"], found["released"]) == (ASKS, 0, ASKS)
     assert (found["restarted"], found["left"]) == (0, True)
     assert isinstance(found["resumed"], int)
     assert found["resumed"] > 0
+
+
+def test_it_reports_everything_again_when_a_journal_is_destroyed(
+    program: Path, system: tuple[Up, str], tmp_path: Path
+) -> None:
+    running, address = system
+    with started(program, address, "gopher") as rm:
+        until_a_third_is_allocated(rm)
+        worker = running.child("partition_worker")
+        os.kill(worker, signal.SIGSTOP)
+        files = list((tmp_path / "state").rglob("gopher_default.sqlite*"))
+        for file in files:
+            file.write_bytes(b"no database" * 1000)
+        os.kill(worker, signal.SIGKILL)
+        found = outcome(rm)
+    assert len(files) > 1
+    assert (found["restarted"], found["left"], found["twice"], found["refused"]) == (1, True, 0, 0)
+    assert (found["allocated"], found["released"]) == (ASKS, ASKS)

@@ -1,6 +1,7 @@
 """What nobody should send, over the scheduler interface: refused with the same texts, on streams that stay open."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -194,3 +195,17 @@ def test_bytes_that_are_no_protobuf(system: System) -> None:
 
     with system.unharmed():
         play(story)
+
+
+def test_what_a_client_says_when_it_goes_is_not_in_the_log(system: System) -> None:
+    host, _, port = system.grpc.rpartition(":")
+    text = b"\n2026-01-01 00:00:00,000 ERROR   broker: \xb9 all is lost"
+    goaway = (len(text) + 8).to_bytes(3, "big") + b"\x07" + bytes(5) + bytes(4) + b"\xff\xff\xff\xff" + text
+    with system.unharmed():
+        for _ in range(20):
+            with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as one:
+                one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + goaway)
+                one.shutdown(socket.SHUT_WR)
+                while one.recv(1000):
+                    pass
+    assert not system.up.says("all is lost")

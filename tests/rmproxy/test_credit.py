@@ -103,3 +103,11 @@ def test_each_question_may_be_answered_once() -> None:
     assert not credit.answers()
     credit.heard(news(kind="PredicatesAsked"))
     assert [credit.answers(), credit.answers()] == [True, False]
+
+
+@pytest.mark.parametrize("text", ["x", "-5", "", "9" * 5_000, "1e3", "\u00b2"])
+def test_a_mark_that_is_none_changes_nothing(text: str) -> None:
+    credit = spent(Credit())
+    assert credit.admits(command(), UNNUMBERED_BYTES)
+    credit.heard(news(ref=f"unnumbered {text}"))
+    assert not credit.admits(command(), 1)

@@ -284,6 +284,13 @@ def test_a_malformed_update_that_has_to_be_opened_is_refused_with_its_place() ->
         assert one_refusal(front.handle(update, 0)) == Refused(code="malformed", reason=reason)
 
 
+def test_a_malformed_update_for_an_unknown_partition_counts_as_received_as_it_would_for_a_known_one() -> None:
+    update = Delivery(PEER, header("NodeRequest", partition="rm-1_zzz", seq=4), b"\x81\xa5nodes\x05")
+    refused, received = open_front().handle(update, 0)
+    assert (refused.header.kind, decoded(Refused, refused.body).seq) == ("Refused", 4)
+    assert received == sent(PEER, Received(), partition="rm-1_zzz", ack=4)
+
+
 # From the core ------------------------------------------------------------------------------------------------------
 
 

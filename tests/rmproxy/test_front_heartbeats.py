@@ -70,12 +70,20 @@ def heard_from_broker(front: Front, incarnation: str) -> list[Send]:
 
 
 def test_when_the_broker_began_anew_it_is_greeted_and_every_rm_is_told_to_resume() -> None:
-    front = beating(PEER, OTHER)
+    front = beating()
     assert heard_from_broker(front, "7") == [], "the first that is heard of it"
+    seated(front, PEER)
+    seated(front, OTHER, rm=OTHER)
     assert heard_from_broker(front, "7") == []
     wanted = ResumeWanted(reason="the core began anew")
     assert heard_from_broker(front, "8") == [front.hello(), sent(PEER, wanted), sent(OTHER, wanted, rm=OTHER)]
     assert heard_from_broker(front, "8") == []
+
+
+def test_who_registered_before_the_broker_was_heard_resumes_as_that_may_have_been_an_earlier_broker() -> None:
+    front = beating(PEER)
+    assert kinds(heard_from_broker(front, "7")) == ["Hello", "ResumeWanted"]
+    assert heard_from_broker(front, "7") == []
 
 
 def test_who_waited_for_an_answer_of_the_broker_that_died_is_told_to_ask_again() -> None:

@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
-from common.messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
+from common.machine import Send
+from common.messages import AcceptedNode, Goodbye, Header, NodeResponse, Refused, RejectedNode, Resume
 from rmproxy.grpc_endings import RETRY_METADATA
-from rmproxy.grpc_rm import RESPONSES_QUEUED_BYTES_MAX
+from rmproxy.grpc_rm import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
 from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, nodes, play, running
 
 
@@ -20,6 +21,12 @@ async def resumed(world: World) -> Resume:
     _, message = await world.front.others.get()
     assert isinstance(message, Resume)
     return message
+
+
+def garble(world: World) -> None:
+    """The next news is none, however often it is asked for."""
+    header = Header(kind="NodeResponse", rm=RM, partition=PARTITION, session=world.front.session, seq=1)
+    world.front.registry.receive(Send(f"grpc:{RM}", header, b"\x91\x01"))
 
 
 # Resumption ---------------------------------------------------------------------------------------------------------
@@ -286,3 +293,21 @@ def tunnel(address: str) -> Iterator[tuple[str, threading.Event]]:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+def test_news_that_can_never_be_read_are_asked_for_a_few_times_and_then_the_rm_has_to_register_again() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            await world.front.commands.get()
+            for _ in range(FAULTS_MAX):
+                garble(world)
+                await resumed(world)
+            garble(world)
+            code, text = await end_of(call)
+            assert code is Code.ABORTED
+            assert f"partition {PARTITION} says what cannot be followed" in text
+
+    play(scenario)

@@ -25,14 +25,18 @@ type manager struct {
 	s         *session
 	partition string
 	asks      int
-	running   map[string]bool
-	Allocated int  `json:"allocated"`
-	Twice     int  `json:"twice"`
-	Released  int  `json:"released"`
-	Resumed   int  `json:"resumed"`
-	Restarted int  `json:"restarted"`
-	Refused   int  `json:"refused"`
-	Left      bool `json:"left"`
+	asked     int
+	ending    bool
+	running   map[string]string // allocation to node
+	ended     map[string]bool
+	known     map[string]bool // running as we reported, so told again
+	Allocated int             `json:"allocated"`
+	Twice     int             `json:"twice"`
+	Released  int             `json:"released"`
+	Resumed   int             `json:"resumed"`
+	Restarted int             `json:"restarted"`
+	Refused   int             `json:"refused"`
+	Left      bool            `json:"left"`
 }
 
 func main() {
@@ -44,7 +48,7 @@ func main() {
 		log.Fatal(err)
 	}
 	registration := dict{"rmID": os.Args[2], "version": "interop", "policyGroup": "queues", "config": config}
-	m := &manager{s: newSession(os.Args[1], os.Args[2], registration), asks: asks, running: map[string]bool{}}
+	m := &manager{s: newSession(os.Args[1], os.Args[2], registration), asks: asks, running: map[string]string{}, ended: map[string]bool{}, known: map[string]bool{}}
 	m.run()
 	result, _ := json.Marshal(m)
 	fmt.Println(string(result))
@@ -54,19 +58,16 @@ func (m *manager) run() {
 	m.s.next() // Registered
 	m.partition = m.s.partitions[0]
 	m.report()
-	asked := 0
 	for m.Allocated < m.asks {
-		if asked < m.asks && asked-m.Allocated < batch {
-			m.ask(asked, min(asked+batch, m.asks))
-			asked = min(asked+batch, m.asks)
+		if m.asked < m.asks && m.asked-m.Allocated < batch {
+			from := m.asked
+			m.asked = min(from+batch, m.asks)
+			m.s.command(m.partition, "AllocationRequest", dict{"allocations": m.wanted(from, m.asked)})
 		}
 		m.hear()
 	}
-	releases := list{}
-	for key := range m.running {
-		releases = append(releases, dict{"applicationID": "app", "allocationKey": key, "terminationType": 1})
-	}
-	m.s.command(m.partition, "AllocationRequest", dict{"releases": dict{"allocationsToRelease": releases}})
+	m.ending = true
+	m.release()
 	for m.Released < m.asks {
 		m.hear()
 	}
@@ -79,7 +80,7 @@ func (m *manager) run() {
 
 // report says everything that the partition has to know before it places anything.
 func (m *manager) report() {
-	m.s.command(m.partition, "SyncBegin", dict{"reason": "start"})
+	m.s.command(m.partition, "SyncBegin", dict{"reason": "the partition knows nothing"})
 	nodes := list{}
 	for number := 0; number < 10; number++ {
 		capacity := dict{"vcore": 1_000_000, "memory": 1_000_000_000}
@@ -88,18 +89,38 @@ func (m *manager) report() {
 	m.s.command(m.partition, "NodeRequest", dict{"nodes": nodes})
 	app := dict{"applicationID": "app", "queueName": "root.batch", "ugi": dict{"user": "gopher"}}
 	m.s.command(m.partition, "ApplicationRequest", dict{"new": list{app}})
-	m.s.command(m.partition, "SyncEnd", dict{"nodes": 10, "applications": 1})
+	wanted := m.wanted(0, m.asked)
+	if len(wanted) > 0 {
+		m.s.command(m.partition, "AllocationRequest", dict{"allocations": wanted})
+	}
+	m.s.command(m.partition, "SyncEnd", dict{"nodes": 10, "applications": 1, "allocations": len(wanted)})
 }
 
-func (m *manager) ask(from, to int) {
-	asks := list{}
+// wanted gives what has not ended, with the node where it runs if it does.
+func (m *manager) wanted(from, to int) list {
+	wanted := list{}
 	for number := from; number < to; number++ {
-		resource := dict{"vcore": 100, "memory": 1000}
-		asks = append(asks, dict{
-			"allocationKey": fmt.Sprintf("k%d", number), "applicationID": "app", "resourcePerAlloc": resource,
-		})
+		key := fmt.Sprintf("k%d", number)
+		if m.ended[key] {
+			continue
+		}
+		one := dict{
+			"allocationKey": key, "applicationID": "app", "resourcePerAlloc": dict{"vcore": 100, "memory": 1000},
+		}
+		if node, runs := m.running[key]; runs {
+			one["nodeID"], m.known[key] = node, true
+		}
+		wanted = append(wanted, one)
 	}
-	m.s.command(m.partition, "AllocationRequest", dict{"allocations": asks})
+	return wanted
+}
+
+func (m *manager) release() {
+	releases := list{}
+	for key := range m.running {
+		releases = append(releases, dict{"applicationID": "app", "allocationKey": key, "terminationType": 1})
+	}
+	m.s.command(m.partition, "AllocationRequest", dict{"releases": dict{"allocationsToRelease": releases}})
 }
 
 func (m *manager) hear() {
@@ -107,23 +128,21 @@ func (m *manager) hear() {
 	switch h.kind {
 	case "AllocationResponse":
 		for _, one := range items(body, "new") {
-			key := one["allocationKey"].(string)
-			if m.running[key] {
-				m.Twice++
-			}
-			m.running[key] = true
-			m.Allocated++
-			if m.Allocated%batch == 0 {
-				fmt.Printf("allocated %d\n", m.Allocated)
-			}
+			m.runs(one["allocationKey"].(string), one["nodeID"].(string))
 		}
 		for _, one := range items(body, "released") {
-			delete(m.running, one["allocationKey"].(string))
+			key := one["allocationKey"].(string)
+			delete(m.running, key)
+			m.ended[key] = true
 			m.Released++
 		}
 		m.Refused += len(items(body, "rejectedAllocations"))
 	case "PartitionRestarted":
 		m.Restarted++
+		m.report()
+		if m.ending {
+			m.release()
+		}
 	case "SyncDone":
 		if problem, bad := body["problem"]; bad {
 			log.Fatalf("the report was not taken: %v", problem)
@@ -132,6 +151,21 @@ func (m *manager) hear() {
 		m.Left = true
 	case "Refused":
 		log.Fatalf("refused: %v", body)
+	}
+}
+
+func (m *manager) runs(key, node string) {
+	if m.known[key] && m.running[key] == node {
+		delete(m.known, key)
+		return
+	}
+	if _, before := m.running[key]; before {
+		m.Twice++
+	}
+	m.running[key] = node
+	m.Allocated++
+	if m.Allocated%batch == 0 {
+		fmt.Printf("allocated %d\n", m.Allocated)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 
 const protocol = "YSH1"
 
+// answerMax is how long the core may take to let somebody in.
+const answerMax = 30 * time.Second
+
 type header struct {
 	kind, rm, partition, session string
 	seq, ack                     int64
@@ -42,12 +45,12 @@ type session struct {
 	registration    dict
 	open            bool
 	resumed         int
-	beat            time.Duration
+	beat, silence   time.Duration
 	lanes           map[string]*lane
 	partitions      []string
 	link            *dealer
 	arrived         chan [][]byte
-	spoke           time.Time
+	spoke, heardAt  time.Time
 }
 
 func newSession(address, rm string, registration dict) *session {
@@ -57,7 +60,7 @@ func newSession(address, rm string, registration dict) *session {
 	}
 	return &session{
 		address: address, rm: rm, id: hex.EncodeToString(random), registration: registration,
-		beat: time.Second, lanes: map[string]*lane{},
+		beat: time.Second, silence: answerMax, lanes: map[string]*lane{},
 	}
 }
 
@@ -96,6 +99,12 @@ func (s *session) connect() {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	s.heardAt = time.Now()
+	s.enter()
+}
+
+// enter says who speaks: the same bytes if it is said again.
+func (s *session) enter() {
 	if s.partitions == nil {
 		s.send(header{kind: "RegisterResourceManager", ref: "register"}, pack(s.registration))
 	} else {
@@ -142,6 +151,7 @@ func (s *session) next() (header, dict) {
 				s.link, s.open = nil, false
 				continue
 			}
+			s.heardAt = time.Now()
 			if h, body, told := s.heard(frames); told {
 				return h, body
 			}
@@ -149,6 +159,9 @@ func (s *session) next() (header, dict) {
 			s.acknowledge()
 			if s.open && time.Since(s.spoke) >= s.beat {
 				s.send(header{kind: "Heartbeat"}, pack(dict{}))
+			}
+			if silent := time.Since(s.heardAt); silent >= answerMax || (s.open && silent >= s.silence) {
+				s.link.conn.Close() // which ends the reading, and so begins a new one
 			}
 		}
 	}
@@ -172,14 +185,7 @@ func (s *session) heard(frames [][]byte) (header, dict, bool) {
 		s.resume()
 		return h, nil, false
 	case "Refused":
-		if body["code"] == "gap" || body["code"] == "window" {
-			s.resume()
-			return h, nil, false
-		}
-		if !s.open {
-			log.Fatalf("refused: %v", body)
-		}
-		return h, body, true
+		return h, body, s.refused(h, body)
 	case "PartitionRestarted":
 		if h.life <= s.lane(h.partition).life {
 			return h, nil, false
@@ -192,7 +198,32 @@ func (s *session) heard(frames [][]byte) (header, dict, bool) {
 	return h, body, s.numberedNews(h)
 }
 
+// refused says whether this is for the resource manager to know.
+func (s *session) refused(h header, body dict) bool {
+	entering := h.ref == "register" || h.ref == "resume"
+	switch code := body["code"]; {
+	case entering && (code == "busy" || code == "flood"):
+		time.Sleep(time.Second)
+		s.enter()
+		return false
+	case entering:
+		log.Fatalf("refused: %v", body)
+	case code == "gap" || code == "window" || code == "unknown-session":
+		if s.open {
+			s.resume()
+		}
+		return false
+	}
+	return true
+}
+
 func (s *session) registered(body dict) {
+	if s.open {
+		return // asked for twice, answered twice
+	}
+	if milliseconds, told := body["silenceMilliSeconds"].(int64); told && milliseconds > 0 {
+		s.silence = time.Duration(milliseconds) * time.Millisecond
+	}
 	if milliseconds, told := body["heartbeatMilliSeconds"].(int64); told && milliseconds > 0 {
 		s.beat = time.Duration(milliseconds) * time.Millisecond
 	}
@@ -219,7 +250,7 @@ func (s *session) numberedNews(h header) bool {
 	}
 	switch {
 	case h.seq == 0:
-		return false
+		return h.kind != "Received"
 	case h.seq <= lane.heard:
 		lane.told = lane.heard - 1
 		return false
