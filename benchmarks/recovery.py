@@ -52,6 +52,7 @@ from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, row_of
 from partition_worker.journal.files import Files
+from partition_worker.recorder import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
 
 NAME: Final = "rm-1_default"
@@ -276,7 +277,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__.split("\n\n")[0])
     parser.add_argument("--nodes", type=int, default=5_000, metavar="N")
     parser.add_argument("--allocations", type=int, default=150_000, metavar="N")
-    parser.add_argument("--tail", type=int, default=50_000, metavar="N", help="steps after the snapshot")
+    parser.add_argument("--tail", type=int, default=SNAPSHOT_STEPS, metavar="N", help="steps after the snapshot")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of so many is shown")
     parser.add_argument("--json", action="store_true", help="one object instead of a table")
     options = parser.parse_args()

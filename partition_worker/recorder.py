@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import TICK, Append, Header, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
+from common.messages import TICK, Append, Header, Kept, NotKept, Step, TakeSnapshot
 from common.names import BROKER, JOURNAL
 from common.wire import body_of
 from partition_worker.lane import Told
@@ -32,7 +32,7 @@ SNAPSHOT_BYTES: Final = 16 << 20
 played again in about three seconds.
 """
 
-SNAPSHOT_STEPS: Final = 30_000
+SNAPSHOT_STEPS: Final = 20_000
 """The same as a number of steps: small ones cost about a tenth of a millisecond each."""
 
 REST: Final = 9
@@ -58,7 +58,6 @@ class Recorder:
         self.last = last
         self.kept = last
         self.problem = ""
-        self.snapshot_problem = ""
         self._lazy: list[bytes] = []
         self._fresh = False
         """Whether the first of these begins from an empty partition."""
@@ -172,7 +171,7 @@ class Recorder:
             return []
         return self.snapshot(now)
 
-    def heard_snapshot(self, message: SnapshotTaken, now: float) -> None:
+    def heard_snapshot(self, now: float) -> None:
         """The next one may be taken after a while."""
-        self._snapping, self.snapshot_problem = False, message.problem
+        self._snapping = False
         self._snapshot_after = now + REST * (now - self._snapping_since)

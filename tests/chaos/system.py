@@ -5,13 +5,15 @@ Not here: which of them, and when (`conductor.py`).
 
 import contextlib
 import os
+import random
 import signal
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
 from tests.conformance.rest import Rest
-from tests.deploy.system import FREE_PORTS, Up, gone, up
+from tests.deploy.system import Up, gone, up
 
 ROLES: Final = ("broker", "rmproxy", "webservice", "partition_worker")
 SUPERVISOR: Final = "supervisor"
@@ -37,7 +39,15 @@ class System:
             "--spare-workers",
             str(spares),
         )
-        self._ports: tuple[str, ...] = FREE_PORTS
+        native, grpc, rest = free_ports(3)
+        self._ports = (
+            "--native",
+            f"tcp://127.0.0.1:{native}",
+            "--grpc",
+            f"127.0.0.1:{grpc}",
+            "--rest",
+            f"127.0.0.1:{rest}",
+        )
         self._running = ExitStack()
         self.starts = 0
 
@@ -56,8 +66,6 @@ class System:
         logs.mkdir()
         self.up: Up = self._running.enter_context(up(*self._arguments, *self._ports, folder=logs))
         endpoints = self.up.announced()
-        bound = {name: _bare(endpoints[name]) for name in ("native", "grpc", "rest")}
-        self._ports = tuple(part for name, address in bound.items() for part in (f"--{name}", address))
         self.native = endpoints["native"]
         self.rest = Rest(endpoints["rest"])
 
@@ -87,5 +95,16 @@ class System:
         return self.up.errors[-6000:]
 
 
-def _bare(endpoint: str) -> str:
-    return endpoint.removeprefix("http://")
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at, and that no connection is given by chance: they are needed again at each start."""
+    first = random.randrange(10_000, 30_000)
+    with ExitStack() as stack:
+        found: list[int] = []
+        for port in range(first, 32_000):
+            listener = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                listener.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise OSError(f"fewer than {count} free ports from {first} on")
