@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-interop differential bench check format proto sim clean
+.PHONY: help setup run up test test-interop chaos differential fuzz bench check format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -31,12 +31,20 @@ differential: setup ## compare with the reference, which needs Go: AREAS= TRACES
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
 		$(if $(AREAS),--areas $(AREAS)) $(if $(TRACES),--traces $(TRACES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 
+chaos: setup ## kill the processes of a running system by chance: SEED= BLOWS= ASKS=
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(BLOWS),--blows $(BLOWS)) $(if $(ASKS),--asks $(ASKS))
+
 test-interop: setup ## run a resource manager written in Go against the system, which needs Go
 	$(BIN)/python -m pytest -q tests/interop
+
+fuzz: setup ## send a million spoiled messages to every port: FRAMES= SEED= REPLAY=
+	$(BIN)/python -m tests.fuzz $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
+	$(if $(REPLAY),,PROPERTIES=long $(BIN)/python -m pytest -q --timeout 1200 tests/fuzz/test_machines.py)
 
 bench: setup ## measure what has to be fast
 	$(BIN)/python -m benchmarks.configuration
 	$(BIN)/python -m benchmarks.recovery
+	$(BIN)/python -m benchmarks.tenants
 
 sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))

@@ -3,6 +3,7 @@
 Not here: what is asked (the web service, the proxy), and the answers, which go by unopened.
 """
 
+from collections.abc import Container
 from typing import Final
 
 from broker.said import answer
@@ -38,3 +39,7 @@ class Questions:
         """The worker has begun anew, or is gone: what those are answered who still wait."""
         text = b"the worker of this partition began anew before it could answer: ask again"
         return [answer(asker, ref, 503, text) for asker, ref in self._open.pop(partition, {})]
+
+    def ended(self, there: Container[str]) -> list[Send]:
+        """The same of all partitions that are not there any more."""
+        return [one for partition in [name for name in self._open if name not in there] for one in self.lost(partition)]

@@ -4,8 +4,8 @@
     behind     the same, but a roll-out that was committed has not reached it: it gets that, and goes on
     unbegun    an intact journal without this session and life, perhaps with its vote for it: it begins empty, as nobody
                can have heard of anything
-    lost       whatever the RM knows of the partition may be lost: it begins empty in another life, and the RM reports
-               everything again
+    lost       whatever the RM knows of the partition may be lost, or some of it is, as the worker itself has noticed:
+               it begins empty in another life, and the RM reports everything again
 
 Not here: starting the process (the supervisor does), and a configuration that is just being voted on (`changes.py`).
 """
@@ -32,6 +32,8 @@ class Found(Enum):
 def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
     """What this worker has of a partition that its owner configured."""
     if (header.rm, header.session, header.life) == (owner.rm, owner.session, owner.life(header.partition)):
+        if hello.problem:
+            return Found.LOST
         return Found.GOES_ON if hello.rollout == owner.rollout else Found.BEHIND
     if seat.begun or (hello.problem and seat.inherited):
         return Found.LOST

@@ -192,15 +192,15 @@ class Switch:
         return []
 
     def _rearranged(self) -> list[Send]:
-        """What the supervisor has to know, if it does not."""
+        """What the supervisor has to know, if it does not, and whoever asked a partition that has ended."""
         if not self.roster.rearranged and self._wanted is not None:
             return []
         self.roster.rearranged = False
-        leases = self._keeping.leases()
+        lost, leases = self._questions.ended(self.roster.seats), self._keeping.leases()
         if leases == self._wanted:
-            return []
+            return lost
         self._wanted = leases
-        return [send(SUPERVISOR, WorkersWanted(partitions=leases))]
+        return [*lost, send(SUPERVISOR, WorkersWanted(partitions=leases))]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,8 @@ class Switch:
         seat = self._leased(delivery)
         if registration is None or seat is None:
             return []
-        seat.heard, seat.begun = now, True
+        seat.heard = now
+        seat.begun = seat.begun or header.life == registration.life(header.partition)
         return [Send(registration.proxy, header, delivery.body)] if registration.proxy else []
 
     def _leased(self, delivery: Delivery) -> Seat | None:

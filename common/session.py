@@ -117,8 +117,8 @@ class Session:
         return self._call(request, ref)
 
     def leave(self, reason: str = "", *, ref: str = "leave") -> Outgoing:
-        """The call to send when the RM goes for good, on whichever connection; answered by `Left`, or by a refusal with
-        `unknown-session` if the answer to an earlier one was lost.
+        """The call to send when the RM goes for good, on whichever connection; answered by `Left`, also if nothing is
+        left of it already.
         """
         self.state = "leaving"
         return self._call(Leave(reason=reason), ref)

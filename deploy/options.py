@@ -49,6 +49,7 @@ _WHO: Final = "who may"
 _MANUAL: Final = "for tests and teaching"
 _PLUGINS: Final = "plug-ins"
 _WAITING: Final = "asks that wait"
+_BOUNDS: Final = "how much there may be"
 _LOST: Final = "what is lost, and when"
 _KEPT: Final = "what is kept, and told"
 
@@ -164,6 +165,20 @@ _ALL: Final = (
         group=_MANUAL,
         default="false",
         about="decide nothing by itself: `yunishard schedule` makes so many decisions at a time",
+    ),
+    Option(
+        name="asks-max",
+        metavar="N",
+        group=_BOUNDS,
+        default="2000000",
+        about="asks and allocations that a partition keeps, the next one is rejected (default: 2000000)",
+    ),
+    Option(
+        name="partitions-max",
+        metavar="N",
+        group=_BOUNDS,
+        default="500",
+        about="partitions of all resource managers together, each is a process (default: 500)",
     ),
     Option(
         name="spare-workers",

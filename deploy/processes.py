@@ -35,6 +35,10 @@ LINE_BYTES_MAX: Final = 65536
 """What a child may say in one line."""
 
 
+PIECES_MAX: Final = 32
+"""Reads of a lifeline before somebody else gets their turn; more than the system keeps of what a child has said."""
+
+
 class Line(msgspec.Struct):
     """What a child says on its lifeline: one of the three."""
 
@@ -54,16 +58,20 @@ class Lifeline:
         asyncio.get_running_loop().add_reader(end, self.read)
 
     def read(self) -> None:
-        """Take what is there. The end of the lifeline says nothing: what a child has forked may still hold it."""
+        """Take what is there, and leave the rest for later should there be no end to it. The end of the lifeline says
+        nothing: what a child has forked may still hold it.
+        """
         loop = asyncio.get_running_loop()
         with suppress(BlockingIOError):
-            while piece := self._piece():
+            for _ in range(PIECES_MAX):
+                if not (piece := self._piece()):
+                    loop.remove_reader(self._end)
+                    return
                 *lines, self._begun = (self._begun + piece).split(b"\n")
                 if len(self._begun) > LINE_BYTES_MAX:
                     lines, self._begun = [*lines, self._begun], b""
                 for line in lines:
                     self._hear(line)
-            loop.remove_reader(self._end)
 
     def say(self, line: bytes) -> None:
         """Write a line. If the child is gone its end is reported anyway; if it does not read it is not the first."""
@@ -146,7 +154,7 @@ class Processes:
         """Report a line. Who says what is none has a defect, and is ended before it does more."""
         try:
             line = msgspec.json.decode(text, type=Line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._report(Failed(name, f"its lifeline says {text[:100]!r}"))
             self.signal(name, signal.SIGKILL)
             return

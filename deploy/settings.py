@@ -41,6 +41,12 @@ SETTINGS_FILE: Final = "settings"
 SPARE_WORKERS_MAX: Final = 64
 """Each takes the memory of a Python process, used or not."""
 
+ASKS_MAX: Final = 100_000_000
+"""Of which each takes about a kilobyte."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Each takes the memory of a Python process, too."""
+
 HEARTBEAT_MIN_S: Final = 0.1
 """More signs of life than this would cost more than they tell."""
 
@@ -103,6 +109,10 @@ class Settings:
     """Whether the workers decide only when they are asked to."""
     insecure: bool
     """Whether ports that are not secured may be open to other machines."""
+    asks_max: int
+    """Of each partition, allocations included."""
+    partitions_max: int
+    """Of all resource managers together."""
     spare_workers: int
     heartbeat_s: float
     silence_s: float
@@ -153,6 +163,8 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         predicates=plugin_names(given["predicates"]) if "predicates" in given else (),
         manual=yes_no(given["manual"]),
         insecure=yes_no(given["insecure"]),
+        asks_max=count(given["asks-max"], maximum=ASKS_MAX, minimum=1),
+        partitions_max=count(given["partitions-max"], maximum=PARTITIONS_MAX, minimum=1),
         spare_workers=count(given["spare-workers"], maximum=SPARE_WORKERS_MAX),
         heartbeat_s=duration_s(given["heartbeat"]),
         silence_s=duration_s(given["silence"]),

@@ -13,7 +13,8 @@ with the same partition and epoch. When its lease has gone over to another epoch
 able to stop, and its successor starts at once. A spare worker that is ready takes the place of one that would have to
 be started, and another spare one is started for it.
 
-A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed.
+A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed, and
+so is that worker should the broker have begun anew meanwhile and not know it yet.
 
 Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` do what the instructions say).
 """
@@ -78,6 +79,8 @@ class Plan:
     log_level: str
     silent_max_s: float
     """A process that has not said for so long that it is alive is killed."""
+    worker_silent_max_s: float
+    """The same for the worker of a partition: longer than a lease lasts, as the broker sees to it sooner."""
     spares: int = 0
     """How many workers wait for a partition."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -166,9 +169,13 @@ class Supervisor:
 
     def _alive(self, child: Child, now: float) -> None:
         if child.phase is Phase.READY:
-            child.due = NEVER if child.partition else now + self._plan.silent_max_s
+            child.due = now + self._patience_s(child)
         elif child.phase is Phase.STARTING and child.partition:
             child.due = now + START_MAX_S
+
+    def _patience_s(self, child: Child) -> float:
+        """How long it may be silent once it is ready."""
+        return self._plan.worker_silent_max_s if child.partition else self._plan.silent_max_s
 
     def _ready(self, child: Child, endpoints: Mapping[str, str], now: float) -> Iterator[Instruction]:
         if child.phase is not Phase.STARTING:
@@ -212,7 +219,7 @@ class Supervisor:
         if child.phase is Phase.STARTING:
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
         elif child.phase is Phase.READY:
-            child.complaint = f"silent for {self._plan.silent_max_s:g} s"
+            child.complaint = f"silent for {self._patience_s(child):g} s"
         yield Note("warning", f"{child.title} is too slow ({child.phase.value}): killing it")
         yield from self._kill(child)
 

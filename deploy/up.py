@@ -103,6 +103,7 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             rest=str(settings.rest),
             log_level=settings.log_level,
             silent_max_s=SILENCES_MAX * settings.silence_s,
+            worker_silent_max_s=settings.lease_timeout_s + SILENCES_MAX * settings.silence_s,
             spares=settings.spare_workers,
             arguments=_arguments(settings, premises),
         )

@@ -139,10 +139,10 @@ def duration_s(given: Given) -> float:
     return found
 
 
-def count(given: Given, *, maximum: int) -> int:
-    """A whole number from 0 on."""
-    if not re.fullmatch(r"[0-9]{1,9}", given.text) or int(given.text) > maximum:
-        raise Unusable(f"{given.source}: expected a whole number from 0 to {maximum}, got {given.text!r}")
+def count(given: Given, *, maximum: int, minimum: int = 0) -> int:
+    """A whole number within these bounds."""
+    if not re.fullmatch(r"[0-9]{1,9}", given.text) or not minimum <= int(given.text) <= maximum:
+        raise Unusable(f"{given.source}: expected a whole number from {minimum} to {maximum}, got {given.text!r}")
     return int(given.text)
 
 

@@ -17,7 +17,7 @@ from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
 
 
-class Step(Part, frozen=True):
+class DecisionView(Part, frozen=True):
     """A decision as people read it."""
 
     kind: str
@@ -44,9 +44,9 @@ def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual:
     return Answer(status=200, body=encode(document)), effects
 
 
-def described(decision: Decision, effects: list[Effect]) -> Step:
+def described(decision: Decision, effects: list[Effect]) -> DecisionView:
     """A decision, and which releases the RM is told to make for it."""
-    return Step(
+    return DecisionView(
         kind=type(decision).__name__.lower(),
         application_id=decision.application.application_id,
         allocation_key=decision.ask.key,

@@ -88,6 +88,8 @@ class Worker:
         """The broker's incarnation, once it is known."""
         self._greeted = False
         """Whether the latest Hello has been heard."""
+        self._ended = False
+        """Whether the journal was told to go, as nothing of the partition is needed any more."""
 
     @property
     def partition(self) -> Partition | None:
@@ -98,7 +100,7 @@ class Worker:
         if self.over:
             return NEVER
         partition = self.replica.partition
-        if partition is None:
+        if partition is None or self._ended:
             return self._beat_at
         return min(self._beat_at, partition.deadline if self._decides else partition.next_timer)
 
@@ -134,6 +136,9 @@ class Worker:
             return [self._answer(delivery, now)]  # at once: somebody may want to know why nothing becomes durable
         self._greeted = self._greeted or delivery.header.kind in _GREETINGS
         sends = self._answered(delivery)
+        if sends is None and self._ended:
+            self.over = f"{self.name}: it had ended, and is wanted again: the next worker begins with another journal"
+            return []
         if sends is None:
             sends = self.replica.take(delivery, now)
             self._write(delivery, now)
@@ -149,7 +154,7 @@ class Worker:
             self._beat_at = now + self._heartbeat_s
             sends.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
         partition = self.replica.partition
-        if partition is None:
+        if partition is None or self._ended:
             return sends
         budget = BUDGET_DECISIONS if self._decides else 0
         if budget or partition.next_change <= now:
@@ -242,7 +247,10 @@ class Worker:
     def _retired(self) -> list[Send]:
         """Once the RM has acknowledged the end of everything, nothing has to be kept."""
         retired = self.replica.retired()
-        return [*retired, send(JOURNAL, ForgetJournal())] if retired and self.recorder is not None else retired
+        if not retired or self.recorder is None:
+            return retired
+        self._ended = True
+        return [*retired, send(JOURNAL, ForgetJournal())]
 
     def _not_now(self, header: Header) -> list[Send] | None:
         """Why nothing is done for an administrator, or None if it can be."""
@@ -307,7 +315,7 @@ class Worker:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
         to play again.
         """
-        if self.recorder is None or self.replica.partition is None or self.over:
+        if self.recorder is None or self.replica.partition is None or self.over or self._ended:
             return []
         return [*self.recorder.flushed(), *self.recorder.snapshot(now)]
 
@@ -357,7 +365,7 @@ class Worker:
                 return sends
             case "SnapshotTaken":
                 taken = decoded(SnapshotTaken, delivery.body)
-                recorder.heard_snapshot(taken, now)
+                recorder.heard_snapshot(now)
                 if taken.problem:
                     replica.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")
         return []

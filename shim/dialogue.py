@@ -284,8 +284,6 @@ class Dialogue:
             self.pause_s, self.complaint = 0.0, refused.reason
         elif asked == "registering":
             self.end(RegistrationRefused(refused.reason))
-        elif asked == "leaving" and refused.code == "unknown-session":
-            self._gone()
         else:
             self.end(self._lost(refused.reason))
 

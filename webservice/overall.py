@@ -14,13 +14,14 @@ from webservice.calls import Call, Reply
 from webservice.errors import RequestError
 from webservice.metrics import Family
 from webservice.resolve import Directory
-from webservice.views import ClusterView, encoded
+from webservice.views import ClusterView, SilentView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
 
 PART_MAX_S: Final = 3.0
-"""How long a partition may take to give its part of metrics or health; whoever collects them waits for ten seconds or
-so, and the other partitions must not be missing because of this one."""
+"""How long a partition may take to give its part of a list, of metrics or health. Whoever collects them waits for ten
+seconds or so, and the other partitions must not be missing because of this one.
+"""
 
 
 async def clusters(call: Call) -> Reply:
@@ -46,14 +47,16 @@ async def clusters(call: Call) -> Reply:
 
 
 async def partitions(call: Call) -> Reply:
-    """What every worker says of its partition. All or nothing: a list that lacks one would be wrong."""
+    """What every worker says of its partition; of one that says nothing only whose it is, for others are not to miss
+    theirs because of it.
+    """
     known = await call.link.partitions()
-
-    async def ask(shown: str, entry: PartitionEntry) -> bytes:
-        return await _asked(call, shown, entry, "partition")
-
-    bodies = await asyncio.gather(*(ask(shown, entry) for shown, entry in Directory(known.partitions).all()))
-    return Reply(b"[" + b",".join(body.strip() for body in bodies) + b"]\n")
+    said = dict((await _parts(call, known, "partition")).said)
+    bodies = [
+        said.get(entry.full_name, encoded(SilentView(cluster_id=entry.rm_id, name=shown))).strip()
+        for shown, entry in Directory(known.partitions).all()
+    ]
+    return Reply(b"[" + b",".join(bodies) + b"]\n")
 
 
 async def all_metrics(call: Call) -> Reply:

@@ -29,6 +29,15 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     """Since when nothing has been heard of that resource manager, in Unix nanoseconds; 0 while it is there."""
 
 
+class SilentView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A partition among others that does not answer."""
+
+    cluster_id: str
+    """Whose it is."""
+    name: str
+    state: str = "Silent"
+
+
 class NoEventsView(Struct, frozen=True, kw_only=True):
     """The history while there is no partition whose history it could be."""
 

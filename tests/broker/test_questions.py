@@ -2,6 +2,9 @@
 
 from broker import questions
 from broker.questions import Questions
+from common.messages import Leave, Query
+from common.names import SUPERVISOR
+from tests.broker.house import PROXY, WEB, kinds, registered
 from tests.machines import PARTITION
 
 
@@ -33,3 +36,9 @@ def test_only_so_many_are_remembered() -> None:
     lost = asked.lost(PARTITION)
     assert len(lost) == questions.QUESTIONS_MAX
     assert lost[0].header.ref == "2"
+
+
+def test_who_asked_a_partition_that_ends_is_answered() -> None:
+    house = registered()
+    house.hear(WEB, Query(what="queues"), rm="", session="", partition=PARTITION, ref="1")
+    assert kinds(house.hear(PROXY, Leave())) == [(PROXY, "Left"), (WEB, "Answer"), (SUPERVISOR, "WorkersWanted")]

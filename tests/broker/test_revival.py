@@ -10,6 +10,7 @@ from common.messages import (
     NodeResponse,
     PartitionRestarted,
     PrepareConfig,
+    Received,
     ResumeWanted,
     Settings,
 )
@@ -75,10 +76,18 @@ def test_one_that_goes_on_may_have_told_its_rm_something_so_that_its_loss_is_one
     assert kinds(house.hello(PARTITION))[-1] == (PROXY, "PartitionRestarted")
 
 
-def test_one_that_runs_what_it_should_is_believed_even_if_it_once_had_a_problem() -> None:
+def test_one_that_runs_what_it_should_and_has_lost_the_end_of_it_begins_another_life_once() -> None:
+    """Its RM has heard more than it knows; it says so for each thing that its RM says to it meanwhile."""
     house = registered()
+    house.speaks(PARTITION)
     runs = {"partition": PARTITION, "epoch": 1}
-    assert kinds(house.hear(PARTITION, Hello(role="worker", rollout=1, problem="damaged"), **runs)) == GOES_ON
+    hello = Hello(role="worker", rollout=1, problem="the end is missing")
+    assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    house.hear(PARTITION, Received(), life=0, **runs)
+    assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "ResumeWanted")]
+    owner = house.switch.roster.owner(PARTITION)
+    assert owner is not None
+    assert owner.life(PARTITION) == 1
 
 
 def test_one_of_another_life_has_nothing_of_this_one() -> None:

@@ -12,7 +12,7 @@ from common import sockets as sockets_module
 from common import wire as wire_module
 from common.machine import MALFORMED, Delivery, Send
 from common.messages import Header, Hello
-from common.sockets import READ_MAX, Dealer, Inbox, Router, Wire
+from common.sockets import READ_BYTES_MAX, READ_MAX, Dealer, Inbox, Router, Wire
 from common.wire import body_of, frames_of
 
 PATIENCE_S = 10
@@ -261,6 +261,23 @@ def test_a_flood_is_read_a_part_at_a_time_and_in_order() -> None:
                 while len(got) < count:
                     part = await server.receive(float("inf"))
                     assert len(part) <= READ_MAX
+                    got += part
+                assert [one.header.seq for one in got] == list(range(count))
+
+    play(story)
+
+
+def test_large_messages_are_read_only_a_few_at_a_time() -> None:
+    async def story() -> None:
+        async with listening() as (server, router):
+            body, count = b"\0" * (READ_BYTES_MAX // 2), 10
+            with plain(router.address) as peer:
+                for number in range(count):
+                    peer.send_multipart(frames_of(Header(kind="k", seq=number), body))
+                got: list[Delivery] = []
+                while len(got) < count:
+                    part = await server.receive(float("inf"))
+                    assert len(part) <= 2
                     got += part
                 assert [one.header.seq for one in got] == list(range(count))
 

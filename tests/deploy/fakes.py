@@ -38,6 +38,8 @@ SETTINGS = (
     "lease-timeout",
     "journal",
     "journal-max",
+    "asks-max",
+    "partitions-max",
     "memory-max",
 )
 FLAGS = ("manual", "spare")
@@ -66,7 +68,7 @@ def main(role: str, arguments: list[str]) -> int:
         return 2
     threading.Thread(target=follow, args=(args.lifeline,), daemon=True).start()
     if (FOLDER / f"garbled.{role}").exists():
-        os.write(args.lifeline, b"I feel fine\n")
+        os.write(args.lifeline, (FOLDER / f"garbled.{role}").read_bytes() + b"\n")
     endpoints = {name: bound(value) for name in ("native", "grpc", "rest") if (value := getattr(args, name))}
     if args.rest:
         endpoints["rest"] = f"http://{endpoints['rest']}"

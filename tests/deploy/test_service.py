@@ -184,11 +184,12 @@ def test_a_supervisor_that_was_stopped_kills_nobody(folder: Path) -> None:
         assert system.stop() == 0
 
 
-def test_one_whose_lifeline_says_nonsense_is_ended(folder: Path) -> None:
-    (folder / "garbled.partition_worker").touch()
+@pytest.mark.parametrize("nonsense", [b"I feel fine", b'{"failed":"\xff"}', b'{"x":' + b"[" * 5_000], ids=range(3))
+def test_one_whose_lifeline_says_nonsense_is_ended(folder: Path, nonsense: bytes) -> None:
+    (folder / "garbled.partition_worker").write_bytes(nonsense)
     with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
         system.announced()
-        system.until(lambda: system.says(": SIGKILL (its lifeline says b'I feel fine')"))
+        system.until(lambda: system.says(f": SIGKILL (its lifeline says {nonsense[:100]!r})"))
         (folder / "garbled.partition_worker").unlink()
         system.until(lambda: whole(system, folder))
         assert system.stop() == 0
@@ -245,6 +246,7 @@ def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
 
 def test_every_role_is_told_its_settings(folder: Path) -> None:
     options = ("--allowed-rms", "rm-1,rm-2", "--preemption-threshold", "50", "--scheduler-admins", "ann", "--manual")
+    options += ("--asks-max", "1000", "--partitions-max", "20")
     with up("--state", str(folder / "s"), *FREE_PORTS, *options, folder=folder, module=FAKES) as system:
         system.announced()
         system.until(lambda: whole(system, folder))
@@ -258,6 +260,8 @@ def test_every_role_is_told_its_settings(folder: Path) -> None:
         assert "--scheduler-admins=ann" in web
         assert "--preemption-threshold=50" in worker
         assert "--preemption-pause=15" in worker
+        assert worker[worker.index("--asks-max") + 1] == "1000"
+        assert broker[broker.index("--partitions-max") + 1] == "20"
         assert worker[worker.index("--journal") + 1] == str(folder / "s" / "journals")
         assert worker[worker.index("--journal-max") + 1] == str(1024**3)
         patience = {

@@ -28,6 +28,7 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (settings.spare_workers, settings.journal_max_bytes) == (0, 1024**3)
     assert (settings.heartbeat_s, settings.silence_s, settings.lease_timeout_s) == (1.0, 3.0, 10.0)
     assert settings.pause_timeout_s == 900.0
+    assert (settings.asks_max, settings.partitions_max) == (2_000_000, 500)
 
 
 def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
@@ -40,6 +41,8 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "predicates": ("predicates", "licences, racks", ("licences", "racks")),
         "manual": ("manual", "yes", True),
         "insecure": ("insecure", "yes", True),
+        "asks_max": ("asks-max", "1000", 1000),
+        "partitions_max": ("partitions-max", "20", 20),
         "spare_workers": ("spare-workers", "2", 2),
         "heartbeat_s": ("heartbeat", "500ms", 0.5),
         "silence_s": ("silence", "1s", 1.0),

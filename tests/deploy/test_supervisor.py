@@ -42,6 +42,7 @@ from deploy.supervisor import (
 )
 
 SILENT_MAX_S = 15.0
+WORKER_SILENT_MAX_S = 25.0
 PLAN = Plan(
     broker="ipc://b",
     native="tcp://127.0.0.1:0",
@@ -49,6 +50,7 @@ PLAN = Plan(
     rest="127.0.0.1:0",
     log_level="info",
     silent_max_s=SILENT_MAX_S,
+    worker_silent_max_s=WORKER_SILENT_MAX_S,
 )
 PROXY_READY = Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "127.0.0.1:2"})
 WEB_READY = Ready(WEBSERVICE, {"rest": "http://127.0.0.1:3"})
@@ -352,10 +354,14 @@ def test_one_that_falls_silent_is_killed_and_starts_again(name: str) -> None:
     assert started(system.wait(FIRST_S)) == [name]
 
 
-def test_of_workers_that_hang_the_broker_takes_care() -> None:
+def test_a_worker_that_hangs_is_the_brokers_first_and_killed_if_that_does_not_know_it() -> None:
+    """A broker that has just begun anew has not heard of it: it would be wanted, and never come."""
     system = running(rm_a=1)
     system.silent.add(WORKER_A)
-    assert system.wait(1000) == []
+    assert system.wait(WORKER_SILENT_MAX_S - LOOK_S) == []
+    assert system.wait(LOOK_S) == [Kill(WORKER_A)]
+    system(Died(WORKER_A, "SIGKILL"))
+    assert started(system.wait(FIRST_S)) == [WORKER_A]
 
 
 def test_whoever_says_that_it_is_alive_lives_on() -> None:

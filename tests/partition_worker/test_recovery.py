@@ -378,6 +378,22 @@ def test_the_journal_is_forgotten_with_the_partition(desk: Desk) -> None:
     assert desk.disk.forgotten
 
 
+def test_a_worker_whose_partition_has_ended_writes_nothing_more_and_ends_if_it_is_wanted_again(desk: Desk) -> None:
+    """A new session of the RM may want the partition before the broker has heard that it ended."""
+    desk.tell(APP)
+    desk.hear(RetirePartition())
+    told = desk.kept()
+    desk.hear(Ack(), ack=max(one.header.seq for one in told))
+    written = len(desk.disk.steps)
+    desk.now += 1_000_000
+    desk.schedule()
+    assert desk.worker.leave(desk.now) == []
+    assert not desk.worker.over
+    assert desk.hear(PrepareConfig(rollout=2, config=config_of()), session="session-2") == []
+    assert "wanted again" in desk.worker.over
+    assert len(desk.disk.steps) == written
+
+
 # The broker and the RM ------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 import zmq
 
+from benchmarks.recovery import Shape, written
 from common.config.check import load
 from common.messages import (
     AddApplicationRequest,
@@ -22,6 +23,7 @@ from common.messages import (
     ApplicationResponse,
     CommitConfig,
     Header,
+    Heartbeat,
     Hello,
     Message,
     PrepareConfig,
@@ -72,6 +74,12 @@ class Broker:
             if name == self._name and header_of(frames).kind == kind.__name__:
                 return header_of(frames), decoded(kind, frames[2])
 
+    def hears_first(self) -> tuple[str, int]:
+        """Kind and epoch of the next message."""
+        assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
+        _, *frames = self._socket.recv_multipart()
+        return header_of(frames).kind, header_of(frames).epoch
+
     def says(self, message: Message, **fields: str | int) -> None:
         said = header(type(message).__name__, partition=PARTITION, **fields)
         self._socket.send_multipart([self._name, *frames_of(said, body_of(message))])
@@ -95,14 +103,14 @@ class Broker:
 
 @contextmanager
 def worker(
-    folder: Path, *, epoch: int = 5, ending: signal.Signals = signal.SIGTERM, status: int = 0
+    folder: Path, *more: str, epoch: int = 5, ending: signal.Signals = signal.SIGTERM, status: int = 0
 ) -> Iterator[Broker]:
     address = f"ipc://{folder}/broker"
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.bind(address)
     command = ["partition_worker", "--broker", address, "--partition", PARTITION, "--epoch", str(epoch)]
-    command += ["--journal", str(folder / "journals")]
+    command += ["--journal", str(folder / "journals"), *more]
     process = subprocess.Popen([sys.executable, "-P", "-m", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         yield Broker(socket, process, epoch)
@@ -173,3 +181,12 @@ def test_a_worker_whose_partition_another_one_has_ends(tmp_path: Path) -> None:
         Database(files, 6).close()
         old.submits("no-such-user-anywhere")
         old.process.wait(PATIENCE_MS / 1000)
+
+
+def test_a_worker_says_that_it_lives_while_it_still_reads_its_journal(tmp_path: Path) -> None:
+    files = Files(tmp_path / "journals", PARTITION)
+    files.folder.mkdir()
+    written(files, Shape("long", nodes=10, allocations=2000, applications=5, tail=0))
+    with worker(tmp_path, "--heartbeat", "0.001") as broker:
+        assert broker.hears_first() == (Heartbeat.__name__, 5)
+        assert broker.hears(Hello).problem == ""

@@ -19,7 +19,7 @@ from common.messages import (
 from common.outbox import WINDOW_MESSAGES
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.effects import Effect
-from partition_worker.steps import Step, described
+from partition_worker.steps import DecisionView, described
 from partition_worker.worker import BUDGET_DECISIONS
 from tests.builders import apps, asks, nodes
 from tests.machines import said
@@ -143,7 +143,7 @@ def test_a_node_that_is_kept_for_an_ask_is_a_step_of_which_the_rm_hears_nothing(
     one.does(asks("app-1 a1 memory=3", "app-1 a2 memory=3"))
     one.partition.elapse(one.now + 3)
     ((decision, effects),) = one.partition.schedule_each(one.now + 3, 1)
-    assert described(decision, effects) == Step(
+    assert described(decision, effects) == DecisionView(
         kind="reserve", application_id="app-1", allocation_key="a2", node_id="n1"
     )
 
@@ -154,6 +154,6 @@ def test_what_the_rm_is_asked_to_let_go_for_it_is_told_with_a_step() -> None:
     victim = application.allocations["a1"]
     decision = Preempt(application, victim, node, (victim,))
     effects = [Effect(1, victim.release("rm-1_default", "for another one", PREEMPTED_BY_SCHEDULER))]
-    assert described(decision, effects) == Step(
+    assert described(decision, effects) == DecisionView(
         kind="preempt", application_id="app-1", allocation_key="a1", node_id="n1", releases=["a1"]
     )

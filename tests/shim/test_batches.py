@@ -33,6 +33,15 @@ def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
     ]
 
 
+def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
+    cut = list(pieces(_allocation_request, ASKS, RELEASES, items_max=4))
+    assert [len(items(command)) for command in cut] == [3, 4, 4, 4]
+    assert [key for command in cut for key in items(command)] == [
+        *(f"k{number}" for number in range(10)),
+        *(f"r{number}" for number in range(5)),
+    ]
+
+
 def test_a_single_item_over_the_limit_is_refused_with_its_size() -> None:
     huge = ask("k", "app", {"vcore": 1}, tags={"blob": "x" * 1000})
     with pytest.raises(WireError, match=r"1\d\d\d bytes, at most 200"):

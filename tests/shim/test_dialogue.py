@@ -246,7 +246,7 @@ def test_who_leaves_is_gone_once_the_core_says_so() -> None:
     assert isinstance(dialogue.over, Closed)
 
 
-def test_who_leaves_says_so_again_on_the_next_connection_and_may_be_gone_by_then() -> None:
+def test_who_leaves_says_so_again_on_the_next_connection() -> None:
     dialogue = opened()
     dialogue.leave("")
     dialogue.connected()
@@ -254,7 +254,7 @@ def test_who_leaves_says_so_again_on_the_next_connection_and_may_be_gone_by_then
     turned_away(dialogue, "busy")
     dialogue.connected()
     assert said(dialogue) == ["Leave"]
-    turned_away(dialogue, "unknown-session")
+    hears(dialogue, Left(), partition="")
     assert dialogue.left
 
 

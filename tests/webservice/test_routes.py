@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.messages import Answer, ManagerEntry, Query
-from tests.webservice.fakes import FakeLink, SilentLink, partition, request
+from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, request
 
 PARTITION = "/ws/v1/partition/default"
 ILLEGAL_QUEUE = (
@@ -187,6 +187,15 @@ def test_clusters_say_since_when_nothing_was_heard_of_their_manager() -> None:
 def test_partitions_joins_the_answers_of_all_workers() -> None:
     response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/partitions")
     assert response.content == b'[{"name":"default"},{"name":"gpu"}]\n'
+
+
+def test_a_partition_that_says_nothing_is_listed_beside_the_others() -> None:
+    def worker(query: Query) -> Answer:
+        return echo(query) if query.name == "a" else Answer(status=503, body=b"starting")
+
+    two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"), worker=worker)
+    silent = {"clusterId": "rm-2", "name": "b", "state": "Silent"}
+    assert request(two, "/ws/v1/partitions").json() == [{"name": "a"}, silent]
 
 
 @pytest.mark.parametrize("path", ["/ws/v1/clusters", "/ws/v1/partitions"])

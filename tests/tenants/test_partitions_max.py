@@ -1,0 +1,45 @@
+"""Partitions are processes: all resource managers together have no more of them than the setting says."""
+
+from broker.books import Policy
+from common.machine import NEVER, Send
+from common.messages import Refused
+from common.wire import decoded
+from tests.broker.house import PROXY, House
+from tests.machines import ONE_QUEUE
+
+QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
+TWO = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"
+TEXT = (
+    "2 partitions are too many beside the 1 of other RMs: together there may be 2, as the setting partitions-max says"
+)
+
+
+def refusals(sends: list[Send]) -> list[str]:
+    return [decoded(Refused, one.body).reason for one in sends if one.header.kind == Refused.__name__]
+
+
+def limited() -> House:
+    return House(policy=Policy(lease_s=NEVER, partitions_max=2))
+
+
+def test_a_registration_beyond_the_setting_is_refused_and_others_keep_what_they_have() -> None:
+    house = limited()
+    house.register(ONE_QUEUE, rm="first")
+    assert refusals(house.call(TWO, rm="second")) == [f"registration of RM failed: {TEXT}"]
+    assert [seat.rm for seat in house.switch.roster.seats.values()] == ["first"]
+    assert house.register(ONE_QUEUE, rm="second")[-1].header.kind == "Registered"
+
+
+def test_one_that_registers_again_needs_no_more_room_than_before() -> None:
+    house = limited()
+    house.register(TWO, rm="first")
+    assert house.register(TWO, rm="first", session="next")[-1].header.kind == "Registered"
+
+
+def test_a_configuration_beyond_it_is_refused_too_and_the_one_before_stays() -> None:
+    house = limited()
+    for rm in ("first", "second"):
+        house.register(ONE_QUEUE, rm=rm)
+    sends = house.update(TWO, rm="second", proxy=PROXY)
+    assert refusals(sends) == [f"update of configuration failed: {TEXT}"]
+    assert list(house.switch.roster.registrations["second"].configs) == ["second_default"]
