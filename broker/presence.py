@@ -15,7 +15,7 @@ from broker.revival import restarted
 from broker.roster import Registration
 from broker.said import left, pause, refusal_of, registered, repetition
 from common.machine import Delivery, Send
-from common.messages import Resume
+from common.messages import Header, Resume
 
 
 def went_away(books: Books, registration: Registration, now: float) -> list[Send]:
@@ -61,14 +61,23 @@ def leaves(books: Books, changes: Changes, delivery: Delivery) -> list[Send]:
     header = delivery.header
     sends: list[Send] = []
     if books.roster.registration(header.rm, header.session) is not None:
-        sends = ended(books, changes, header.rm)
+        sends = _ended(books, changes, header.rm)
         books.notes.append(f"RM {header.rm} has left, its partitions end")
     return [*sends, left(delivery.source, header)]
 
 
-def ended(books: Books, changes: Changes, rm: str) -> list[Send]:
-    """Nothing is left of an RM's session: nobody is there to be told of anything, so its workers end at once. A change
-    that is under way ends first; a registration, which is another session's, is worth another attempt.
+def gave_up(books: Books, changes: Changes, rm: str) -> list[Send]:
+    """An RM has been away for too long. Its proxy forgets it, and tells it if that is there after all."""
+    registration = books.roster.registrations[rm]
+    sends = _ended(books, changes, rm)
+    if not registration.proxy:
+        return sends
+    return [*sends, left(registration.proxy, Header(kind="Left", rm=rm, session=registration.session))]
+
+
+def _ended(books: Books, changes: Changes, rm: str) -> list[Send]:
+    """Nothing is left of an RM's session, and nobody acknowledges anything: its workers end at once. A change that is
+    under way ends first; a registration, which is another session's, is worth another attempt.
     """
     change, sends = changes.of(rm), []
     if change is not None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.books import Books
 from broker.changes import Changes
-from broker.presence import ended, went_away
+from broker.presence import gave_up, went_away
 from broker.said import resumption_wanted
 from common.machine import NEVER, Send
 
@@ -88,5 +88,5 @@ class Watch:
         pause_s, sends = self._books.policy.pause_s, []
         for rm in [rm for rm, since in self._books.roster.away.items() if now - since >= pause_s]:
             self._books.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
-            sends += ended(self._books, self._changes, rm)
+            sends += gave_up(self._books, self._changes, rm)
         return sends

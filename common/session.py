@@ -229,8 +229,9 @@ class Session:
             lanes.outbox.window = self._window
 
     def _adopt(self, partitions: list[str], lives: dict[str, int], *, begun: bool) -> None:
-        """These are the RM's partitions. Where one has begun since we last heard of it the numbers start again; unless it
-        is new, as all are that we have not mentioned or that have `begun`, `PartitionRestarted` is still to come for it.
+        """These are the RM's partitions. Where one has begun since we last heard of it the numbers start again. Unless
+        it is new, as are those that we have not mentioned or that have `begun`, `PartitionRestarted` is still to come
+        for it.
         """
         before, self.partitions = self.partitions, tuple(partitions)
         for partition in partitions:

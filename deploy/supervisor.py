@@ -13,8 +13,8 @@ with the same partition and epoch. When its lease has gone over to another epoch
 able to stop, and its successor starts at once. A spare worker that is ready takes the place of one that would have to
 be started, and another spare one is started for it.
 
-A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed, and
-so is that worker should the broker have begun anew meanwhile and not know it yet.
+A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed,
+and so is that worker should the broker have begun anew meanwhile and not know it yet.
 
 Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` do what the instructions say).
 """

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import TICK, Append, Header, Kept, NotKept, Step, TakeSnapshot
+from common.messages import TICK, Append, Control, Header, Kept, Message, NotKept, Step, TakeSnapshot
 from common.names import BROKER, JOURNAL
 from common.wire import body_of
 from partition_worker.lane import Told
@@ -36,8 +36,8 @@ SNAPSHOT_STEPS: Final = 20_000
 """The same as a number of steps: small ones cost about a tenth of a millisecond each."""
 
 REST: Final = 9
-"""How many times longer than a snapshot took the next one has to wait, so that they take a tenth of a processor at most.
-A partition in which more happens than that takes longer to recover."""
+"""How many times longer than a snapshot took the next one has to wait, so that they take a tenth of a processor. A
+partition in which more happens than that takes longer to recover."""
 
 BYPASS: Final = frozenset({"Heartbeat"})
 """What may be said at any time."""
@@ -148,6 +148,12 @@ class Recorder:
     def _snapshot_due(self, now: float) -> bool:
         enough = self._since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
         return enough and not self._snapping and now >= self._snapshot_after
+
+    def superseded(self) -> None:
+        """The RM is about to be told everything again that it has not acknowledged. What waits to be told to it goes
+        with that: in order, and once however often the RM asks while the disk stands still.
+        """
+        self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
 
     # From the journal -----------------------------------------------------------------------------------------------
 

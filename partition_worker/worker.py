@@ -231,6 +231,8 @@ class Worker:
         self._paused = False
         if header.life == lane.life:
             lane.outbox.acknowledge(header.ack)
+        if self.recorder is not None:
+            self.recorder.superseded()
         return [*lane.again(), *self._retired()]
 
     def _forgot(self) -> list[Send]:

@@ -5,7 +5,8 @@ the peer `grpc:<rm-id>`, with ordinary native messages. This file has the server
 stream is, when it ends and how. The rules are ours, since the reference has no gRPC server to imitate.
 
 Not here: decisions about partitions and sessions of native RMs (`front.py`), who is registered (`grpc_registry.py`),
-protobuf (`convert.py`), the service for what the scheduler interface has no call for (`grpc_admin.py`).
+protobuf (`convert.py`), keeping the server open (`grpc_server.py`), the service for what the scheduler interface has no
+call for (`grpc_admin.py`).
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from rmproxy.grpc_pieces import Response, Update
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_requests import request_of, rm_named
 from rmproxy.grpc_rm import GrpcRm
+from rmproxy.grpc_server import OpenServer
 from rmproxy.grpc_stream import RmStream
 from rmproxy.grpc_tls import check, permitted
 from rmproxy.si import scheduler_pb2 as pb
@@ -93,7 +95,7 @@ class GrpcPort:
         )
         self._streams: set[RmStream] = set()
         """All and only the streams that are open, bound or not."""
-        self._server: grpc.aio.Server | None = None
+        self._server = OpenServer(self._made)
 
     async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
         """Listen, with TLS if there are credentials, and serve from now on; the address with the port that was bound.
@@ -101,24 +103,10 @@ class GrpcPort:
         Raises:
             OSError: the address cannot be bound.
         """
-        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
-        server.add_generic_rpc_handlers((self._service(), self._admin.service()))
-        try:
-            if credentials is None:
-                port = server.add_insecure_port(address)
-            else:
-                port = server.add_secure_port(address, credentials)
-        except RuntimeError:  # grpc's text says no more than ours
-            raise OSError(f"cannot listen for gRPC on {address}: it is in use, or no address of this machine") from None
-        await server.start()
-        self._server = server
-        host, colon, _ = address.rpartition(":")
-        return address if address.startswith("unix:") else f"{host}{colon}{port}"
+        return await self._server.start(address, credentials)
 
     async def stop(self, grace_s: float) -> None:
         """End all streams and calls with UNAVAILABLE and refuse new ones; what is left after the grace is cut off."""
-        if self._server is None:
-            return
         for stream in self._streams:
             stream.end(endings.stopping())
         self._registry.stop(endings.stopping())
@@ -182,6 +170,11 @@ class GrpcPort:
         return rm
 
     # The service ----------------------------------------------------------------------------------------------------
+
+    def _made(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
+        server.add_generic_rpc_handlers((self._service(), self._admin.service()))
+        return server
 
     def _service(self) -> grpc.GenericRpcHandler:
         """What the generated servicer would do, with bytes in place of protobuf's messages."""

@@ -81,7 +81,9 @@ def test_one_that_stays_away_for_too_long_has_to_begin_anew() -> None:
     house.away()
     sends = house.wait(house.now + PAUSE_S - 1)
     assert (sends, RM in house.facts) == ([], True)
-    assert wanted(house.wait(house.now + 2)) == [{}]
+    sends = house.wait(house.now + 2)
+    assert sent(PROXY, Left()) in sends, "or its proxy would remember it for ever"
+    assert wanted(sends) == [{}]
     assert house.facts == {}
     assert house.switch.books.warnings[-1] == "RM rm-1 has been away for 900 s: its partitions end"
     [refusal] = said(house.resume())

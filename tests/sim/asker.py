@@ -1,0 +1,111 @@
+"""The web service of the simulation: it asks, lists, kills, moves, changes configurations, and counts the answers.
+
+As the real one it takes no notice of a second answer. Not here: HTTP, and what the answers say.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from common.machine import Delivery, Send, send
+from common.messages import (
+    Actor,
+    Answer,
+    ChangeConfig,
+    Header,
+    Heartbeat,
+    Hello,
+    KillApplication,
+    ListPartitions,
+    Message,
+    MoveApplication,
+    Query,
+    ReadConfig,
+    Schedule,
+)
+from common.names import BROKER
+from common.wire import decoded
+from tests.sim.auditor import Violation
+from tests.sim.configurations import LEAVES
+from tests.sim.site import Site
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+QUESTIONS: Final = ("apps", "nodes", "queues")
+PAUSE_MAX_S: Final = 0.6
+BEAT_S: Final = 1.0
+ADMIN: Final = Actor(user="root", scheduler_admin=True)
+
+
+class Asker:
+    """One life of it."""
+
+    def __init__(self, world: "World", number: int) -> None:
+        self.open: dict[str, str] = {}
+        """Questions without an answer, by their references."""
+        self.answers = 0
+        self._world = world
+        self._rng = world.rng
+        self._number = number
+        self._asked = 0
+        self._ask_at = world.now
+        self._beat_at = world.now
+
+    @property
+    def deadline(self) -> float:
+        return min(self._ask_at, self._beat_at)
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind in ("Answer", "PartitionList", "Refused"):
+            if self.open.pop(header.ref, None) is not None:
+                self.answers += 1
+            if header.kind == "Answer" and decoded(Answer, delivery.body).status == 500:
+                raise Violation("an answer with a defect", f"{delivery}", (header.ref,))
+        return []
+
+    def tick(self, now: float) -> list[Send]:
+        sends: list[Send] = []
+        if self._beat_at <= now:
+            sends.append(send(BROKER, Heartbeat()) if self._asked else send(BROKER, Hello(role="webservice")))
+            self._beat_at = now + BEAT_S
+        if self._ask_at <= now:
+            self._ask_at = now + self._rng.uniform(0.05, PAUSE_MAX_S)
+            sends += self._question()
+        return sends
+
+    def _question(self) -> list[Send]:
+        rms = list(self._world.clusters.values())
+        cluster = self._rng.choice(rms)
+        sites = list(cluster.sites.values())
+        self._asked += 1
+        if self._world.options.watched and self._world.faults.on and self._rng.random() < 0.03:
+            self._world.file.edit(self._rng.choice(self._world.texts))
+        if not sites or self._rng.random() < 0.2:
+            return [self._to(ListPartitions(), Header(kind="ListPartitions"))]
+        site = self._rng.choice(sites)
+        message = self._chosen(cluster.rm_id, site)
+        rm = cluster.rm_id if isinstance(message, ChangeConfig | ReadConfig) else ""
+        return [self._to(message, Header(kind=type(message).__name__, rm=rm, partition="" if rm else site.partition))]
+
+    def _chosen(self, rm: str, site: Site) -> Message:
+        applications = list(site.applications) or ["nobody"]
+        chance = self._rng.random()
+        if not self._world.faults.on or chance < 0.6:
+            return Query(what=self._rng.choice(QUESTIONS), name=site.partition, args={})
+        if chance < 0.7:
+            return KillApplication(application_id=self._rng.choice(applications), actor=ADMIN)
+        if chance < 0.8:
+            return MoveApplication(
+                application_id=self._rng.choice(applications), queue=self._rng.choice(LEAVES), actor=ADMIN
+            )
+        if chance < 0.87:
+            return Schedule(steps=self._rng.randint(1, 5))
+        if chance < 0.95:
+            return ReadConfig(what=self._rng.choice(("current", "history", "version")), version=1)
+        return ChangeConfig(config=self._rng.choice(self._world.texts), author="the simulation")
+
+    def _to(self, message: Message, header: Header) -> Send:
+        ref = f"{self._number}-{self._asked}"
+        self.open[ref] = type(message).__name__
+        asked = Header(kind=header.kind, rm=header.rm, partition=header.partition, ref=ref)
+        return send(BROKER, message, asked)

@@ -1,0 +1,208 @@
+"""What must be so once the faults are over: everything has come to rest, and everybody says the same.
+
+    the RM's books == the books of its worker == the books that its journal leads to
+    every partition of an RM runs the configuration that the RM believes in, and the broker
+    nothing waits for an acknowledgement; `check` finds nothing; what fits has been placed
+
+Not here: what may be heard on the way there (`auditor.py`).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from common.messages import Append
+from common.resources import fits, pruned
+from common.wire import decoded
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.states import ACTIVE, AppState
+from partition_worker.engine.checks.invariants import violations
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.headroom import has_room
+from partition_worker.worker import Worker
+from tests.sim.auditor import Violation
+from tests.sim.rm import ResourceManager
+from tests.sim.roles import recovered
+from tests.sim.site import HOLDING, Phase, Site
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+def unrest(world: "World") -> list[str]:
+    """What is still under way; nothing, if the world is at rest."""
+    return list(_unrest(world))
+
+
+def who(world: "World") -> tuple[str, ...]:
+    """Whom the unrest is about, for the story."""
+    return tuple(rm.rm_id for rm in world.rms.values() if not rm.quiet)
+
+
+def _unrest(world: "World") -> Iterator[str]:
+    if world.keeper is None or not world.keeper.ready:
+        yield "the supervisor has not started everybody"
+    for process in world.processes:
+        if process.stopped or (process.machine is None and not process.name.startswith("partition_worker spare")):
+            yield f"{process.name} does not run"
+    for rm in world.rms.values():
+        if not rm.quiet:
+            yield f"{rm.rm_id} is {rm.session.state} and has something to do"
+            continue
+        repeated = rm.session.repeated()
+        for site in rm.cluster.sites.values():
+            if site.dying:
+                continue
+            if site.syncing or any(pod.phase in (Phase.LEAVING, Phase.RELEASING) for pod in site.pods.values()):
+                yield f"{site.partition} is changing"
+            if any(one.header.partition == site.partition for one in repeated):
+                yield f"{site.partition} has commands without an acknowledgement"
+            worker = worker_of(world, site.partition)
+            if worker is None or worker.partition is None:
+                yield f"{site.partition} has no worker"
+            elif len(worker.replica.lane.outbox) or not worker.partition.idle:
+                waiting = len(worker.replica.lane.outbox)
+                yield f"{site.partition}: {waiting} news on their way, idle: {worker.partition.idle}"
+
+
+def worker_of(world: "World", partition: str) -> Worker | None:
+    """The worker that has the lease, if it runs."""
+    switch = world.switch
+    seat = switch.roster.seats.get(partition) if switch is not None else None
+    if seat is None:
+        return None
+    process = next((one for one in world.workers() if one.peer == seat.worker), None)
+    return world.roles.workers.get(seat.worker) if process is not None else None
+
+
+def check(world: "World") -> None:
+    """Raises Violation for what is not as it should be."""
+    for rm in world.rms.values():
+        for site in rm.cluster.sites.values():
+            if site.dying:
+                continue
+            worker = worker_of(world, site.partition)
+            assert worker is not None
+            for problem in _problems(world, rm, site, worker):
+                raise Violation("the books differ", f"{site.partition}: {problem}", _names(site.partition, problem))
+
+
+def _names(partition: str, problem: str) -> tuple[str, ...]:
+    return (partition, *(word for word in problem.replace(":", " ").split() if word[-1:].isdigit()))
+
+
+def _problems(world: "World", rm: ResourceManager, site: Site, worker: Worker) -> Iterator[str]:
+    partition = worker.partition
+    assert partition is not None
+    yield from violations(partition)
+    yield from _configuration(world, rm, site, partition)
+    yield from _nodes(site, partition)
+    yield from _applications(site, partition)
+    yield from _pods(site, partition)
+    yield from _placed(rm, site, partition)
+    yield from _journal(world, site, worker)
+
+
+def _configuration(world: "World", rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
+    assert world.switch is not None
+    registration = world.switch.roster.registrations.get(rm.rm_id)
+    if registration is None or registration.session != rm.session.session:
+        yield "the broker has another session"
+        return
+    recorded = [one.checksum for one in world.record.record.histories()[rm.rm_id].entries]
+    for checksum in world.auditor.configurations.get(rm.rm_id, {}):
+        if checksum not in recorded:
+            yield f"the RM was told of configuration {checksum[:8]}, which is not in the record"
+    if registration.checksum != rm.checksum:
+        yield f"the RM believes in configuration {rm.checksum[:8]}, the broker in {registration.checksum[:8]}"
+    if registration.configs.get(site.partition) != partition.config:
+        yield "it does not run the configuration that the broker has"
+    if sorted(registration.configs) != sorted(rm.session.partitions):
+        yield f"the RM has the partitions {rm.session.partitions}, the broker {sorted(registration.configs)}"
+
+
+def _nodes(site: Site, partition: Partition) -> Iterator[str]:
+    ours = {name: node for name, node in site.nodes.items() if not node.gone}
+    theirs = {node.node_id: node for node in partition.fleet}
+    if sorted(ours) != sorted(theirs):
+        yield f"nodes {sorted(ours)} and {sorted(theirs)}"
+        return
+    for name, node in ours.items():
+        if pruned(node.capacity) != pruned(theirs[name].capacity):
+            yield f"node {name} has {node.capacity} and {theirs[name].capacity}"
+        if node.schedulable != theirs[name].schedulable:
+            yield f"node {name} is schedulable: {node.schedulable} and {theirs[name].schedulable}"
+        if sorted(node.foreign) != sorted(theirs[name].foreign):
+            yield f"node {name} has foreign {sorted(node.foreign)} and {sorted(theirs[name].foreign)}"
+
+
+def _applications(site: Site, partition: Partition) -> Iterator[str]:
+    ours = {name for name, one in site.applications.items() if one.state not in ("Failing",)}
+    theirs = {name for name, one in partition.applications.items() if one.state is not AppState.FAILING}
+    if ours != theirs:
+        yield f"applications: only the RM has {sorted(ours - theirs)}, only the worker {sorted(theirs - ours)}"
+    for name in sorted(ours & theirs):
+        told, state = site.applications[name].state, partition.applications[name].state
+        if told not in ("sent", "accepted", "reported") and told != state:
+            yield f"application {name} is {told} and {state}"
+
+
+def _pods(site: Site, partition: Partition) -> Iterator[str]:
+    placed: dict[str, str] = {}
+    asked: list[str] = []
+    for application in partition.applications.values():
+        placed.update((key, one.node_id) for key, one in application.allocations.items())
+        asked += [*application.requests, *application.swapping]
+    ours = {pod.key: pod.node for pod in site.pods.values() if pod.phase in HOLDING}
+    if ours != placed:
+        only = {key: node for key, node in ours.items() if placed.get(key) != node}
+        other = {key: node for key, node in placed.items() if ours.get(key) != node}
+        yield f"allocations: the RM has {only}, the worker {other}"
+    waiting = sorted(pod.key for pod in site.pods.values() if pod.phase is Phase.ASKED)
+    if waiting != sorted(asked):
+        only_ours = sorted(set(waiting) - set(asked))
+        yield f"asks: only the RM has {only_ours}, only the worker {sorted(set(asked) - set(waiting))}"
+
+
+def _placed(rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
+    """What fits somewhere, and into its queues, has been placed."""
+    if rm.cluster.predicates:
+        return
+    for application in partition.applications.values():
+        if application.state in (AppState.ACCEPTED, *ACTIVE):
+            yield from _waiting(application, partition)
+
+
+def _waiting(application: Application, partition: Partition) -> Iterator[str]:
+    for key, ask in application.requests.items():
+        if (ask.task_group and not ask.placeholder) or not has_room(application.queue, ask.need.shape):
+            continue
+        for node in partition.fleet:
+            if node.schedulable and not node.reservations and fits(node.available, ask.resources):
+                yield f"ask {key} waits although node {node.node_id} has room"
+
+
+def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
+    """What the journal leads to is what the worker has."""
+    assert worker.recorder is not None
+    appended = [decoded(Append, one.body) for one in worker.recorder.flushed()]
+    lazy = [step for one in appended for step in one.steps]
+    again, _ = recovered(world, site.partition, worker.epoch, lazy)
+    if again.partition is None or worker.partition is None:
+        yield "the journal leads to nothing"
+        return
+    for problem in violations(again.partition):
+        yield f"after a recovery: {problem}"
+    mine, its = _summary(worker), _summary(again)
+    if mine != its:
+        yield f"the journal leads to something else: {mine} and {its}"
+
+
+def _summary(worker: Worker) -> tuple[object, ...]:
+    partition, lane = worker.partition, worker.replica.lane
+    assert partition is not None
+    applications = [
+        (name, one.state, sorted(one.requests), sorted((key, a.node_id) for key, a in one.allocations.items()))
+        for name, one in partition.applications.items()
+    ]
+    nodes = sorted((node.node_id, node.schedulable, sorted(node.allocated.items())) for node in partition.fleet)
+    return (lane.session, lane.life, lane.inbox.last, lane.outbox.last, worker.replica.rollout, applications, nodes)

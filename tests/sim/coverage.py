@@ -1,0 +1,33 @@
+"""What a run must have seen: every message that our processes say to each other, and every fault.
+
+Not here: counting (`world.py`, `faults.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from common.messages import Message
+from tests.sim.faults import KINDS
+
+EXCLUDED: Final = {
+    **dict.fromkeys(("Command", "News", "Call", "Reply", "Control"), "the direction of others, never sent itself"),
+    "ConfigVersion": "inside a ManagerRecord, never alone",
+}
+"""Kinds that need not be seen, and why."""
+
+EXPECTED: Final = tuple(kind for kind in Message.kinds if kind not in EXCLUDED)
+
+
+def missing(kinds: Mapping[str, int], faults: Mapping[str, int]) -> list[str]:
+    """What was never seen."""
+    return [
+        *(f"message {kind}" for kind in EXPECTED if not kinds.get(kind)),
+        *(f"fault {kind!r}" for kind in KINDS if not faults.get(kind)),
+    ]
+
+
+def table(kinds: Mapping[str, int], faults: Mapping[str, int]) -> str:
+    """How often everything was seen."""
+    lines = [f"{count:>10}  {name}" for name, count in sorted(kinds.items())]
+    lines += ["", *(f"{count:>10}  {name}" for name, count in sorted(faults.items()))]
+    return "\n".join(lines)

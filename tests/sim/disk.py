@@ -1,0 +1,226 @@
+"""The disks of the simulation: a journal for each partition, which outlives the workers that write it.
+
+It does what the real journal does with SQLite: what waits is written in one transaction, which a crash leaves wholly
+there or not at all; every record has a checksum; the epoch in the file fences every writer of an earlier one. It can be
+slow, full, damaged and lost.
+
+Not here: when any of that happens (`faults.py`), what the records mean.
+"""
+
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from common.machine import Delivery, Send, send
+from common.messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
+from common.names import JOURNAL
+from common.wire import decoded
+from tests.sim.timeline import Timeline
+
+WRITE_MAX_S: Final = 0.003
+"""How long a transaction takes on a disk that is well."""
+
+SLOW_WRITE_MAX_S: Final = 0.4
+AGAIN_S: Final = 0.5
+"""How long until a transaction that found no room is tried again."""
+
+
+class DamagedError(Exception):
+    """What a journal says cannot be trusted; the text says why."""
+
+
+@dataclass(slots=True)
+class Record:
+    """Bytes, and what they should add up to."""
+
+    data: bytes
+    checksum: int
+
+    @classmethod
+    def of(cls, data: bytes) -> "Record":
+        return cls(data, zlib.crc32(data))
+
+    @property
+    def whole(self) -> bool:
+        return zlib.crc32(self.data) == self.checksum
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """What is on the disk of one partition."""
+
+    epoch: int = 0
+    """Of the latest worker that opened it."""
+    openings: int = 0
+    """How often it was opened: an earlier worker under the same lease is fenced, too."""
+    snapshot: Record | None = None
+    begins: int = 1
+    """Number of the first step that is needed."""
+    first: int = 1
+    """Number of the first of the steps."""
+    steps: list[Record] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return self.snapshot is None and not self.steps
+
+    def read(self) -> tuple[bytes | None, list[bytes]]:
+        """The snapshot and the steps after it. Raises DamagedError."""
+        if self.snapshot is not None and not self.snapshot.whole:
+            raise DamagedError("the snapshot does not have its checksum")
+        if self.steps and self.first != self.begins:
+            raise DamagedError(f"step {self.begins} is missing")
+        for number, step in enumerate(self.steps, self.first):
+            if not step.whole:
+                raise DamagedError(f"step {number} does not have its checksum")
+        return self.snapshot.data if self.snapshot else None, [one.data for one in self.steps]
+
+    def flip(self, rng: random.Random) -> bool:
+        """Damage one byte somewhere; whether there was one."""
+        records = [one for one in (self.snapshot, *self.steps) if one is not None and one.data]
+        if not records:
+            return False
+        record = rng.choice(records)
+        at = rng.randrange(len(record.data))
+        record.data = record.data[:at] + bytes([record.data[at] ^ 0x55]) + record.data[at + 1 :]
+        return True
+
+    def clear(self) -> None:
+        """Nothing is left but the epoch."""
+        self.snapshot, self.begins, self.first, self.steps = None, 1, 1, []
+
+
+class Disk:
+    """All journals, and how the disk is that they are on."""
+
+    def __init__(self) -> None:
+        self.journals: dict[str, JournalFile] = {}
+        self.full = False
+        self.slow = False
+
+    def journal(self, partition: str) -> JournalFile:
+        return self.journals.setdefault(partition, JournalFile())
+
+
+class Writer:
+    """A worker's end of its journal: an endpoint inside its process, with a thread of its own.
+
+    `answer` takes what it says; `snapshot` gives the data of the partition as it is at this moment; `stopped` says
+    whether the process stands still, and its thread with it.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        file: JournalFile,
+        epoch: int,
+        timeline: Timeline,
+        rng: random.Random,
+        *,
+        answer: Callable[[Delivery], None],
+        snapshot: Callable[[], bytes],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._disk, self._file = disk, file
+        self._timeline, self._rng = timeline, rng
+        self._answer, self._snapshot, self._stopped = answer, snapshot, stopped
+        self._waiting: deque[tuple[str, Append | int | None, bytes]] = deque()
+        """Kind, what to write, and the data of a snapshot."""
+        self._writing: list[tuple[str, Append | int | None, bytes]] = []
+        self._complained = False
+        self._ended = False
+        file.epoch = epoch
+        file.openings += 1
+        self._opening = file.openings
+
+    @property
+    def fenced(self) -> bool:
+        """Whether somebody has opened the file since."""
+        return self._file.openings > self._opening
+
+    def give(self, message: Send) -> None:
+        """Keep this."""
+        match message.header.kind:
+            case "Append":
+                self._waiting.append(("Append", decoded(Append, message.body), b""))
+            case "TakeSnapshot":
+                number = decoded(TakeSnapshot, message.body).number
+                self._waiting.append(("TakeSnapshot", number, self._snapshot()))
+            case "ForgetJournal":
+                self._waiting.append(("ForgetJournal", None, b""))
+            case unknown:
+                raise TypeError(unknown)
+        self._begin()
+
+    def crash(self) -> None:
+        """The process dies: the transaction on its way is there, or not; what waited is lost."""
+        self._ended = True
+        if self._writing and not self.fenced and not self._disk.full and self._rng.random() < 0.5:
+            for kind, what, data in self._writing:
+                self._write(kind, what, data)
+        self._writing = []
+        self._waiting.clear()
+
+    def _begin(self) -> None:
+        if not self._writing and self._waiting:
+            self._writing = list(self._waiting)
+            self._waiting.clear()
+            seconds = self._rng.uniform(0.0001, SLOW_WRITE_MAX_S if self._disk.slow else WRITE_MAX_S)
+            self._timeline.after(seconds, self._finish)
+
+    def _finish(self) -> None:
+        """The transaction is durable, unless something is in its way."""
+        if self._ended:
+            return
+        if self._stopped():
+            self._timeline.after(0.05, self._finish)
+            return
+        if self.fenced:
+            self._ended = True
+            self._say(NotKept(problem="another worker has the partition", fenced=True))
+            return
+        if self._disk.full:
+            if not self._complained:
+                self._complained = True
+                self._say(NotKept(problem="the disk is full"))
+            self._timeline.after(AGAIN_S, self._finish)
+            return
+        self._complained = False
+        written, self._writing = self._writing, []
+        kept = 0
+        for kind, what, data in written:
+            self._write(kind, what, data)
+            if isinstance(what, Append):
+                kept = what.first + len(what.steps) - 1
+            elif kind == "TakeSnapshot":
+                assert isinstance(what, int)
+                self._say(SnapshotTaken(number=what))
+        if kept:
+            self._say(Kept(number=kept))
+        self._begin()
+
+    def _write(self, kind: str, what: Append | int | None, data: bytes) -> None:
+        file = self._file
+        if isinstance(what, Append):
+            if what.fresh:
+                file.clear()
+                file.begins = what.first
+            if file.empty:
+                file.first = what.first
+            assert what.first == file.first + len(file.steps), (what.first, file.first, len(file.steps))
+            file.steps += [Record.of(step) for step in what.steps]
+        elif kind == "ForgetJournal":
+            file.clear()
+        else:
+            assert isinstance(what, int)
+            file.snapshot = Record.of(data)
+            file.steps = file.steps[what + 1 - file.first :]
+            file.begins = file.first = what + 1
+
+    def _say(self, message: Kept | NotKept | SnapshotTaken) -> None:
+        said = send("", message)
+        self._timeline.after(0, partial(self._answer, Delivery(JOURNAL, said.header, said.body)))

@@ -1,0 +1,193 @@
+"""What goes wrong, and when: seeded, and another mixture for each seed (swarm testing: with few faults at a time each
+one gets deeper).
+
+Deaths happen in the middle of what a process says because of a message; everything else at moments of its own. `heal`
+ends it all. Not here: what a fault does to whom (`world.py`).
+"""
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+DEATHS: Final = ("worker dies", "broker dies", "proxy dies", "web service dies", "supervisor dies", "RM dies")
+KINDS: Final = (
+    *DEATHS,
+    "process stands still",
+    "worker loses its lease",
+    "RM is cut off",
+    "link is clogged",
+    "RM is slow",
+    "disk is full",
+    "disk is slow",
+    "core is stopped in order",
+    "record is full",
+    "record is late",
+    "record is lost",
+    "journal is damaged",
+    "journal is lost",
+    "snapshot is taken",
+)
+"""Every fault that there is."""
+
+_ROLES: Final = {
+    "partition_worker": "worker dies",
+    "broker": "broker dies",
+    "rmproxy": "proxy dies",
+    "webservice": "web service dies",
+    "supervisor": "supervisor dies",
+    "rm": "RM dies",
+}
+
+STILL_MAX_S: Final = 4.0
+LEASE_LOST_S: Final = 9.0
+"""How long a worker stands still that is to lose its lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The mixture of one seed."""
+
+    kinds: tuple[str, ...]
+    deaths_per_message: float
+    """Of the processes that may die."""
+    pause_s: float
+    """Between two faults that are not deaths, on the average."""
+    rms: int
+    spares: int
+    act_max_s: float
+    resolver: str
+    predicates: bool
+    watched: bool
+    """Whether the core has a file of queues, which some RMs follow."""
+
+    @classmethod
+    def chosen(cls, rng: random.Random) -> "Options":
+        count = rng.choice((0, 2, 4, 7, len(KINDS)))
+        return cls(
+            kinds=tuple(kind for kind in KINDS if kind in rng.sample(KINDS, count)),
+            deaths_per_message=rng.choice((0.0005, 0.002, 0.005)),
+            pause_s=rng.choice((0.4, 1.0, 2.0)),
+            rms=rng.choice((2, 2, 3, 4)),
+            spares=rng.choice((0, 0, 1, 2)),
+            act_max_s=rng.choice((0.2, 0.5)),
+            resolver=rng.choice(("", "", "os")),
+            predicates=rng.random() < 0.3,
+            watched=rng.random() < 0.4,
+        )
+
+
+@dataclass
+class Faults:
+    """The faults of one world."""
+
+    world: "World"
+    options: Options
+    rng: random.Random
+    on: bool = True
+    injected: dict[str, int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """From now on."""
+        self._plan()
+
+    def dies_after(self, process: Process, messages: int) -> int | None:
+        """After how many of these messages a process dies; None if it lives."""
+        kind = _ROLES[process.role]
+        if not self.on or kind not in self.options.kinds or self.rng.random() >= self.options.deaths_per_message:
+            return None
+        self.count(kind)
+        return self.rng.randint(0, messages)
+
+    def count(self, kind: str) -> None:
+        self.injected[kind] = self.injected.get(kind, 0) + 1
+
+    def heal(self) -> None:
+        """No more of it."""
+        self.on = False
+
+    def _plan(self) -> None:
+        self.world.timeline.after(self.rng.expovariate(1 / self.options.pause_s), self._happen)
+
+    def _happen(self) -> None:
+        if not self.on:
+            return
+        others = [kind for kind in self.options.kinds if kind not in DEATHS]
+        if others:
+            kind = self.rng.choice(others)
+            if self._inject(kind):
+                self.count(kind)
+        self._plan()
+
+    def _inject(self, kind: str) -> bool:
+        """Let it happen; whether it could."""
+        world, rng = self.world, self.rng
+        match kind:
+            case "process stands still":
+                return self._still(list(world.processes), rng.uniform(0.1, STILL_MAX_S))
+            case "worker loses its lease":
+                return self._still(world.workers(), LEASE_LOST_S)
+            case "RM is cut off":
+                return world.cut_off()
+            case "link is clogged":
+                connections = world.network.connections
+                for connection in rng.sample(connections, min(len(connections), rng.randint(1, 3))):
+                    world.network.clog(connection, rng.uniform(0.05, 2.0))
+                return bool(connections)
+            case "RM is slow":
+                rm = rng.choice(list(world.rms.values()))
+                rm.slow_until = max(rm.slow_until, world.now + rng.uniform(0.2, 3.0))
+                return True
+            case "journal is damaged" | "journal is lost":
+                return self._spoil(kind)
+            case "snapshot is taken":
+                return world.take_snapshot()
+            case "record is lost":
+                return world.lose_record()
+            case "core is stopped in order":
+                return world.stop_in_order()
+        return self._disk(kind)
+
+    def _still(self, processes: list[Process], seconds: float) -> bool:
+        chosen = [one for one in processes if one.alive and not one.stopped and one.machine is not None]
+        if not chosen:
+            return False
+        process = self.rng.choice(chosen)
+        self.world.note(process, "stands still", f"for {seconds:.2f} s")
+        process.stop()
+        self.world.timeline.after(seconds, process.go_on)
+        return True
+
+    def _spoil(self, kind: str) -> bool:
+        """A journal is hit, and its worker dies, so that somebody reads it."""
+        world = self.world
+        workers = [one for one in world.workers() if one.alive and one.machine is not None]
+        if not workers:
+            return False
+        process = self.rng.choice(workers)
+        partition = process.peer.rpartition("#")[0]
+        world.kill(process, kind)
+        file = world.disk.journal(partition)
+        if kind == "journal is lost":
+            file.clear()
+        elif not file.flip(self.rng):
+            return False
+        world.auditor.damaged(partition)
+        return True
+
+    def _disk(self, kind: str) -> bool:
+        target, name = {
+            "disk is full": (self.world.disk, "full"),
+            "disk is slow": (self.world.disk, "slow"),
+            "record is full": (self.world.record, "full"),
+            "record is late": (self.world.record, "late"),
+        }[kind]
+        setattr(target, name, True)
+        self.world.story.note("disk", kind)
+        self.world.timeline.after(self.rng.uniform(0.2, 3.0), partial(setattr, target, name, False))
+        return True

@@ -1,0 +1,49 @@
+"""The file of queues that the core watches, in the simulation: people edit it, and the broker writes back to it.
+
+Not here: who edits it (`asker.py`), and what an edit means (the broker knows).
+"""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from common.config.checksum import checksum_of
+from common.machine import Delivery, Send, send
+from common.messages import ChangedFile, WriteFile
+from common.names import FILE
+from common.wire import decoded
+from tests.sim.timeline import Timeline
+
+WRITE_MAX_S: Final = 0.05
+
+
+class QueuesFile:
+    """Its text, and the broker that watches it, the latest."""
+
+    def __init__(self, text: str, timeline: Timeline, rng: random.Random) -> None:
+        self.text = text
+        self._timeline = timeline
+        self._rng = rng
+        self._tell: Callable[[Delivery], None] = lambda _: None
+
+    def open(self, tell: Callable[[Delivery], None]) -> Callable[[Send], None]:
+        """Another broker watches it from now on; where it gives what is to be written."""
+        self._tell = tell
+        return self._give
+
+    def edit(self, text: str) -> None:
+        """It has this text now, and the broker sees that."""
+        if text != self.text:
+            self.text = text
+            told = send("", ChangedFile(text=text))
+            self._tell(Delivery(FILE, told.header, told.body))
+
+    def _give(self, message: Send) -> None:
+        wanted = decoded(WriteFile, message.body)
+        self._timeline.after(self._rng.uniform(0, WRITE_MAX_S), partial(self._write, wanted))
+
+    def _write(self, wanted: WriteFile) -> None:
+        """Unless somebody has written something else since."""
+        if checksum_of(self.text) == wanted.replaces:
+            self.edit(wanted.text)

@@ -1,0 +1,223 @@
+"""Deliberate defects: what the simulation must find, as a test of the simulation itself.
+
+Each takes the place of one method of a machine, of the session or of the disk while a seed runs. Not here: how soon
+each is found (`test_mutations.py` asks for it).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from broker import revival
+from broker.changes import Change, Changes
+from broker.revival import Found
+from broker.rollout import Rollout
+from broker.roster import Registration, Roster, Seat
+from broker.switch import Switch
+from common.machine import Delivery, Send
+from common.messages import Header, Hello, Step
+from common.names import BROKER
+from common.outbox import Arrival, Inbox, Outbox
+from common.session import Outgoing, Session
+from partition_worker.engine.partition import Partition
+from partition_worker.lane import Lane
+from partition_worker.recorder import Recorder
+from partition_worker.worker import Worker
+from rmproxy.front import Front
+from tests.sim.disk import Writer
+
+Defect = Callable[[], Iterator[None]]
+
+
+def _replaced(owner: object, name: str, other: object) -> Iterator[None]:
+    """While this is open, the method of this name is another one."""
+    before = getattr(owner, name)
+    setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def skip_acknowledgements() -> Iterator[None]:
+    """An RM's session thinks that it has acknowledged, now and then, and has not."""
+    before = Session.acknowledgements
+
+    def acknowledgements(session: Session) -> list[Outgoing]:
+        due = before(session)
+        return [one for one in due if one.header.ack % 5]
+
+    return _replaced(Session, "acknowledgements", acknowledgements)
+
+
+def acknowledge_too_early() -> Iterator[None]:
+    """A worker acknowledges a command that it refuses because one before it is missing."""
+    before = Lane.untimely
+
+    def untimely(lane: Lane, header: Header) -> list[Send] | None:
+        if header.seq and lane.inbox.arrival(header.seq) is Arrival.GAP:
+            lane.inbox.last = header.seq
+            return [lane.received()]
+        return before(lane, header)
+
+    return _replaced(Lane, "untimely", untimely)
+
+
+def fence_nobody() -> Iterator[None]:
+    """The journal takes what an earlier worker writes, and the broker what it says."""
+    before = Switch._leased
+
+    def leased(switch: Switch, delivery: Delivery) -> Seat | None:
+        return before(switch, delivery) or switch.roster.seats.get(delivery.header.partition)
+
+    for _ in _replaced(Switch, "_leased", leased):
+        yield from _replaced(Writer, "fenced", False)
+
+
+def tell_before_durable() -> Iterator[None]:
+    """What a worker says does not wait for the disk."""
+
+    def passed(recorder: Recorder, sends: list[Send], now: float) -> list[Send]:
+        return [*recorder.flushed(), *sends]
+
+    return _replaced(Recorder, "passed", passed)
+
+
+def lose_one_of_the_outbox() -> Iterator[None]:
+    """What was said last is not repeated when somebody resumes."""
+    before = Outbox.unacknowledged
+
+    def unacknowledged(outbox: Outbox) -> Iterator[tuple[int, str, bytes]]:
+        return iter(list(before(outbox))[:-1])
+
+    return _replaced(Outbox, "unacknowledged", unacknowledged)
+
+
+def forget_time() -> Iterator[None]:
+    """A worker does not write down that time passed, nor what it decided then."""
+
+    def write_time(worker: Worker, now: float, budget: int) -> None:
+        worker.replica.lane.taken()
+
+    return _replaced(Worker, "_write_time", write_time)
+
+
+def drop_resume_wanted() -> Iterator[None]:
+    """The proxy does not pass on that an RM is to resume."""
+    before = Front._from_core
+
+    def from_core(front: Front, delivery: Delivery, now: float) -> list[Send]:
+        return [one for one in before(front, delivery, now) if one.header.kind != "ResumeWanted"]
+
+    return _replaced(Front, "_from_core", from_core)
+
+
+def take_again() -> Iterator[None]:
+    """What was seen is taken as new."""
+
+    def arrival(inbox: Inbox, seq: int) -> Arrival:
+        return Arrival.NEXT if seq <= inbox.last + 1 else Arrival.GAP
+
+    def took(inbox: Inbox, seq: int) -> None:
+        inbox.last = max(inbox.last, seq)
+
+    for _ in _replaced(Inbox, "arrival", arrival):
+        yield from _replaced(Inbox, "took", took)
+
+
+def commit_before_recorded() -> Iterator[None]:
+    """The broker carries a configuration out, and has it recorded afterwards."""
+    before = Changes._decide
+
+    def decide(changes: Changes, change: Change) -> list[Send]:
+        sends = before(changes, change)
+        return [*change.rollout.commit(changes._books.roster), *sends] if sends else []
+
+    return _replaced(Changes, "_decide", decide)
+
+
+def commit_to_all_but_one() -> Iterator[None]:
+    """A configuration is carried out in all partitions except the last."""
+    before = Rollout.commit
+
+    def commit(rollout: Rollout, roster: Roster) -> list[Send]:
+        sends = before(rollout, roster)
+        return sends[:-1] if len(sends) > 1 else sends
+
+    return _replaced(Rollout, "commit", commit)
+
+
+def repeat_after_recovery() -> Iterator[None]:
+    """A worker that recovered says once more, under a new number, what it had said last."""
+    before = Worker.recover
+
+    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> list[Send]:
+        sends = before(worker, snapshot, steps)
+        outbox = worker.replica.lane.outbox
+        for _, kind, body in [one for step in steps for one in step.told][-1:]:
+            outbox.add(kind, body)
+        return sends
+
+    return _replaced(Worker, "recover", recover)
+
+
+def place_while_reporting() -> Iterator[None]:
+    """A partition places before its RM has reported what runs."""
+    return _replaced(Partition, "_ignorant", False)
+
+
+def place_while_away() -> Iterator[None]:
+    """A worker does not heed that its RM is away."""
+    before = Worker._aside
+
+    def aside(worker: Worker, delivery: Delivery) -> list[Send]:
+        return [] if delivery.header.kind == "Pause" else before(worker, delivery)
+
+    return _replaced(Worker, "_aside", aside)
+
+
+def keep_the_life() -> Iterator[None]:
+    """A partition that lost everything begins anew as if nobody had heard of it."""
+    before = revival.found
+
+    def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
+        state = before(owner, seat, header, hello)
+        return Found.UNBEGUN if state is Found.LOST else state
+
+    return _replaced(revival, "found", found)
+
+
+def answer_before_durable() -> Iterator[None]:
+    """News wait for the disk, acknowledgements of commands do not."""
+    before = Recorder.passed
+
+    def passed(recorder: Recorder, sends: list[Send], now: float) -> list[Send]:
+        early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
+        return [*before(recorder, [one for one in sends if one not in early], now), *early]
+
+    return _replaced(Recorder, "passed", passed)
+
+
+DEFECTS: Final[tuple[Defect, ...]] = (
+    skip_acknowledgements,
+    acknowledge_too_early,
+    fence_nobody,
+    tell_before_durable,
+    answer_before_durable,
+    lose_one_of_the_outbox,
+    forget_time,
+    drop_resume_wanted,
+    take_again,
+    commit_before_recorded,
+    commit_to_all_but_one,
+    repeat_after_recovery,
+    place_while_reporting,
+    place_while_away,
+    keep_the_life,
+)
+
+
+@contextmanager
+def injected(defect: Defect) -> Iterator[None]:
+    """While this is open, the system has a defect."""
+    yield from defect()

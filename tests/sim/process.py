@@ -1,0 +1,153 @@
+"""A process of the simulation: a machine with a clock, endpoints and a life.
+
+It does what `common/driver.py` does: messages go to the machine one after the other, and when its deadline has passed
+it gets a `tick`, a moment later, so that messages and ticks interleave. It can die before, in the middle of, and after
+what it says because of a message; it can stand still and go on later, with everything that came meanwhile.
+
+Not here: what the roles are (`roles.py`), the network (`network.py`), and when it dies (`faults.py`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from common.machine import NEVER, Delivery, Machine, Send
+from common.names import FILE, JOURNAL, RECORD
+from common.wire import frames_of, header_of
+from partition_worker.replica import GROUPS
+from tests.sim.network import Frames
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+TURN_MAX_S: Final = 0.001
+"""How long a process takes from one turn of its loop to the next."""
+
+Endpoint = Callable[[Send], None]
+
+
+class Process:
+    """One life of one process. `name` is what its supervisor calls it, `peer` what its messages are known by."""
+
+    def __init__(self, world: "World", name: str, role: str) -> None:
+        self.world = world
+        self.name = name
+        self.role = role
+        self.peer = name
+        self.machine: Machine | None = None
+        """None while it starts."""
+        self.alive = True
+        self.stopped = False
+        self.endpoints: list[tuple[str, Endpoint]] = []
+        """By the beginning of a peer's name, the longest first."""
+        self.on_end: list[Callable[[], None]] = []
+        self.after_turn: Callable[[], None] = lambda: None
+        self._inbox: deque[Delivery] = deque()
+        self._turn_at = NEVER
+        self._busy = False
+
+    def route(self, prefix: str, endpoint: Endpoint) -> None:
+        self.endpoints.append((prefix, endpoint))
+        self.endpoints.sort(key=lambda one: -len(one[0]))
+
+    def run(self, machine: Machine) -> None:
+        """It is up: from now on it hears and looks at the clock."""
+        self.machine = machine
+        self.look()
+
+    # Messages -------------------------------------------------------------------------------------------------------
+
+    def arrived(self, source: str, frames: Frames) -> None:
+        if self.alive:
+            self.world.mark(self.name, source, frames[1], frames[2])
+            self.take(Delivery(source, header_of(frames), frames[2]))
+
+    def take(self, delivery: Delivery) -> None:
+        """A message, from outside or from inside the process."""
+        if not self.alive:
+            return
+        self._inbox.append(delivery)
+        if not self.stopped:
+            self._work()
+
+    def _work(self) -> None:
+        if self._busy or self.machine is None:
+            return
+        self._busy = True
+        while self._inbox and self.alive and not self.stopped:
+            delivery = self._inbox.popleft()
+            self.world.delivered(self, delivery)
+            if self.alive:
+                self.say(self.machine.handle(delivery, self.world.now), f"{delivery.header.kind}")
+        self._busy = False
+        self.look()
+
+    def say(self, sends: list[Send], cause: str) -> None:
+        """Send, unless it dies in the middle of that."""
+        dies_after = self.world.faults.dies_after(self, len(sends))
+        for count, one in enumerate(sends):
+            if count == dies_after or not self.alive:
+                break
+            self._send(one)
+        self.after_turn()
+        if dies_after is not None and self.alive:
+            self.world.kill(self, f"in the middle of {cause}" if sends else f"after {cause}")
+
+    def _send(self, one: Send) -> None:
+        for prefix, endpoint in self.endpoints:
+            if one.to.startswith(prefix):
+                if one.to in (JOURNAL, RECORD, FILE, GROUPS):
+                    self.world.kinds[one.header.kind] = self.world.kinds.get(one.header.kind, 0) + 1
+                endpoint(one)
+                return
+        raise LookupError(f"{self.name} knows no way to {one.to!r}: {one.header}")
+
+    def frames(self, one: Send) -> Frames:
+        return frames_of(one.header, one.body)
+
+    # Time -----------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Plan the next look at the clock."""
+        if not self.alive or self.machine is None or self.stopped:
+            return
+        deadline = self.machine.deadline
+        if deadline == NEVER:
+            return
+        due = max(deadline, self.world.now + self.world.rng.uniform(0, TURN_MAX_S))
+        if due < self._turn_at:
+            self._turn_at = due
+            self.world.timeline.at(due, partial(self._turn, due))
+
+    def _turn(self, due: float) -> None:
+        if due != self._turn_at or not self.alive or self.machine is None:
+            return
+        self._turn_at = NEVER
+        if self.stopped:
+            return
+        if self.machine.deadline <= self.world.now:
+            self.world.note(self, "tick", "")
+            self.say(self.machine.tick(self.world.now), "a tick")
+        self.look()
+
+    # Life -----------------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """It is gone, with all that it had not sent."""
+        self.alive = False
+        self._inbox.clear()
+        for action in self.on_end:
+            action()
+        self.world.network.died(self)
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT: everything that came meanwhile is taken at once."""
+        if self.alive and self.stopped:
+            self.stopped = False
+            self._turn_at = NEVER
+            self._work()

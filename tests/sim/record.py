@@ -1,0 +1,70 @@
+"""The broker's record in the simulation: the real one (`broker/record.py`), in memory, on a disk that is late or full.
+
+It outlives the brokers. What one has handed over and the disk had not taken is lost when it dies, or is just there.
+
+Not here: when the disk is late or full (`faults.py`).
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.record import IN_MEMORY, Record
+from common.machine import Delivery, Send, send
+from common.messages import Header, ManagerRecord, Recorded
+from common.names import RECORD
+from common.wire import decoded
+from tests.sim.timeline import Timeline
+
+WRITE_MAX_S: Final = 0.004
+LATE_MAX_S: Final = 0.8
+
+
+class DurableRecord:
+    """The file, and the broker that has it open."""
+
+    def __init__(self, timeline: Timeline, rng: random.Random) -> None:
+        self.late = False
+        self.full = False
+        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self._timeline = timeline
+        self._rng = rng
+        self._waiting: deque[Send] = deque()
+        self._clear_at = 0.0
+        self._owner = 0
+
+    def lose(self) -> None:
+        """The file is gone."""
+        self.record.close()
+        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self._waiting.clear()
+
+    def open(self, answer: Callable[[Delivery], None]) -> Callable[[Send], None]:
+        """Another broker has it from now on; where it gives what is to be kept."""
+        if self._waiting and self._rng.random() < 0.5:
+            self.record.give(self._waiting[0])
+            self.record.take()
+        self._waiting.clear()
+        self._owner += 1
+        return partial(self._give, answer, self._owner)
+
+    def _give(self, answer: Callable[[Delivery], None], owner: int, message: Send) -> None:
+        self._waiting.append(message)
+        delay = self._rng.uniform(0.0001, LATE_MAX_S if self.late else WRITE_MAX_S)
+        self._clear_at = max(self._clear_at, self._timeline.now + delay)
+        self._timeline.at(self._clear_at, partial(self._write, answer, owner))
+
+    def _write(self, answer: Callable[[Delivery], None], owner: int) -> None:
+        if owner != self._owner or not self._waiting:
+            return
+        message = self._waiting.popleft()
+        if self.full and message.header.kind == "ManagerRecord":
+            number = decoded(ManagerRecord, message.body).number
+            told = send("", Recorded(number=number, problem="the disk is full"))
+            answer(Delivery(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
+            return
+        self.record.give(message)
+        while (delivery := self.record.take()) is not None:
+            answer(delivery)

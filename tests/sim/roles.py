@@ -1,0 +1,251 @@
+"""What a process of each role is in the simulation: its machine, its endpoints, and what it does when it starts.
+
+It does what the shells do (`*/service.py`): open sockets and files, recover from the journal, say hello, be ready.
+
+Not here: when they start (`supervision.py`), the machines.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from broker.books import Policy
+from broker.switch import Switch
+from broker.versions import Versions
+from common.machine import Delivery, Send, send
+from common.messages import GroupsFound, GroupsWanted, Step
+from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
+from common.wire import decoded
+from deploy.instructions import Assign, Start
+from partition_worker.engine.tuning import Tuning
+from partition_worker.recorder import Diverged
+from partition_worker.remembered import RememberedWronglyError
+from partition_worker.replica import GROUPS
+from partition_worker.worker import Worker
+from rmproxy.front import Front
+from tests.sim.asker import Asker
+from tests.sim.auditor import Violation
+from tests.sim.disk import DamagedError, Writer
+from tests.sim.process import Process
+
+if TYPE_CHECKING:
+    from tests.sim.supervision import Keeper
+    from tests.sim.world import World
+
+START_MAX_S: Final = 0.3
+"""How long a process takes to start."""
+
+LOOKUP_MAX_S: Final = 0.3
+HEARTBEAT_S: Final = 1.0
+POLICY: Final = Policy(lease_s=5.0, pause_s=12.0)
+TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
+WATCHED: Final = "queues.yaml"
+NATIVE: Final = "native:"
+_STEP: Final = msgspec.msgpack.Decoder(Step)
+
+
+class Roles:
+    """Starts processes."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._fronts = 0
+        self._askers = 0
+        self.workers: dict[str, Worker] = {}
+        """By the name of the peer, also of those that are gone."""
+
+    # Starting and ending --------------------------------------------------------------------------------------------
+
+    def start(self, start: Start, keeper: "Keeper") -> Process:
+        """A process begins; it is ready a while later."""
+        world = self._world
+        process = Process(world, start.name, start.role)
+        world.began(process)
+        process.on_end.append(partial(keeper.ended, process))
+        after = world.rng.uniform(0.02, START_MAX_S)
+        if "--spare" in start.arguments:
+            world.timeline.after(after, partial(keeper.ready_is, process, start.name))
+            return process
+        world.timeline.after(after, partial(self._ready, process, start, keeper))
+        return process
+
+    def assign(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
+        """A spare worker gets its partition."""
+        self._world.timeline.after(0.005, partial(self._assigned, process, assign, keeper))
+
+    def terminate(self, process: Process) -> None:
+        """SIGTERM: it ends in order, unless it stands still."""
+        if process.stopped or not process.alive:
+            return
+        match process.machine:
+            case Worker() as worker:
+                process.say(worker.leave(self._world.timeline.now), "SIGTERM")
+            case Front() as front:
+                process.say(front.goodbye(), "SIGTERM")
+        self._world.timeline.after(0.02, partial(self._world.kill, process, "it was asked to stop"))
+
+    def _assigned(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
+        if process.alive:
+            self._worker(process, assign.partition, assign.epoch)
+            keeper.ready_is(process, assign.name)
+
+    def _ready(self, process: Process, start: Start, keeper: "Keeper") -> None:
+        if not process.alive:
+            return
+        if process.stopped:
+            self._world.timeline.after(0.1, partial(self._ready, process, start, keeper))
+            return
+        match start.role:
+            case "broker":
+                self._broker(process)
+            case "rmproxy":
+                self._proxy(process)
+            case "webservice":
+                self._webservice(process)
+            case _:
+                partition = next(one for one in start.arguments if one.startswith("--partition=")).partition("=")[2]
+                epoch = int(start.arguments[start.arguments.index("--epoch") + 1])
+                self._worker(process, partition, epoch)
+        if process.alive:
+            keeper.ready_is(process, start.name)
+
+    # Roles ----------------------------------------------------------------------------------------------------------
+
+    def _broker(self, process: Process) -> None:
+        world = self._world
+        give = world.record.open(process.take)
+        record = world.record.record
+        switch = Switch(
+            now=world.now,
+            default_config=world.file.text,
+            watched=WATCHED if world.options.watched else "",
+            versions=Versions(record.histories()),
+            policy=POLICY,
+            facts=record.facts(),
+            incarnation=record.begin(int(world.now)),
+        )
+        world.switch = switch
+        process.peer = BROKER
+        router = world.network.listen(process, BROKER)
+        process.route(RECORD, give)
+        process.route(FILE, world.file.open(process.take))
+        process.route("", lambda one: world.network.down(router, one.to, process.frames(one)))
+        process.run(switch)
+
+    def _proxy(self, process: Process) -> None:
+        world = self._world
+        self._fronts += 1
+        front = Front(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=POLICY.silence_s)
+        process.peer = RMPROXY
+        dealer = world.dealer(process, RMPROXY, BROKER)
+        router = world.network.listen(process, RMPROXY)
+        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        process.route(NATIVE, lambda one: world.network.down(router, one.to, process.frames(one)))
+        process.say([front.hello()], "its start")
+        if process.alive:
+            process.run(front)
+
+    def _webservice(self, process: Process) -> None:
+        world = self._world
+        self._askers += 1
+        asker = Asker(world, self._askers)
+        process.peer = WEBSERVICE
+        dealer = world.dealer(process, WEBSERVICE, BROKER)
+        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        process.run(asker)
+
+    def _worker(self, process: Process, partition: str, epoch: int) -> None:
+        world = self._world
+        peer = process.peer = worker_name(partition, epoch)
+        file = world.disk.journal(partition)
+        if file.epoch > epoch:
+            world.kill(process, "another worker has the partition")
+            return
+        worker, again = recovered(world, partition, epoch)
+        writer = Writer(
+            world.disk,
+            file,
+            epoch,
+            world.timeline,
+            world.rng,
+            answer=process.take,
+            snapshot=worker.snapshot,
+            stopped=lambda: process.stopped,
+        )
+        self.workers[peer] = worker
+        dealer = world.dealer(process, peer, BROKER)
+        process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
+        process.route(JOURNAL, writer.give)
+        process.route(GROUPS, partial(self._look_up, process))
+        process.on_end.append(writer.crash)
+        process.after_turn = partial(self._over, process, worker)
+        process.say([worker.hello(), *again], "its start")
+        if process.alive:
+            process.run(worker)
+
+    def _over(self, process: Process, worker: Worker) -> None:
+        """A worker that is fenced ends."""
+        worker.replica.notes.clear()
+        worker.replica.announcements.clear()
+        worker.replica.warnings.clear()
+        if worker.over:
+            self._world.timeline.after(0, partial(self._world.kill, process, worker.over))
+
+    def _look_up(self, process: Process, wanted: Send) -> None:
+        """Some time later the groups of a user are known, or not."""
+        user = decoded(GroupsWanted, wanted.body).user
+        found = GroupsFound(user=user, groups=[f"{user}-group"])
+        if self._world.rng.random() < 0.1:
+            found = GroupsFound(user=user, problem="the directory does not answer")
+        message = send("", found)
+        after = self._world.rng.uniform(0.01, LOOKUP_MAX_S)
+        self._world.timeline.after(after, lambda: process.take(Delivery(GROUPS, message.header, message.body)))
+
+
+class WatchedWorker(Worker):
+    """A worker that is seen to place nothing while its RM is away."""
+
+    away = False
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        match delivery.header.kind:
+            case "Pause":
+                self.away = True
+            case "Repeat" | "CommitConfig":
+                self.away = False
+        return super().handle(delivery, now)
+
+    def tick(self, now: float) -> list[Send]:
+        before = self._placed
+        sends = super().tick(now)
+        if self.away and self._placed > before:
+            raise Violation("something is placed for an RM that is away", self.name, (self.name,))
+        return sends
+
+    @property
+    def _placed(self) -> int:
+        return self.partition.counters.allocated if self.partition is not None else 0
+
+
+def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] = ()) -> tuple[Worker, list[Send]]:
+    """A worker as the journal has it (and these steps after it), and what has to be asked again; an empty one with a
+    problem if it is damaged.
+    """
+    file = world.disk.journal(partition)
+    worker = _worker(partition, epoch)
+    try:
+        snapshot, steps = file.read()
+        return worker, worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
+    except (DamagedError, Diverged, RememberedWronglyError) as problem:
+        if isinstance(problem, Diverged) or partition not in world.auditor.damages:
+            world.diverged(partition, str(problem))
+        file.clear()
+        worker = _worker(partition, epoch)
+        worker.problem = str(problem)
+        return worker, []
+
+
+def _worker(partition: str, epoch: int) -> Worker:
+    return WatchedWorker(partition=partition, epoch=epoch, tuning=TUNING, journalled=True, heartbeat_s=HEARTBEAT_S)

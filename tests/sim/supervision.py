@@ -1,0 +1,179 @@
+"""The supervisor of the simulation: the real machine (`deploy/supervisor.py`), and what its shell does with children.
+
+Its children hold lifelines to it: those that live say so each second, and all leave when it is gone; one that stands
+still leaves when it goes on. Whoever started the supervisor (an init system) starts another one after a while.
+
+Not here: what a process of each role is (`roles.py`).
+"""
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from common.machine import NEVER, Delivery, Send, send
+from common.messages import Header, Heartbeat, Hello, WorkersWanted
+from common.names import BROKER, SUPERVISOR
+from common.wire import decoded
+from deploy.children import RMPROXY, WEBSERVICE
+from deploy.instructions import (
+    Alive,
+    Assign,
+    Connect,
+    Died,
+    Disconnect,
+    Event,
+    Instruction,
+    Kill,
+    Ready,
+    Start,
+    Terminate,
+)
+from deploy.supervisor import Plan, Supervisor
+from tests.sim.network import Dealer
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+LIFELINE: Final = "@lifeline"
+BEAT_S: Final = 1.0
+ANEW_S: Final = 1.0
+"""How long whoever starts the supervisor takes to start another one."""
+
+PLAN: Final = Plan(
+    broker="ipc://broker",
+    native="tcp://n",
+    grpc="tcp://g",
+    rest="http://r",
+    log_level="info",
+    silent_max_s=10.0,
+    worker_silent_max_s=20.0,
+)
+
+
+class Keeper:
+    """The supervisor's process: its machine between events of the lifelines, instructions, and the broker."""
+
+    def __init__(self, world: "World", process: "Process", *, spares: int) -> None:
+        self.supervisor = Supervisor(
+            Plan(
+                broker=PLAN.broker,
+                native=PLAN.native,
+                grpc=PLAN.grpc,
+                rest=PLAN.rest,
+                log_level=PLAN.log_level,
+                silent_max_s=PLAN.silent_max_s,
+                worker_silent_max_s=PLAN.worker_silent_max_s,
+                spares=spares,
+            )
+        )
+        self.children: dict[str, Process] = {}
+        self._world = world
+        self._process = process
+        self._events: deque[Event] = deque()
+        self._dealer: Dealer | None = None
+        self._incarnation = ""
+        self._beat_at = NEVER
+
+    @property
+    def ready(self) -> bool:
+        """Whether everybody who should run does."""
+        return all(role in self.children for role in (BROKER, RMPROXY, WEBSERVICE))
+
+    # The machine ----------------------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        return min(self.supervisor.deadline, self._beat_at)
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        match delivery.header.kind:
+            case "lifeline" if self._events:
+                return self._done(self.supervisor.handle(self._events.popleft(), now))
+            case "WorkersWanted":
+                return self._done(self.supervisor.handle(decoded(WorkersWanted, delivery.body), now))
+            case "Heartbeat":
+                before, self._incarnation = self._incarnation, decoded(Heartbeat, delivery.body).incarnation
+                return [] if before in ("", self._incarnation) else [send(BROKER, Hello(role=SUPERVISOR))]
+        return []
+
+    def tick(self, now: float) -> list[Send]:
+        sends: list[Send] = []
+        if self._beat_at <= now:
+            self._beat_at = now + BEAT_S
+            sends.append(send(BROKER, Heartbeat()))
+        if self.supervisor.deadline <= now:
+            sends += self._done(self.supervisor.tick(now))
+        return sends
+
+    def _done(self, instructions: list[Instruction]) -> list[Send]:
+        if self.supervisor.status is not None:
+            self._world.timeline.after(0, partial(self._world.kill, self._process, "it ends"))
+        return self._do(instructions)
+
+    # Lifelines ------------------------------------------------------------------------------------------------------
+
+    def report(self, event: Event) -> None:
+        """Something came over a lifeline."""
+        if self._process.alive:
+            self._events.append(event)
+            self._process.take(Delivery(LIFELINE, Header(kind="lifeline"), b""))
+
+    def ended(self, child: "Process") -> None:
+        """A child is gone."""
+        for name, one in list(self.children.items()):
+            if one is child:
+                del self.children[name]
+                self._world.timeline.after(0.002, partial(self.report, Died(name, "SIGKILL")))
+
+    def ready_is(self, child: "Process", name: str) -> None:
+        """A child has opened everything; from now on it says that it lives."""
+        if child.alive:
+            self.report(Ready(name))
+            self._world.timeline.after(BEAT_S, partial(self._beat, child, name))
+
+    def _beat(self, child: "Process", name: str) -> None:
+        if child.alive and self._process.alive:
+            if not child.stopped:
+                self.report(Alive(name))
+            self._world.timeline.after(BEAT_S, partial(self._beat, child, name))
+
+    # Instructions ---------------------------------------------------------------------------------------------------
+
+    def _do(self, instructions: list[Instruction]) -> list[Send]:
+        world = self._world
+        sends: list[Send] = []
+        for one in instructions:
+            match one:
+                case Start():
+                    world.note(self._process, "starts", f"{one.name} {' '.join(one.arguments)}")
+                    self.children[one.name] = world.roles.start(one, self)
+                case Assign():
+                    world.note(self._process, "assigns", f"{one.name} {one.partition} {one.epoch}")
+                    world.roles.assign(self.children[one.name], one, self)
+                case Terminate(name) if name in self.children:
+                    world.roles.terminate(self.children[name])
+                case Kill(name) if name in self.children:
+                    world.timeline.after(0.001, partial(world.kill, self.children[name], "the supervisor killed it"))
+                case Connect():
+                    sends += self._connect()
+                case Disconnect():
+                    self._disconnect()
+        return sends
+
+    def _connect(self) -> list[Send]:
+        self._disconnect()
+        self._dealer = self._world.dealer(self._process, SUPERVISOR, BROKER)
+        self._process.route(BROKER, self._give)
+        self._beat_at = self._world.now + BEAT_S
+        self._incarnation = ""
+        return [send(BROKER, Hello(role=SUPERVISOR))]
+
+    def _give(self, one: Send) -> None:
+        if self._dealer is not None:
+            self._world.network.up(self._dealer, self._process.frames(one))
+
+    def _disconnect(self) -> None:
+        if self._dealer is not None:
+            self._world.network.close(self._dealer)
+            self._dealer, self._beat_at = None, NEVER

@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.sim import coverage
+from tests.sim.running import run, run_many
+
+SEEDS = 200
+HUNDRED = 100
+
+FIRST = 1
+"""Always the same seeds: what passes here passes everywhere. `make sim` runs ten times as many."""
+
+
+@pytest.mark.timeout(900)
+def test_nothing_wrong_is_ever_heard_and_everything_converges() -> None:
+    failed: list[str] = []
+    unseen: list[str] = []
+    kinds: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    for number, outcome in enumerate(run_many(FIRST, SEEDS, processes=os.cpu_count() or 1), 1):
+        if outcome.problem:
+            failed.append(outcome.report)
+        kinds.update(outcome.kinds)
+        faults.update(outcome.faults)
+        if number % HUNDRED == 0:
+            unseen += coverage.missing(kinds, faults)
+            kinds.clear()
+            faults.clear()
+    assert not failed, f"{len(failed)} seeds failed; the first one:\n{failed[0]}"
+    assert not unseen
+
+
+def test_the_same_seed_tells_the_same_story_in_every_process() -> None:
+    program = "from tests.sim.running import run; print(run(3).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {run(3).digest + "\n"}
+
+
+def test_another_seed_tells_another_story() -> None:
+    assert run(3).digest != run(4).digest

@@ -1,0 +1,309 @@
+"""The whole system in one process on a virtual clock: real machines, and a simulation of everything else.
+
+First a time of *safety*: faults happen, and nothing wrong may ever be heard. Then *liveness*: the faults end, and
+within CONVERGE_MAX_S everything must be as it should (`convergence.py`). The seed is the only source of chance, and
+`digest` proves that the same seed tells the same story.
+
+Not here: the parts (`network.py`, `disk.py`, `process.py`, `roles.py`, `rm.py`), and who judges (`auditor.py`).
+"""
+
+import hashlib
+import random
+from functools import partial
+from typing import Final
+
+from broker.switch import Switch
+from common.machine import Delivery
+from common.messages import Header
+from common.session import Outgoing
+from deploy.instructions import Leave
+from tests.sim import convergence
+from tests.sim.auditor import Auditor, Violation
+from tests.sim.configurations import variants
+from tests.sim.disk import Disk
+from tests.sim.faults import Faults, Options
+from tests.sim.file import QueuesFile
+from tests.sim.network import Connection, Dealer, Network
+from tests.sim.process import Process
+from tests.sim.record import DurableRecord
+from tests.sim.rm import PROXY, Cluster, ResourceManager
+from tests.sim.roles import Roles
+from tests.sim.story import Story
+from tests.sim.supervision import ANEW_S, Keeper
+from tests.sim.timeline import Timeline
+from tests.sim.workload import Appetite, Workload
+
+SAFETY_S: Final = 25.0
+"""How long faults happen."""
+
+CONVERGE_MAX_S: Final = 150.0
+LOOK_S: Final = 0.5
+STEPS_MAX: Final = 400_000
+"""A world that has not ended by then never will."""
+
+RM_ANEW_MAX_S: Final = 2.0
+
+
+class World:
+    """One seed's world."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.options = Options.chosen(self.rng)
+        self.timeline = Timeline()
+        self.story = Story()
+        self.story.began = self.story.now = self.timeline.now
+        self.auditor = Auditor(self.story)
+        self.network = Network(self.timeline, self.rng)
+        self.disk = Disk()
+        self.record = DurableRecord(self.timeline, self.rng)
+        self.faults = Faults(self, self.options, self.rng)
+        self.roles = Roles(self)
+        self.texts = variants(self.options.resolver)
+        self.file = QueuesFile(self.texts[0] if self.options.watched else "", self.timeline, self.rng)
+        self.workload = Workload(self.rng, Appetite(pause_max_s=self.options.act_max_s), self.texts)
+        self.kinds: dict[str, int] = {}
+        """How many messages of each kind were delivered."""
+        self.processes: list[Process] = []
+        """All that run."""
+        self.keeper: Keeper | None = None
+        self.switch: Switch | None = None
+        """The broker's machine, the latest."""
+        self.clusters: dict[str, Cluster] = {}
+        self.rms: dict[str, ResourceManager] = {}
+        """The latest life of each."""
+        self._digest = hashlib.sha256()
+
+    @property
+    def now(self) -> float:
+        return self.timeline.now
+
+    @property
+    def digest(self) -> str:
+        """Of everything that was delivered, when and to whom."""
+        return self._digest.hexdigest()
+
+    # A run ----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Safety, then liveness. Raises Violation."""
+        self._supervisor()
+        for number in range(self.options.rms):
+            rm_id = f"rm-{number + 1}"
+            text = "" if self.options.watched and number % 2 == 0 else self.rng.choice(self.texts)
+            predicates = self.options.predicates and number == 0
+            self.clusters[rm_id] = Cluster(rm_id, text, self.rng, predicates)
+            self.timeline.after(self.rng.uniform(0.1, 2.0), partial(self._begin_rm, rm_id))
+        self.timeline.after(2.0, self.faults.begin)
+        self._until(self.now + SAFETY_S)
+        self._heal()
+        end = self.now + CONVERGE_MAX_S
+        quiet = 0
+        while quiet < 2:
+            if self.now >= end:
+                raise Violation("it does not come to rest", "; ".join(convergence.unrest(self)), convergence.who(self))
+            self._until(self.now + LOOK_S)
+            quiet = quiet + 1 if not convergence.unrest(self) else 0
+        convergence.check(self)
+
+    def _until(self, when: float) -> None:
+        while self.timeline.now < when:
+            if self.timeline.steps > STEPS_MAX:
+                raise Violation("it never ends", f"{self.timeline.steps} steps", ())
+            self.timeline.step()
+            self.story.now = self.timeline.now
+
+    def _heal(self) -> None:
+        self.story.note("world", "the faults end")
+        self.faults.heal()
+        self.disk.full = self.disk.slow = self.record.full = self.record.late = False
+        for process in list(self.processes):
+            process.go_on()
+        for rm in self.rms.values():
+            rm.slow_until = 0.0
+
+    # Processes ------------------------------------------------------------------------------------------------------
+
+    def began(self, process: Process) -> None:
+        self.processes.append(process)
+
+    def workers(self) -> list[Process]:
+        return [one for one in self.processes if one.role == "partition_worker" and one.machine is not None]
+
+    def kill(self, process: Process, why: str) -> None:
+        """SIGKILL, or the end of a process by itself."""
+        if not process.alive:
+            return
+        self.note(process, "dies", why)
+        self.processes.remove(process)
+        process.end()
+        if process.role == "supervisor":
+            self._supervisor_died(process)
+        elif process.role == "rm":
+            rm_id = process.name
+            self.timeline.after(self.rng.uniform(0.2, RM_ANEW_MAX_S), partial(self._begin_rm, rm_id))
+
+    def dealer(self, owner: Process, name: str, to: str) -> Dealer:
+        """A connection of one of our own processes."""
+        dealer = Dealer(owner, name, to, keeps=True, connected=lambda: None)
+        self.network.connect(dealer)
+        return dealer
+
+    def cut_off(self) -> bool:
+        """The connection of an RM breaks. Those of our own processes do not while both ends live: they are pipes of one
+        machine.
+        """
+        found = [one for one in self.network.connections if one.dealer.to == PROXY]
+        if not found:
+            return False
+        connection = self.rng.choice(found)
+        self.story.note(connection.dealer.name, "its connection breaks")
+        self.network.cut(connection)
+        return True
+
+    def take_snapshot(self) -> bool:
+        """A worker has written so much that it takes a snapshot."""
+        workers = [one for one in self.workers() if not one.stopped and one.alive]
+        if not workers:
+            return False
+        process = self.rng.choice(workers)
+        worker = self.roles.workers[process.peer]
+        if worker.recorder is None or worker.partition is None or worker.over or not worker.recorder.last:
+            return False
+        process.say([*worker.recorder.flushed(), *worker.recorder.snapshot(self.timeline.now)], "a snapshot")
+        return True
+
+    def lose_record(self) -> bool:
+        """The broker's record is gone, and the broker with it."""
+        broker = next((one for one in self.processes if one.role == "broker"), None)
+        if broker is None or broker.machine is None:
+            return False
+        self.kill(broker, "its record is lost")
+        self.record.lose()
+        self.auditor.configurations.clear()
+        return True
+
+    def stop_in_order(self) -> bool:
+        """Somebody asks the supervisor to stop everything; another one follows."""
+        supervisor = next((one for one in self.processes if one.role == "supervisor"), None)
+        if supervisor is None or supervisor.stopped or self.keeper is None or not self.keeper.ready:
+            return False
+        self.keeper.report(Leave())
+        return True
+
+    def diverged(self, partition: str, problem: str) -> None:
+        """A whole journal does not lead to what it says."""
+        raise Violation("a journal that is whole cannot be played again", f"{partition}: {problem}", (partition,))
+
+    def _supervisor(self) -> None:
+        process = Process(self, "supervisor", "supervisor")
+        self.began(process)
+        self.keeper = Keeper(self, process, spares=self.options.spares)
+        process.run(self.keeper)
+
+    def _supervisor_died(self, process: Process) -> None:
+        """Lifelines close; those that stand still notice when they go on."""
+        children = [one for one in self.processes if one.role not in ("supervisor", "rm")]
+        for child in children:
+            self._orphan(child)
+        self.timeline.after(ANEW_S, self._supervisor)
+
+    def _orphan(self, child: Process) -> None:
+        if not child.alive:
+            return
+        if child.stopped:
+            self.timeline.after(0.01, partial(self._orphan, child))
+        else:
+            self.timeline.after(self.rng.uniform(0, 0.02), partial(self.kill, child, "its supervisor is gone"))
+
+    # RMs ------------------------------------------------------------------------------------------------------------
+
+    def _begin_rm(self, rm_id: str) -> None:
+        cluster = self.clusters[rm_id]
+        rm = self.rms[rm_id] = ResourceManager(cluster, self.auditor, self.now)
+        process = Process(self, rm_id, "rm")
+        process.peer = rm_id
+        self.began(process)
+        dealer = Dealer(process, "", PROXY, keeps=False, connected=lambda: None)
+        process.route(PROXY, lambda one: self.network.up(dealer, process.frames(one)))
+        process.after_turn = partial(self._reconnect, rm, dealer)
+        self._name_again(process, rm, dealer)
+        process.run(rm)
+        self.network.connect(dealer)
+        self._act(process, rm)
+
+    def _name_again(self, process: Process, rm: ResourceManager, dealer: Dealer) -> None:
+        """Each connection of an RM has another name at the proxy."""
+
+        def connected() -> None:
+            process.say(rm.connected(self.now), "a connection")
+            process.look()
+
+        dealer.connected = connected
+        dealer.names = lambda: f"native:{rm.rm_id}.{rm.cluster.number()}"
+
+    def _reconnect(self, rm: ResourceManager, dealer: Dealer) -> None:
+        """An RM has had enough of its connection."""
+        if rm.reconnects:
+            rm.reconnects = False
+            if dealer.connection is not None:
+                self.story.note(rm.rm_id, "hears nothing, and connects again")
+                self.timeline.after(0, partial(self._cut_if_there, dealer.connection))
+
+    def _cut_if_there(self, connection: Connection) -> None:
+        if connection.dealer.connection is connection:
+            self.network.cut(connection)
+
+    def _act(self, process: Process, rm: ResourceManager) -> None:
+        if not process.alive or not self.faults.on:
+            return
+        if not process.stopped:
+            outgoing: list[Outgoing] = self.workload.act(rm)
+            if outgoing:
+                for one in outgoing:
+                    self.story.note(rm.rm_id, _Said(one))
+                process.say(rm.sends(outgoing), "a wish")
+                process.look()
+        self.timeline.after(self.workload.pause_s(), partial(self._act, process, rm))
+
+    # What happened --------------------------------------------------------------------------------------------------
+
+    def delivered(self, process: Process, delivery: Delivery) -> None:
+        """Before a message has its effect."""
+        header = delivery.header
+        self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
+        if header.kind not in ("Heartbeat", "lifeline"):
+            self.story.note(process.name, _Heard(delivery.source, header))
+
+    def mark(self, name: str, what: str, *parts: bytes) -> None:
+        """Something that another run of the same seed has to have, too."""
+        self._digest.update(b" ".join((repr((self.now, name, what)).encode(), *parts)))
+
+    def note(self, process: Process, what: str, detail: str) -> None:
+        self.mark(process.name, what)
+        if what != "tick":
+            self.story.note(process.name, f"{what}: {detail}")
+
+
+class _Heard:
+    """A message in the story."""
+
+    def __init__(self, source: str, header: Header) -> None:
+        self._source, self._header = source, header
+
+    def __str__(self) -> str:
+        return f"<- {self._source}: {_shown(self._header)}"
+
+
+class _Said:
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+
+    def __str__(self) -> str:
+        return f"says {_shown(self._outgoing.header)} {self._outgoing.body!r}"
+
+
+def _shown(header: Header) -> str:
+    fields = ("partition", "session", "seq", "ack", "epoch", "life", "ref")
+    return " ".join([header.kind, *(f"{name}={getattr(header, name)}" for name in fields if getattr(header, name))])
