@@ -76,5 +76,5 @@ async def main(address: str) -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090"))
-    except (ConnectionError, TimeoutError, RegistrationRefused) as error:
+    except (OSError, RegistrationRefused) as error:  # no connection, silence, a key file that cannot be used
         sys.exit(f"minimal_rm: {error}")

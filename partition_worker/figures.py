@@ -1,6 +1,6 @@
 """The partition's metrics as samples: the reference's names, labels and meanings.
 
-A document is a JSON list of families; the front end sums those of all partitions and renders them. As in the
+A document is a JSON list of families; the front end renders those of all partitions, each for itself. As in the
 reference, a labelled series appears with its first use, but for those that its periodic checks and records make appear
 soon after a start: they are there at once. Not here: figures of processes.
 

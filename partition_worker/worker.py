@@ -81,7 +81,7 @@ class Worker:
         """Ticks in which something was to be decided."""
         self._scheduled = False
         self._paused = False
-        """Whether the RM is away."""
+        """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
         self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
         self._broker = ""
@@ -90,6 +90,8 @@ class Worker:
         """Whether the latest Hello has been heard."""
         self._ended = False
         """Whether the journal was told to go, as nothing of the partition is needed any more."""
+        self._recovered = False
+        """Whether what runs comes from a journal, which may have lost its end."""
 
     @property
     def partition(self) -> Partition | None:
@@ -184,9 +186,9 @@ class Worker:
         """What is said to a message that changes nothing here or may not; None for one that has to be taken."""
         header = delivery.header
         kind = header.kind
+        if (kind in NUMBERED or kind == "Ack") and self._recovered and self.replica.lane.forgot(header):
+            return self._forgot()
         if kind in NUMBERED:
-            if self.replica.lane.forgot(header):
-                return self._forgot()
             return self.replica.lane.untimely(header) if self.replica.lane.admits(header) else []
         if kind == "PredicatesAnswered":
             same = header.life == self.replica.lane.life
@@ -226,7 +228,7 @@ class Worker:
         lane = self.replica.lane
         if header.session != lane.session:
             return []
-        if lane.forgot(header):
+        if self._recovered and lane.forgot(header):
             return self._forgot()
         self._paused = False
         if header.life == lane.life:
@@ -309,6 +311,7 @@ class Worker:
             _play(replica, step)
             last = step.number
         self.recorder, replica.began_from = Recorder(last), None
+        self._recovered = self._paused = last > 0  # until the RM says what it has heard
         for lines in (replica.notes, replica.announcements, replica.warnings):
             lines.clear()
         return replica.lookups()
@@ -331,7 +334,8 @@ class Worker:
         replica = self.replica
         told, began_from, replica.began_from = replica.lane.taken(), replica.began_from, None
         if began_from is not None:
-            self._paused, self.problem = False, ""  # who registers is there; the broker says so if not
+            self._recovered, self.problem = False, ""
+            self._paused = False  # who registers is there; the broker says so if not
         if self.recorder is None:
             return
         if began_from is not None:

@@ -29,8 +29,26 @@ class Sums(msgspec.Struct):
     running: int = 0
 
 
-def verified(files: Files) -> str:
-    """What is there, in one line, if it is whole.
+class Extent(msgspec.Struct, rename="camel"):
+    """Of a journal that is whole."""
+
+    partition: str
+    steps: int
+    last: int
+    """The number of the latest step; 0 for none."""
+    snapshot: int
+    """The step after which it was taken; 0 for none."""
+    snapshot_bytes: int
+
+    def line(self) -> str:
+        """The same for people."""
+        steps = f"{self.steps} steps up to {self.last}" if self.steps else "no steps"
+        base = f", and a snapshot of {self.snapshot_bytes} bytes after step {self.snapshot}" if self.snapshot else ""
+        return f"{self.partition}: whole: {steps}{base}"
+
+
+def verified(files: Files) -> Extent:
+    """What is there, if it is whole.
 
     Raises:
         JournalDamaged, OSError: it is not.
@@ -41,9 +59,7 @@ def verified(files: Files) -> str:
         for row in reader.rows(reader.first()):
             step_of(row)
             count, last = count + 1, row.number
-    steps = f"{count} steps up to {last}" if count else "no steps"
-    base = f", and a snapshot of {len(snapshot)} bytes after step {meta.snapshot}" if snapshot is not None else ""
-    return f"{files.partition}: whole: {steps}{base}"
+    return Extent(files.partition, count, last, meta.snapshot, len(snapshot or b""))
 
 
 def played(files: Files, worker: Worker) -> list[Step]:

@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from common.names import PREDICATE_PLUGINS
 from deploy.settings import settings_from
 from deploy.values import Unusable
@@ -69,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             case "sums":
                 own.add_argument("--json", action="store_true", help="print JSON")
             case "verify":
-                own.add_argument("--replay", action="store_true", help="play it again: does it lead to the same words?")
+                replay = "play it again, with the settings of here and now: does it lead to the same words?"
+                own.add_argument("--replay", action="store_true", help=replay)
+                own.add_argument("--json", action="store_true", help="print JSON")
             case "export":
                 own.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
 
@@ -79,12 +83,15 @@ def main(args: argparse.Namespace) -> int:
     try:
         return _done(args)
     except JournalDamaged as damage:
+        if args.action == "verify" and args.json:
+            _print_json(whole=False, problem=str(damage))
         sys.stderr.write(f"yunishard journal {args.action}: {args.journal}: damaged: {damage}\n")
         return NOT_WHOLE
     except (Unusable, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        sys.stderr.write(f"yunishard journal {args.action}: {error}\n")
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        sys.stderr.write(f"yunishard journal {args.action}: {where}{getattr(error, 'strerror', None) or error}\n")
         return WRONG
 
 
@@ -98,11 +105,24 @@ def _done(args: argparse.Namespace) -> int:
         case "sums":
             checking.show_sums(checking.sums(files, _worker(args, files)), as_json=args.json)
         case _:
-            sys.stdout.write(checking.verified(files) + "\n")
-            if args.replay:
-                checking.played(files, _worker(args, files))
-                sys.stdout.write("played again: the same words\n")
+            _verify(args, files)
     return 0
+
+
+def _verify(args: argparse.Namespace, files: Files) -> None:
+    extent = checking.verified(files)
+    if not args.json:
+        sys.stdout.write(extent.line() + "\n")
+    if args.replay:
+        checking.played(files, _worker(args, files))
+    if args.json:
+        _print_json(whole=True, **msgspec.to_builtins(extent), replayed=args.replay)
+    elif args.replay:
+        sys.stdout.write("played again: the same words\n")
+
+
+def _print_json(**verdict: str | int | bool) -> None:
+    sys.stdout.write(msgspec.json.encode(verdict).decode() + "\n")
 
 
 def _files(args: argparse.Namespace) -> Files:

@@ -209,7 +209,7 @@ class Database:
                 raise Fenced(f"{files.database}: another worker has the partition, under epoch {self._meta.epoch}")
             check_log(self._file, files)
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise JournalDamaged(str(found))
+                raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only says which database
             self._meta = self._written(self._meta._replace(epoch=epoch))
         self.empty_log()  # or what was not finished would lie there still, for the next one to find
 

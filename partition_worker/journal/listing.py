@@ -66,6 +66,7 @@ def show(files: Files, *, first: int | None, last: int | None, kind: str | None,
     """
     if not as_json:
         sys.stdout.write(COLUMNS.format(*HEADINGS) + "\n")
+    row = None
     for row in _rows(files, first, last, kind):
         line = _line(row)
         if as_json:
@@ -74,6 +75,16 @@ def show(files: Files, *, first: int | None, last: int | None, kind: str | None,
         told = ", ".join(f"{count} {name}" for name, count in line.told.items()) or "-"
         cells = (line.step, line.time, line.what, line.rm or "-", line.sequence or "-", line.bytes, told)
         sys.stdout.write(COLUMNS.format(*cells) + "\n")
+    if row is None and not as_json:
+        sys.stderr.write(f"no such step: {_extent(files)}\n")
+
+
+def _extent(files: Files) -> str:
+    """Which steps there are, for whoever asked for others."""
+    with closing(Reader(files)) as reader:
+        first, last = reader.first(), reader.meta().last
+        kinds = ", ".join(sorted({row.kind for row in reader.rows(first)}))
+    return f"there are {first} to {last}, of these kinds: {kinds}" if kinds else "all are in the snapshot"
 
 
 def export(files: Files, path: Path | None) -> None:

@@ -8,6 +8,7 @@ tell whether it was finished.)
 The layout of both files is that of https://sqlite.org/walformat.html. Not here: what is in the log.
 """
 
+import os
 import sqlite3
 import struct
 from typing import Final
@@ -25,6 +26,12 @@ _FRAME: Final = struct.Struct(">6I")
 
 _INDEX: Final = struct.Struct("=16xI12x8s")
 """How many frames SQLite takes, and the salts, as they stand in the log."""
+
+_kept_open: Final[dict[tuple[int, int], int]] = {}
+"""Descriptors of the indices that were looked at, by device and inode. They stay open while the file has a name: when a
+process closes any descriptor of a file it loses all its POSIX locks on it, those of SQLite too, and whoever opens the
+index next would take it for abandoned and begin it anew under our feet. A process looks at a journal or two.
+"""
 
 
 def check_log(file: sqlite3.Connection, files: Files) -> None:
@@ -46,7 +53,7 @@ def _passed_over(files: Files, page: int) -> int:
     """How many ends of transactions are in the part of the log that SQLite does not take."""
     try:
         content = files.log.read_bytes()
-        taken, salts = _INDEX.unpack_from(files.log_index.read_bytes())
+        taken, salts = _INDEX.unpack_from(_index_of(files))
     except (FileNotFoundError, struct.error):
         return 0  # nothing was written since the last one who had it open was done
     if len(content) < _HEAD.size + _FRAME.size:
@@ -58,6 +65,19 @@ def _passed_over(files: Files, page: int) -> int:
     size = _FRAME.size + page
     frames = range(_HEAD.size + taken * size, len(content) - size + 1, size)
     return sum(1 for at in frames if _FRAME.unpack_from(content, at)[1] and content[at + 8 : at + 16] == salts)
+
+
+def _index_of(files: Files) -> bytes:
+    """The beginning of the index, without a lock of SQLite's being lost."""
+    for which, descriptor in tuple(_kept_open.items()):
+        if not os.fstat(descriptor).st_nlink:  # removed: nobody can open it, so no lock on it matters
+            del _kept_open[which]
+            os.close(descriptor)
+    found = files.log_index.stat()
+    which = (found.st_dev, found.st_ino)
+    if which not in _kept_open:
+        _kept_open[which] = os.open(files.log_index, os.O_RDONLY | os.O_CLOEXEC)
+    return os.pread(_kept_open[which], _INDEX.size, 0)
 
 
 def _valid(head: tuple[int, ...]) -> bool:

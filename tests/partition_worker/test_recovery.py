@@ -301,13 +301,31 @@ def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) 
     busy(desk)
     after = desk.recovered()
     heard = after.replica.lane.outbox.last
-    for message in (Repeat(), ask("k")):
+    for message in (Repeat(), ask("k"), Ack()):
         sends = after.handle(arrives(BROKER, message, seq=desk.seq + 1, ack=heard + 1), desk.now)
         assert "heard more" in decoded(Hello, sends[0].body).problem
     assert len(after.replica.warnings) == 1
     after.handle(arrives(BROKER, PrepareConfig(rollout=2, config=config_of()), life=1), desk.now)
     after.handle(arrives(BROKER, CommitConfig(rollout=2), life=1), desk.now)
     assert decoded(Hello, after.hello().body).problem == ""
+
+
+def test_nothing_new_is_placed_after_a_recovery_until_the_rm_has_said_what_it_heard(desk: Desk) -> None:
+    """Or it would take what is told under a number that the journal has lost for what it has heard already."""
+    for command in (NODES, APP, ask("k")):
+        desk.tell(command)
+    desk.kept()
+    desk.worker = desk.recovered()
+    assert placed([*desk.schedule(), *desk.kept()]) == []
+    desk.hear(Repeat())
+    assert placed([*desk.schedule(), *desk.kept()]) == ["k"]
+
+
+def test_an_rm_that_says_so_of_a_partition_that_began_here_is_wrong_and_nothing_begins_anew(desk: Desk) -> None:
+    desk.tell(NODES, ack=1_000)
+    desk.hear(Repeat(), ack=1_000)
+    assert "Hello" not in kinds(desk.kept())
+    assert desk.worker.problem == ""
 
 
 def test_a_vote_is_remembered() -> None:

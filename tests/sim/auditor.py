@@ -63,7 +63,7 @@ class Auditor:
         self._settled: dict[str, int] = {}
         """The same when it had last reported everything because of that."""
         self.configurations: dict[str, dict[str, None]] = {}
-        """RM to the checksums of all configurations that it was told it has, since the broker's record was lost."""
+        """RM to the checksums of all configurations that it was told it has."""
         self._sessions: set[tuple[str, str]] = set()
         """Those that have begun; only asked for membership."""
         self._said: dict[Lane, dict[int, bytes]] = {}

@@ -108,7 +108,7 @@ def _configuration(world: "World", rm: ResourceManager, site: Site, partition: P
     if registration is None or registration.session != rm.session.session:
         yield "the broker has another session"
         return
-    recorded = [one.checksum for one in world.record.record.histories()[rm.rm_id].entries]
+    recorded = world.record.ever_recorded()
     for checksum in world.auditor.configurations.get(rm.rm_id, {}):
         if checksum not in recorded:
             yield f"the RM was told of configuration {checksum[:8]}, which is not in the record"

@@ -164,14 +164,16 @@ class Faults:
         return True
 
     def _spoil(self, kind: str) -> bool:
-        """A journal is hit, and its worker dies, so that somebody reads it."""
+        """A journal is hit, and whoever has it open dies, so that somebody reads it."""
         world = self.world
         workers = [one for one in world.workers() if one.alive and one.machine is not None]
         if not workers:
             return False
         process = self.rng.choice(workers)
         partition = process.peer.rpartition("#")[0]
-        world.kill(process, kind)
+        for one in workers:
+            if one.peer.rpartition("#")[0] == partition:
+                world.kill(one, kind)
         file = world.disk.journal(partition)
         if kind == "journal is lost":
             file.clear()

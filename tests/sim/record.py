@@ -29,14 +29,22 @@ class DurableRecord:
         self.late = False
         self.full = False
         self.record = Record(IN_MEMORY, wake=lambda: None)
+        self.checksums: set[str] = set()
+        """Of configurations in records that were lost; only asked for membership."""
         self._timeline = timeline
         self._rng = rng
         self._waiting: deque[Send] = deque()
         self._clear_at = 0.0
         self._owner = 0
 
+    def ever_recorded(self) -> set[str]:
+        """The checksums of all configurations, those of records that were lost among them."""
+        histories = self.record.histories().values()
+        return self.checksums | {entry.checksum for history in histories for entry in history.entries}
+
     def lose(self) -> None:
         """The file is gone."""
+        self.checksums = self.ever_recorded()
         self.record.close()
         self.record = Record(IN_MEMORY, wake=lambda: None)
         self._waiting.clear()

@@ -181,7 +181,6 @@ class World:
             return False
         self.kill(broker, "its record is lost")
         self.record.lose()
-        self.auditor.configurations.clear()
         return True
 
     def stop_in_order(self) -> bool:

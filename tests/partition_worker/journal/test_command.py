@@ -84,6 +84,11 @@ def test_a_part_of_them_is_shown(
     assert [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()] == steps
 
 
+def test_where_no_step_is_meant_those_that_are_there_are_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "show", "--kind", "Tick") == 0
+    assert "there are 2 to 8, of these kinds: AllocationRequest, ApplicationRequest, " in capsys.readouterr().err
+
+
 def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(state, "sums") == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()][1:] == [
@@ -97,6 +102,20 @@ def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.Capture
 def test_a_journal_that_is_whole_leads_to_the_same_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(state, "verify", "--replay") == 0
     assert capsys.readouterr().out == f"{PARTITION}: whole: 7 steps up to 8\nplayed again: the same words\n"
+
+
+def test_programs_are_told_as_json_whether_it_is_whole(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "verify", "--json", "--replay") == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["whole"], verdict["steps"], verdict["last"], verdict["replayed"]) == (True, 7, 8, True)
+    spoil(state)
+    assert run(state, "verify", "--json") == 1
+    assert json.loads(capsys.readouterr().out) == {"whole": False, "problem": "step 4 is not as it was written"}
+
+
+def test_a_file_that_cannot_be_written_is_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(state, "export", "--output", str(state / "none" / "steps.jsonl")) == 2
+    assert capsys.readouterr().err.endswith("/none/steps.jsonl: No such file or directory\n")
 
 
 def test_everything_can_be_exported(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 import random
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,24 @@ def test_a_log_that_was_written_over_is_no_damage(tmp_path: Path) -> None:
     assert found(files_in(tmp_path)) == list(range(1, STEPS + 2))
     with pytest.raises(OSError, match="another worker"):
         database.append(rows(STEPS + 2), fresh=False)
+
+
+TAKES_THE_INDEX_FOR_ABANDONED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    try:
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)  # as SQLite finds out whether nobody else has it
+    except OSError:
+        sys.exit(0)
+sys.exit("nobody has it")
+"""
+
+
+def test_a_look_at_the_log_takes_no_lock_from_whoever_has_the_journal_open(tmp_path: Path) -> None:
+    """Otherwise the next reader empties the index of its log, which kills the worker that has it mapped."""
+    files = files_in(tmp_path)
+    database = opened(files, 1)
+    database.append(rows(1), fresh=False)
+    assert numbers_in(files) == [1]  # by a reader in the same process, as when a worker begins
+    subprocess.run([sys.executable, "-c", TAKES_THE_INDEX_FOR_ABANDONED, str(files.log_index)], check=True)
+    database.close()

@@ -1,0 +1,141 @@
+"""The whole system as machines in one process, with somebody in it who went mad and a resource manager beside them that
+must not notice.
+
+Where the madness comes in:
+
+    native     a connection to the native port
+    process    a process of ours that the broker knows nothing of
+    words      the worker of one of the mad RM's partitions, to the broker
+    worker     the broker, to that worker: bodies that nobody has opened on their way, and everything else
+
+Not here: what they say (`frames.py`), sockets (`hunt.py`).
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from common.machine import MALFORMED, Delivery, Send
+from common.messages import Header, Repeat
+from common.names import BROKER, worker_name
+from common.wire import WireError, check_size, header_of
+from rmproxy.patience import LINES_MAX, REFUSALS_MAX
+from tests.fuzz.examples import Frames, Voice
+from tests.fuzz.frames import Mad
+from tests.world import PROXY, World
+from tests.world_rm import RM
+
+GOOD: Final = Voice("good", "s1", "good_default")
+MAD: Final = Voice("mad", "s-mad", "mad_default")
+NEIGHBOUR: Final = Voice("mad-2", "s-mad", "good_default")
+"""Knows whom it might disturb, and not their session."""
+
+PEER: Final = "native:mad"
+PLACES: Final = ("native", "process", "words", "worker")
+_CHECKED: Final = frozenset({"PrepareConfig"})
+"""What the broker has looked through before it says it."""
+
+LOOK_S: Final = 2.0
+"""Of the world's time between two looks: calls have their pace."""
+
+ROUND: Final = 50
+"""Messages after which everything may settle, and everything is looked at."""
+
+
+def delivered(source: str, frames: Frames) -> Delivery:
+    """As the sockets do it."""
+    try:
+        header = header_of(frames)
+        check_size(frames[2])
+    except WireError as error:
+        return Delivery(source, Header(kind=MALFORMED, ref=str(error)), b"")
+    return Delivery(source, header, frames[2])
+
+
+class Arena:
+    """A world with a good and a mad resource manager in it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.world = World(seed)
+        self.good = RM(GOOD.rm, session=GOOD.session)
+        self._keys = 0
+        self._refused_in_a_row = 0
+        self._complaints = 0
+        self._began = self.world.now
+        self.world.join(self.good)
+        self.world.settle()
+        self.world.carry(self.good.peer, self.good.furnish("default", nodes=1, vcore=2))
+        self.world.settle()
+
+    def hit(self, place: str, frames: Frames) -> None:
+        """Let these frames arrive."""
+        world = self.world
+        if place == "native":
+            sends = world.machine(PROXY).handle(delivered(PEER, frames), world.now)
+            self._count(sends)
+            world.carry(PROXY, sends)
+        elif place == "worker":
+            worker, delivery = world.workers.get(MAD.partition), delivered(BROKER, frames)
+            if worker is not None and delivery.header.kind not in _CHECKED:
+                world.carry(self._worker_name(), worker.handle(delivery, world.now))
+        else:
+            source = "mad" if place == "process" else self._worker_name()
+            world.carry(BROKER, world.machine(BROKER).handle(delivered(source, frames), world.now))
+
+    def look(self) -> None:
+        """Everything that is under way arrives; then all books are right and the good one is served."""
+        if MAD.partition in self.world.workers:
+            self.hit("worker", MAD.says(Repeat()))  # whoever was told to pause goes on
+        self._settle()
+        self.world.now += LOOK_S
+        self._refused_in_a_row = 0
+        self._keys += 1
+        key = f"good-{self._keys}"
+        for sends, heard in (
+            (self.good.ask("default", key), self.good.allocated),
+            (self.good.release("default", key), self.good.released),
+        ):
+            before = len(heard)
+            self.world.carry(self.good.peer, sends)
+            self._settle()
+            assert heard[before:] == [f"{GOOD.partition}/{key}"], heard[before:]
+        assert not self.good.refusals, self.good.refusals
+        assert self._complaints <= LINES_MAX * (1 + (self.world.now - self._began) / 60), "the log fills"
+
+    def _settle(self) -> None:
+        self.world.settle()
+        front = self.world.machine(PROXY)
+        self._complaints += len(front.patience.complaints)  # type: ignore[attr-defined]
+        front.patience.complaints.clear()  # type: ignore[attr-defined]
+
+    def _count(self, sends: list[Send]) -> None:
+        """Nobody is answered more than once, nor for ever."""
+        refusals = [one for one in sends if one.to == PEER and one.header.kind == "Refused"]
+        assert len(refusals) <= 1, refusals
+        self._refused_in_a_row = self._refused_in_a_row + 1 if refusals else 0
+        assert self._refused_in_a_row <= REFUSALS_MAX + 1
+
+    def _worker_name(self) -> str:
+        worker = self.world.workers.get(MAD.partition)
+        return worker_name(MAD.partition, worker.epoch if worker else 1)
+
+
+def furnished(mad: Mad) -> Arena:
+    """One in which the mad one has begun."""
+    arena = Arena()
+    for frames in mad.furnishings():
+        arena.hit("native", frames)
+        arena.look()
+    return arena
+
+
+def attack(place: str, rng: random.Random, count: int) -> Iterator[tuple[str, Frames]]:
+    """So many messages there, looked at once in a while. What is sent where is told before it has an effect."""
+    mad = Mad(rng, MAD, others=(NEIGHBOUR,))
+    arena = furnished(mad)
+    for number, (frames, right) in zip(range(1, count + 1), mad.stream(), strict=False):
+        where = "native" if right else place
+        yield where, frames
+        arena.hit(where, frames)
+        if number % ROUND == 0 or number == count:
+            arena.look()

@@ -1,0 +1,340 @@
+"""Whatever takes bytes from outside and has no state: what it may say about those that make no sense, and no more.
+
+Not here: machines (`arena.py`).
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from broker.facts import Facts, decoded_facts
+from broker.facts import encoded as encoded_facts
+from broker.record import Record
+from common import extra_config
+from common.allowed_keys import AllowListError, allow_list
+from common.config.check import load
+from common.config.problems import ConfigError
+from common.keys import KeyFileError, Pair, read_pair, write_pair
+from common.machine import Delivery, Send
+from common.messages import Header, Message, Registered, RegisterResourceManager, Resume, Step
+from common.names import BROKER
+from common.session import Session
+from common.wire import WireError, body_of, decoded, frames_of, header_of
+from deploy.settings import settings_from
+from deploy.values import Unusable
+from partition_worker.journal import snapshots
+from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.files import Files, JournalDamaged
+from partition_worker.journal.reading import Reader, step_of
+from partition_worker.remembered import RememberedWronglyError, restore, written
+from partition_worker.replica import Replica
+from rmproxy import convert
+from rmproxy.front import Front
+from rmproxy.grpc_endings import EndedError, stopping
+from rmproxy.grpc_registry import Registry
+from rmproxy.grpc_requests import request_of
+from rmproxy.si import scheduler_pb2 as si
+from shim.dialogue import Dialogue
+from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
+from tests.fuzz.protobuf import requests
+from tests.fuzz.words import TEXTS, bitten, confused, encoded, read
+
+VOICE: Final = Voice("mad", "s1", "mad_default")
+OTHERS: Final = (
+    "\t",
+    "&a [*a]",
+    "? ",
+    "!!python/object:os.system",
+    "1e999",
+    ".nan",
+    "[[[[[[",
+    "{{",
+    "|\n",
+    "---\n",
+    "#",
+    "\x00",
+    "'",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that reads bytes."""
+
+    seeds: Sequence[bytes]
+    """Good ones."""
+    read: Callable[[bytes], object]
+    raises: tuple[type[Exception], ...] = ()
+    """What it says about others."""
+    structured: bool = False
+    """Whether it is MessagePack."""
+
+
+def targets(folder: Path) -> dict[str, Target]:
+    """All of them, by name; the folder is for files."""
+    return {**_messages(), **_texts(folder), **_durable(folder), **_requests(), **_conversations()}
+
+
+def spoiled(rng: random.Random, target: Target) -> bytes:
+    """Bytes for it, that make little sense."""
+    data = rng.choice(target.seeds)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        choice = rng.random()
+        if target.structured and choice < 0.6:
+            data = encoded(confused(rng, read(data)))
+        elif choice < 0.7:
+            at = rng.randrange(len(data) + 1)
+            what = rng.choice((*OTHERS, *TEXTS)).encode(errors="surrogatepass")
+            data = data[:at] + what + data[at + rng.randrange(3) :]
+        elif choice < 0.8:
+            other = rng.choice(target.seeds)
+            data = data[: rng.randrange(len(data) + 1)] + other[rng.randrange(len(other) + 1) :]
+        else:
+            data = bitten(rng, data)
+    return data
+
+
+# What they are --------------------------------------------------------------------------------------------------------
+
+
+def _messages() -> dict[str, Target]:
+    """The header, and the body of every kind."""
+    header = frames_of(VOICE.header("Ack", seq=7, ack=3, ref="call"), b"")[1]
+    found = {"header": Target([header], lambda data: header_of([b"YSH1", data, b""]), (WireError,), structured=True)}
+    for name, message in examples().items():
+        kind = Message.kinds[name]
+        found[f"body of {name}"] = Target(
+            [body_of(message)], lambda data, kind=kind: _decoded(kind, data), (WireError,), structured=True
+        )
+    return found
+
+
+def _decoded(kind: type[Message], data: bytes) -> None:
+    """What was read once can be written, and read again."""
+    message = decoded(kind, data)
+    again = decoded(kind, body_of(message))
+    assert body_of(again) == body_of(message)
+
+
+def _texts(folder: Path) -> dict[str, Target]:
+    """Files that people write."""
+    keys = [f"{Pair.new().public} rm-1,test-*\n# nobody\n{Pair.new().public} *  # all\n".encode()]
+    options = b"native: tcp://127.0.0.1:0\nallowed-rms: a, b\nlease-timeout: 10s\njournal-max: 1GiB\nephemeral: yes\n"
+    extra = msgspec.msgpack.encode({"event.maxStreams": "5", "log.core.level": "-1", "health.checkInterval": "30s"})
+    return {
+        "configuration": Target(
+            [CONFIG.encode(), TWO_PARTITIONS.encode()],
+            lambda data: load(data.decode(errors="replace")),
+            (ConfigError,),
+        ),
+        "settings": Target([options], lambda data: _settings(folder / "settings.yaml", data), (Unusable,)),
+        "allow-list": Target(keys, lambda data: allow_list(data.decode(errors="replace")), (AllowListError,)),
+        "key": Target([_key(folder)], lambda data: _pair(folder / "spoiled.key_secret", data), (KeyFileError,)),
+        "extraConfig": Target([extra], _extra, structured=True),
+    }
+
+
+def _settings(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    settings_from({"settings": str(file)}, {})
+
+
+def _key(folder: Path) -> bytes:
+    secret, *_ = [file for file in write_pair(folder, "good") if file.suffix == ".key_secret"]
+    return secret.read_bytes()
+
+
+def _pair(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    file.chmod(0o600)
+    read_pair(file)
+
+
+def _extra(data: bytes) -> None:
+    tree = read(data)
+    values = {str(name): str(value) for name, value in tree.items()} if isinstance(tree, dict) else {}
+    extra_config.read(values)
+    list(extra_config.effective(values))
+    extra_config.level_for("core.rmproxy", values)
+
+
+def _durable(folder: Path) -> dict[str, Target]:
+    """What a process of ours has written, and somebody or some disk has spoiled."""
+    content = b"anything" * 9
+    snapshots.write(folder / "good.snapshot", 7, content)
+    step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
+    facts = Facts(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
+    replica = Replica(partition="mad_default", epoch=1)
+    return {
+        "step": Target(
+            [body_of(step)], lambda data: step_of(row_of(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
+        ),
+        "snapshot file": Target(
+            [(folder / "good.snapshot").read_bytes()],
+            lambda data: _snapshot(folder / "spoiled", data),
+            (JournalDamaged,),
+        ),
+        "snapshot": Target(
+            [written(replica, 3)],
+            lambda data: restore(Replica(partition="mad_default", epoch=1), data),
+            (RememberedWronglyError,),
+            structured=True,
+        ),
+        "journal": Target([_journal(folder)], lambda data: _journal_read(folder, data), (JournalDamaged, OSError)),
+        "facts": Target([encoded_facts(facts)], decoded_facts, (msgspec.MsgspecError,)),
+        "record": Target([_record(folder, facts)], lambda data: _record_read(folder, data), (OSError,)),
+    }
+
+
+def _snapshot(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    snapshots.read(file, 7)
+
+
+def _journal(folder: Path) -> bytes:
+    (folder / "journal").mkdir()
+    files = Files(folder / "journal", "mad_default")
+    database = Database(files, 1)
+    database.append([row_of(number, 1.0, "Tick", body_of(_step(number))) for number in range(1, 40)], fresh=True)
+    database.close()
+    return files.database.read_bytes()
+
+
+def _step(number: int) -> Step:
+    return Step(number=number, at=1.0, source="", header=Header(kind="Tick"), told=[(number, "News", b"x" * 50)])
+
+
+def _journal_read(folder: Path, data: bytes) -> None:
+    files = Files(folder, "mad_default")
+    files.clear()
+    files.database.write_bytes(data)
+    with closing(Reader(files)) as reader:
+        meta, _ = reader.snapshot()
+        for row in reader.rows(meta.begins):
+            step_of(row)
+
+
+def _record(folder: Path, facts: Facts) -> bytes:
+    file = folder / "good.record"
+    record = Record(file, wake=lambda: None)
+    record.begin(7)
+    record.close()
+    with closing(sqlite3.connect(file, isolation_level=None)) as opened:
+        opened.execute("INSERT INTO managers VALUES ('a', ?)", (encoded_facts(facts).decode(),))
+        opened.execute("INSERT INTO versions VALUES ('a', 1, 'c', 1, 'author', 'update', 'b', ?)", (CONFIG,))
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file.read_bytes()
+
+
+def _record_read(folder: Path, data: bytes) -> None:
+    file = folder / "spoiled.record"
+    for suffix in ("", "-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    file.write_bytes(data)
+    with closing(Record(file, wake=lambda: None)) as record:
+        record.begin(8)
+        record.facts()
+        record.histories()
+
+
+def _requests() -> dict[str, Target]:
+    """Protobuf, to our own messages."""
+    kinds = {
+        "RegisterResourceManager": lambda data: request_of(
+            si.RegisterResourceManagerRequest, convert.registration_from, data
+        ),
+        "UpdateNode": lambda data: request_of(si.NodeRequest, convert.nodes_from, data),
+        "UpdateApplication": lambda data: request_of(si.ApplicationRequest, convert.applications_from, data),
+        "UpdateAllocation": lambda data: request_of(si.AllocationRequest, convert.allocations_from, data),
+    }
+    good = requests(VOICE)
+    return {
+        f"request of {name}": Target(
+            good[f"/si.v1.Scheduler/{name}"], lambda data, kind=kind: _decoded(*_passed_on(kind(data))), (EndedError,)
+        )
+        for name, kind in kinds.items()
+    }
+
+
+def _passed_on(message: Message) -> tuple[type[Message], bytes]:
+    return type(message), body_of(message)
+
+
+def _conversations() -> dict[str, Target]:
+    """Who hears words in frames: the bytes are the numbers of a header, and a body."""
+    seeds = [
+        encoded([[name, VOICE.partition, 1, 0, "", 0], read(body_of(message))]) for name, message in examples().items()
+    ]
+    return {
+        "session": Target(seeds, lambda data: _hear_session(*_halves(data)), (WireError,), structured=True),
+        "dialogue": Target(seeds, lambda data: _hear_dialogue(*_halves(data)), structured=True),
+        "grpc": Target(seeds, lambda data: asyncio.run(_hear_grpc(*_halves(data))), structured=True),
+        "front": Target(seeds, lambda data: _hear_front(*_halves(data)), (WireError,), structured=True),
+    }
+
+
+def _halves(data: bytes) -> tuple[bytes, bytes]:
+    match read(data):
+        case [[str(kind), partition, seq, ack, ref, life, *_], body, *_]:
+            return encoded([kind, VOICE.rm, partition, VOICE.session, seq, ack, 0, ref, life]), encoded(body)
+    return data, data[::-1]
+
+
+def _hear_session(header: bytes, body: bytes) -> None:
+    session = Session(rm_id=VOICE.rm, session=VOICE.session)
+    for name in ("Registered", "NodeResponse"):
+        _, _, good = VOICE.says(examples()[name])
+        session.receive(VOICE.header(name, partition=""), good)
+    session.receive(header_of([b"YSH1", header, body]), body)
+    session.acknowledgements()
+
+
+def _hear_dialogue(header: bytes, body: bytes) -> None:
+    """It says itself what is wrong, and goes on or is over."""
+    dialogue = Dialogue(examples()["RegisterResourceManager"], session=VOICE.session)  # type: ignore[arg-type]
+    dialogue.connected()
+    dialogue.received(VOICE.says(examples()["Registered"], partition=""))
+    for frames in ([b"YSH1", header, body], [header, body]):
+        dialogue.received(frames)
+        while dialogue.take() is not None:
+            pass
+    dialogue.to_send()
+
+
+async def _hear_grpc(header: bytes, body: bytes) -> None:
+    """Words for a resource manager over gRPC. Those without a header never come so far."""
+    try:
+        said = header_of([b"YSH1", header, body])
+    except WireError:
+        return
+    registry = Registry(lambda delivery: None, new_session=lambda: VOICE.session)
+    request = examples()["RegisterResourceManager"]
+    assert isinstance(request, RegisterResourceManager)
+    joining = asyncio.create_task(registry.register(replace(request, rm_id=VOICE.rm)))
+    await asyncio.sleep(0)
+    to = f"grpc:{VOICE.rm}"
+    registered = Registered(partitions=[VOICE.partition])
+    registry.receive(Send(to, VOICE.header("Registered", partition=""), body_of(registered)))
+    await joining
+    registry.receive(Send(to, said, body))
+    await asyncio.sleep(0)
+    registry.stop(stopping())
+
+
+def _hear_front(header: bytes, body: bytes) -> None:
+    """Whatever the broker says: it cannot be followed, or it can."""
+    front = Front()
+    register, resume = VOICE.registers(), VOICE.says(Resume(), partition="")
+    for frames in (register, resume):
+        front.handle(Delivery("native:00", header_of(frames), frames[2]), 1.0)
+    front.handle(Delivery(BROKER, header_of([b"YSH1", header, body]), body), 2.0)
+    front.tick(3.0)
+    front.goodbye()
