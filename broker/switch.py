@@ -28,7 +28,7 @@ from broker.presence import leaves, proxy_began, resumed, went_away
 from broker.questions import Questions
 from broker.reading import read
 from broker.registration import hash_of, register
-from broker.revival import revived
+from broker.revival import missed, revived
 from broker.roster import Seat
 from broker.said import answer, refusal_of, retirement, settings_for
 from broker.update import RETIRE_MAX_S, Wish, update
@@ -231,11 +231,15 @@ class Switch:
         return seat if seat is not None and seat.worker == delivery.source else None
 
     def _heartbeat(self, delivery: Delivery, now: float) -> list[Send]:
-        """Whoever it is, it is there, and hears which broker this is."""
+        """Whoever it is, it is there, and hears which broker this is. A worker that has not said Hello to it does not hear
+        that, and says it then.
+        """
         seat = self._leased(delivery)
         sends: list[Send] = []
         if seat is not None:
             seat.heard = now
+            if not seat.present:
+                return [send(delivery.source, Heartbeat(), _HEARTBEAT)]
         elif not delivery.header.partition:
             sends = self._followed_up(self._watch.peer_heard(delivery.source, now), now)
         return [Send(delivery.source, _HEARTBEAT, self._beat), *sends]
@@ -332,7 +336,7 @@ class Switch:
         if registration is not None and partition in registration.configs:
             sends += revived(self.books, registration, delivery.header, hello)
         elif registration is not None and partition in registration.leaving and change is None:
-            sends.append(retirement(self.books, registration, partition))
+            sends += [retirement(self.books, registration, partition), *missed(registration, partition)]
         if change is None:
             return sends
         change.rollout.restarted(partition)
@@ -367,7 +371,7 @@ class Switch:
         registration = self.roster.registration(delivery.header.rm, delivery.header.session)
         if registration is None or registration.proxy != delivery.source:
             return []
-        return went_away(self.books, registration, now)
+        return went_away(self.books, registration, "it is silent or has hung up", now)
 
     def _update(self, delivery: Delivery, now: float) -> list[Send]:
         """The RM's own call. Its settings count even if the configuration is refused."""

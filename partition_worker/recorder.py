@@ -155,6 +155,10 @@ class Recorder:
         """
         self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
 
+    def holds(self, kind: str) -> bool:
+        """Whether something of this kind waits to be said."""
+        return any(one.header.kind == kind for _, one in self._held)
+
     # From the journal -----------------------------------------------------------------------------------------------
 
     def heard_kept(self, message: Kept) -> list[Send]:

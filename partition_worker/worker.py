@@ -48,9 +48,6 @@ _QUESTIONS: Final = _ACTIONS | {"Query"}
 _ORDERS: Final = frozenset({"PrepareConfig", "CommitConfig", "AbortConfig", "RetirePartition", "Settings"})
 """What the broker says that changes the replica."""
 
-_GREETINGS: Final = _ORDERS | {"Repeat", "Pause"}
-"""What a broker says only to a worker whose Hello it has heard; it always says one of them."""
-
 
 class Worker:
     """Everything a worker decides.
@@ -84,10 +81,6 @@ class Worker:
         """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
         self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
-        self._broker = ""
-        """The broker's incarnation, once it is known."""
-        self._greeted = False
-        """Whether the latest Hello has been heard."""
         self._ended = False
         """Whether the journal was told to go, as nothing of the partition is needed any more."""
         self._recovered = False
@@ -117,8 +110,7 @@ class Worker:
         )
 
     def hello(self) -> Send:
-        """The first message to the broker, and to each that begins anew: what runs here."""
-        self._greeted = False
+        """The first message to a broker: what runs here."""
         prepared = self.replica.prepared[1].rollout if self.replica.prepared is not None else 0
         message = Hello(role="worker", rollout=self.replica.rollout, prepared=prepared, problem=self.problem)
         return send(BROKER, message, self.replica.lane.header("Hello"))
@@ -136,7 +128,6 @@ class Worker:
     def _taken(self, delivery: Delivery, now: float) -> list[Send]:
         if delivery.header.kind == "Query":
             return [self._answer(delivery, now)]  # at once: somebody may want to know why nothing becomes durable
-        self._greeted = self._greeted or delivery.header.kind in _GREETINGS
         sends = self._answered(delivery)
         if sends is None and self._ended:
             self.over = f"{self.name}: it had ended, and is wanted again: the next worker begins with another journal"
@@ -218,10 +209,9 @@ class Worker:
         return []
 
     def _beaten(self, beat: Heartbeat) -> list[Send]:
-        """The broker lives. If it is another one, it has to be told who is here."""
-        before, self._broker = self._broker, beat.incarnation
-        known = before == beat.incarnation or (not before and self._greeted)
-        return [] if known else [self.hello()]
+        """The broker lives. One that does not say which it is has not heard our Hello: it began anew since."""
+        waits = self.recorder is not None and self.recorder.holds("Hello")
+        return [] if beat.incarnation or waits else [self.hello()]
 
     def _repeat(self, header: Header) -> list[Send]:
         """The RM is back after a break: it says what it has, and gets the rest again."""
@@ -361,11 +351,14 @@ class Worker:
         assert recorder is not None
         match delivery.header.kind:
             case "Kept":
+                if recorder.problem:
+                    replica.announcements.append("what happens becomes durable again, and is told")
                 return recorder.heard_kept(decoded(Kept, delivery.body))
             case "NotKept":
                 message = decoded(NotKept, delivery.body)
                 sends = recorder.heard_not_kept(message, now)
-                replica.warnings.append(f"nothing becomes durable, so nothing is told: {message.problem}")
+                hope = "" if message.fenced else "; it is tried again each second"
+                replica.warnings.append(f"nothing becomes durable, so nothing is told: {message.problem}{hope}")
                 if message.fenced:
                     self.over = f"{self.name}: {message.problem}"
                 return sends

@@ -1,12 +1,14 @@
 """Work on the process's memory as it is at one moment, in a child that has a copy of it, while the process goes on.
 
 The child does this work and nothing else: no socket, database or log of its parent means anything to it, and whatever
-it inherits open it closes first. It ends itself when its time is up.
+it inherits open it closes first. It ends itself when its time is up, and with its parent: by then another worker may
+write the same file.
 
 Rejected: copying the memory in the process itself, which stands still meanwhile, for half a second with 150,000
 allocations. That is what happens where the system has no room for another process.
 """
 
+import ctypes
 import errno
 import gc
 import os
@@ -23,6 +25,11 @@ DESCRIPTORS_MAX: Final = 1 << 20
 BROKE: Final = 255
 """The exit status of work that raised something else than an OSError, whose number is the status otherwise."""
 
+_DEATH_SIGNAL: Final = 1
+"""What `prctl` calls the signal that a process gets when its parent ends."""
+
+_libc = ctypes.CDLL(None)
+
 
 class Child:
     """A child at work, which has the memory as it was when this was made."""
@@ -32,9 +39,10 @@ class Child:
         self._problem = ""
         """Of work that was done without a child."""
         self._follower: threading.Thread | None = None
+        parent = os.getpid()
         self._process = _fork()
         if self._process == 0:
-            _live(work, limit_s)
+            _live(work, limit_s, parent)
         if self._process is None:
             self._problem = _inline(work)
 
@@ -76,10 +84,13 @@ def _fork() -> int | None:
             return None
 
 
-def _live(work: Callable[[], None], limit_s: float) -> NoReturn:
+def _live(work: Callable[[], None], limit_s: float, parent: int) -> NoReturn:
     """The child's whole life."""
     status = BROKE
     try:
+        _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before it could be asked for
+            os._exit(status)
         for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit_s)

@@ -129,7 +129,6 @@ class Journal:
         def done(problem: str) -> None:
             self._child = None
             if problem:
-                _log.warning("no snapshot after step %d: %s", number, problem)
                 self._say(SnapshotTaken(number=number, problem=problem))
                 return
             _log.debug("snapshot after step %d, in %.2f s", number, time.monotonic() - started_s)

@@ -50,7 +50,15 @@ def test_a_heartbeat_is_answered_with_the_incarnation_whoever_sends_it(source: s
     assert beat(house, source) == ["0"]
     house.begin_again()
     assert beat(house, source) == ["1"]
-    assert beat(house, PARTITION, partition=PARTITION, epoch=1) == ["1"]
+
+
+def test_a_worker_that_has_not_said_hello_to_this_broker_is_not_told_which_it_is() -> None:
+    house = watchful()
+    house.begin_again()
+    lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION)}
+    assert beat(house, PARTITION, **lease) == [""]
+    house.returns(PARTITION)
+    assert beat(house, PARTITION, **lease) == ["1"]
 
 
 # Workers ------------------------------------------------------------------------------------------------------------

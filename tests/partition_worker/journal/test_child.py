@@ -106,3 +106,17 @@ print(seen == [os.getpid(), ""])
 def test_where_no_process_can_be_made_the_work_is_done_here() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+def test_it_ends_with_its_parent() -> None:
+    """Standard output stays open as long as one of them lives."""
+    script = (
+        "import os, signal, time\n"
+        "from partition_worker.journal.child import Child\n"
+        "Child(lambda: time.sleep(3600), limit_s=3600)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
