@@ -18,12 +18,15 @@ from common.machine import Delivery, Send
 from common.messages import Header, Resume
 
 
-def went_away(books: Books, registration: Registration, now: float) -> list[Send]:
-    """Nothing is heard of an RM: for the time being it is told nothing new."""
+def went_away(books: Books, registration: Registration, reason: str, now: float) -> list[Send]:
+    """Nothing is heard of an RM, for this reason: for the time being it is told nothing new."""
     if registration.rm in books.roster.away:
         return []
     books.roster.away[registration.rm] = now
-    books.notes.append(f"RM {registration.rm} is away: nothing new is placed for it until it is back")
+    books.notes.append(
+        f"RM {registration.rm} is away, {reason}: nothing new is placed for it until it is back, and its partitions end"
+        f" if it is not within {books.policy.pause_s:g} s"
+    )
     return pause(books, registration)
 
 
@@ -32,7 +35,7 @@ def proxy_began(books: Books, proxy: str, now: float) -> list[Send]:
     proxy would never be missed otherwise.
     """
     through = [one for one in books.roster.registrations.values() if one.proxy == proxy]
-    return [send for one in through for send in went_away(books, one, now)]
+    return [send for one in through for send in went_away(books, one, "its proxy has begun anew", now)]
 
 
 def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:

@@ -96,7 +96,10 @@ class Record:
             yield
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last in what SQLite complains about
             reason = error.strerror if isinstance(error, OSError) else error
-            text = f"{self._path}: the record of configurations cannot be used: {reason}; move it away"
+            text = (
+                f"{self._path}: the record of RMs and configurations cannot be used: {reason}; move it away, then RMs"
+                " register anew and report everything, and the history of configurations is gone"
+            )
             raise OSError(text) from error
 
     def _open(self) -> None:
@@ -105,7 +108,7 @@ class Record:
             raise sqlite3.DatabaseError(f"it has format {found}, this is a release that knows {FORMAT}")
         damage = self._file.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
-            raise sqlite3.DatabaseError(damage)
+            raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # after a line that says which database
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
         if found < FORMAT:

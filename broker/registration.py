@@ -2,7 +2,7 @@
 
 A new session of a known RM takes the place of the old one: its partitions begin empty, those that it no longer has end.
 
-Not here: the vote (`rollout.py`), and going on in the same session after a break (`switch.py`).
+Not here: the vote (`rollout.py`), and going on in the same session after a break (`presence.py`).
 """
 
 import hashlib

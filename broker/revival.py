@@ -65,7 +65,12 @@ def revived(books: Books, owner: Registration, header: Header, hello: Hello) -> 
         sends.append(to_worker(books, owner, partition, Pause()))
     if state is Found.LOST:
         return [*sends, restarted(owner, partition, reason)]
-    return [*sends, *resumption_wanted(owner, f"the worker of partition {partition} was started again")]
+    return [*sends, *missed(owner, partition)]
+
+
+def missed(owner: Registration, partition: str) -> list[Send]:
+    """What was on its way to and from the worker before this one may be lost: its RM is to resume."""
+    return resumption_wanted(owner, f"the worker of partition {partition} was started again")
 
 
 def _another_life(books: Books, owner: Registration, partition: str) -> Registration:

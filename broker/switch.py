@@ -231,8 +231,8 @@ class Switch:
         return seat if seat is not None and seat.worker == delivery.source else None
 
     def _heartbeat(self, delivery: Delivery, now: float) -> list[Send]:
-        """Whoever it is, it is there, and hears which broker this is. A worker that has not said Hello to it does not hear
-        that, and says it then.
+        """Whoever it is, it is there, and hears which broker this is. A worker that has not said Hello to it does not
+        hear that, and says it then.
         """
         seat = self._leased(delivery)
         sends: list[Send] = []

@@ -80,8 +80,7 @@ class Watch:
         for peer in [name for name, heard in roster.heard.items() if now - heard >= self._books.policy.silence_s]:
             del roster.heard[peer]
             for one in [one for one in roster.registrations.values() if one.proxy == peer]:
-                self._books.warnings.append(f"the proxy {peer} of RM {one.rm} is silent")
-                sends += went_away(self._books, one, now)
+                sends += went_away(self._books, one, f"its proxy {peer} is silent", now)
         return sends
 
     def _look_at_managers(self, now: float) -> list[Send]:

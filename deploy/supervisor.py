@@ -220,7 +220,8 @@ class Supervisor:
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
         elif child.phase is Phase.READY:
             child.complaint = f"silent for {self._patience_s(child):g} s"
-        yield Note("warning", f"{child.title} is too slow ({child.phase.value}): killing it")
+        reason = child.complaint or f"still there {STOP_MAX_S:.0f} s after it was asked to stop"
+        yield Note("warning", f"{child.title}: {reason}: killing it")
         yield from self._kill(child)
 
     def _kill(self, child: Child) -> Iterator[Instruction]:

@@ -153,5 +153,5 @@ def size_bytes(given: Given, *, minimum: int) -> int:
         raise Unusable(f"{given.source}: expected bytes with a unit, such as 512MiB or 1GiB, got {given.text!r}")
     found = int(match[1]) * _BYTES[match[2]]
     if found < minimum:
-        raise Unusable(f"{given.source}: {given.text} is too little, {minimum} B is the least")
+        raise Unusable(f"{given.source}: {given.text} is too little, {minimum >> 20} MiB is the least")
     return found

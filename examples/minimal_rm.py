@@ -78,3 +78,5 @@ if __name__ == "__main__":
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090"))
     except (OSError, RegistrationRefused) as error:  # no connection, silence, a key file that cannot be used
         sys.exit(f"minimal_rm: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -94,4 +94,7 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090")
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,7 +1,7 @@
 """Both directions between a partition and one session of its RM: who is spoken to, what was taken, what was told.
 
 Numbering and repetition are `common/outbox.py`'s; here they get the headers of one partition. Not here: what a command
-does (`worker.py`), and when it may be said (`recorder.py`).
+does (`replica.py`), and when it may be said (`recorder.py`).
 """
 
 from collections.abc import Iterable

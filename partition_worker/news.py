@@ -4,7 +4,7 @@ Neighbours of one sort and one cause become one message, after two sorts have be
 accepted or rejected, and then the states that applications entered. Each of these was so before what shows it was told,
 and without that a batch of a thousand releases would be two thousand messages.
 
-Not here: numbering and sending (`worker.py`).
+Not here: numbering (`lane.py`) and sending (`recorder.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ vain) waits for the next one that somebody does: were it lost in a crash, nobody
 goes through here in order and is held until all steps before it are durable, so nothing is ever told that a crash can
 take back.
 
-Not here: what a step does (`worker.py`), files (`journal/`).
+Not here: what a step does (`replica.py`), files (`journal/`).
 """
 
 from collections import deque

@@ -112,7 +112,7 @@ class Doorkeeper:
             return
         self._complaints.mended()
         gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))
-        _log.info("%s: %d keys are allowed now%s", self._file, len(self._list.entries), gone and f", not {gone}")
+        _log.info("%s: keys allowed now: %d%s", self._file, len(self._list.entries), gone and f", no longer {gone}")
 
     # ZAP ------------------------------------------------------------------------------------------------------------
 

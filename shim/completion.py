@@ -85,7 +85,7 @@ def _argument(action: argparse.Action) -> Argument:
     if words:
         takes: Literal["word", "word or file"] = "word or file" if "FILE" in parts else "word"
         return Argument(tuple(action.option_strings), about, metavar, takes, words)
-    kind: Literal["file", "folder", "text"] = "file" if metavar == "FILE" else "folder" if metavar == "DIR" else "text"
+    kind: Literal["file", "folder", "text"] = "file" if "FILE" in parts else "folder" if metavar == "DIR" else "text"
     return Argument(tuple(action.option_strings), about, metavar, kind)
 
 

@@ -7,7 +7,7 @@ again anyway. So a message for which there is no connection is dropped; the sock
 No heartbeats of ZeroMQ's own: while we do not read, its answers would not reach us and it would hang up, although not
 reading is only how we ask the core to slow down. TCP's keepalive notices a machine that is gone.
 
-Not here: what is said, and when to stop reading (`manager.py`).
+Not here: what is said (`dialogue.py`), and when to stop reading (`link.py`).
 """
 
 import asyncio
@@ -192,7 +192,11 @@ class Connection:
             ours = fingerprint(keys.own.public)
             return f"our key {ours} is not on its allow-list (`yunishard keys allow` puts it there)"
         if event == zmq.Event.HANDSHAKE_FAILED_PROTOCOL and value == zmq.Event.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            return "it takes only connections with keys" if keys is None else "it has no keys, and we want it to"
+            return (
+                "it takes only connections with keys (YUNISHARD_KEYS names the file of ours)"
+                if keys is None
+                else "it has no keys, and we want it to"
+            )
         if event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL and keys is not None:
             self._hang_ups += 1
             if self._hang_ups == HANG_UPS_MAX:

@@ -146,10 +146,12 @@ def _list(args: argparse.Namespace) -> None:
         return
     rows = [(fingerprint(one.key), ",".join(one.rm_ids), one.comment or "-", one.since or "-") for one in entries]
     show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), rows)
+    if not rows:
+        sys.stderr.write(f"no key is allowed by {_list_file(args)}; `yunishard keys allow FILE RM-ID` lets one in\n")
 
 
 def _allow(args: argparse.Namespace) -> None:
-    key = args.key if is_key(args.key) else read_public(Path(args.key))
+    key = args.key if is_key(args.key) else read_public(_key_file(args))
     comment = " ".join(args.comment.split())
     new = Allowed(key, rm_ids_of(args.rms), comment, since=datetime.now(UTC).date().isoformat())
     file = _list_file(args)
@@ -167,7 +169,7 @@ def _revoke(args: argparse.Namespace) -> None:
     file = _list_file(args)
     with _changing(file) as lines:
         _read(file)
-        key = read_public(Path(args.key)) if Path(args.key).is_file() else args.key
+        key = read_public(_key_file(args)) if _key_file(args).is_file() else args.key
         kept, told = [], []
         for line in lines:
             entry = entry_of(line)
@@ -208,6 +210,12 @@ def _folder(args: argparse.Namespace) -> Path:
         return Path(args.dir)
     home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".config") / "yunishard"
+
+
+def _key_file(args: argparse.Namespace) -> Path:
+    """The file that is named; one that is not here may be where the keys are."""
+    here, there = Path(args.key), _folder(args) / args.key
+    return there if there.is_file() and not here.exists() else here
 
 
 def _list_file(args: argparse.Namespace) -> Path:

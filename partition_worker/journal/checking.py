@@ -87,14 +87,15 @@ def _consistent(files: Files) -> tuple[bytes | None, list[Step]]:
     raise OSError(f"{files.database}: its worker takes one snapshot after the other; try again")
 
 
-def sums(files: Files, worker: Worker) -> dict[str, Sums]:
-    """By application, in order of its id.
+def sums(files: Files, worker: Worker) -> tuple[int, dict[str, Sums]]:
+    """From which step on, or 0 for none since the snapshot; by application, in order of its id.
 
     Raises:
         JournalDamaged, OSError: as `played`.
     """
     found: dict[str, Sums] = {}
-    for step in played(files, worker):
+    steps = played(files, worker)
+    for step in steps:
         for _, kind, body in step.told:
             if kind != AllocationResponse.__name__:
                 continue
@@ -107,16 +108,19 @@ def sums(files: Files, worker: Worker) -> dict[str, Sums]:
         for application in worker.partition.applications.values():
             if application.allocations or application.application_id in found:
                 found.setdefault(application.application_id, Sums()).running = len(application.allocations)
-    return dict(sorted(found.items()))
+    return steps[0].number if steps else 0, dict(sorted(found.items()))
 
 
-def show_sums(found: dict[str, Sums], *, as_json: bool) -> None:
+def show_sums(first: int, found: dict[str, Sums], *, as_json: bool) -> None:
     """Print them, with the total at the end."""
     total = Sums(*(sum(getattr(one, name) for one in found.values()) for name in Sums.__struct_fields__))
     if as_json:
-        sys.stdout.write(msgspec.json.encode({"applications": found, "total": total}).decode() + "\n")
+        whole = {"firstStep": first, "applications": found, "total": total}
+        sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
         return
     width = max(map(len, (*found, "application")))
     sys.stdout.write(f"{'application':<{width}}  {'allocated':>9}  {'released':>9}  {'running':>9}\n")
     for name, one in (*found.items(), ("total", total)):
         sys.stdout.write(f"{name:<{width}}  {one.allocated:>9}  {one.released:>9}  {one.running:>9}\n")
+    counted = f"from step {first} on" if first else "since the snapshot, and there is no step after it"
+    sys.stdout.write(f"allocated and released: {counted}; running: after the last step\n")

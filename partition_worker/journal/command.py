@@ -103,7 +103,7 @@ def _done(args: argparse.Namespace) -> int:
         case "export":
             listing.export(files, None if args.output is None else Path(args.output))
         case "sums":
-            checking.show_sums(checking.sums(files, _worker(args, files)), as_json=args.json)
+            checking.show_sums(*checking.sums(files, _worker(args, files)), as_json=args.json)
         case _:
             _verify(args, files)
     return 0

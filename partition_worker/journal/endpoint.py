@@ -4,7 +4,7 @@ durable, and it takes snapshots while the worker goes on.
 A snapshot is written by a child that has the memory of the moment in which it was asked for; once its file is durable
 the database notes it, and only then what came before may go.
 
-Not here: the thread that writes (`writer.py`), when it is time for a snapshot (`recorder.py`).
+Not here: the thread that writes (`writer.py`), when it is time for a snapshot (`partition_worker/recorder.py`).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Whatever is read is checked: each step's checksum, that none is missing between 
 last one that was kept, and the snapshot. It is read in pages, each in a transaction of its own, so that a reader who
 takes their time does not keep a running worker from emptying SQLite's log.
 
-Not here: writing (`database.py`), what the steps mean (`recorder.py`).
+Not here: writing (`database.py`), what the steps mean (`partition_worker/replica.py`).
 """
 
 import sqlite3

@@ -1,6 +1,6 @@
 """The replay's only file that waits: connects, sends what the machine gives at every tick, and hands it the answers.
 
-Not here: any decision about jobs (`machine.py`), options as the user writes them (`replay.py`).
+Not here: any decision about jobs (`machine.py`), options as the user writes them (`command.py`).
 """
 
 import asyncio

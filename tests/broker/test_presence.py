@@ -30,6 +30,10 @@ def test_while_an_rm_is_away_nothing_new_is_placed_for_it() -> None:
     assert house.away() == [sent(name, Pause(), partition=name) for name in (PARTITION, GPU)]
     assert house.away() == []
     assert list(house.switch.roster.away) == [RM]
+    assert house.switch.books.notes[-1] == (
+        "RM rm-1 is away, it is silent or has hung up: nothing new is placed for it until it is back, and its"
+        " partitions end if it is not within 900 s"
+    )
 
 
 def test_an_rm_that_is_back_hears_what_it_does_not_have_and_its_partitions_place_again() -> None:

@@ -339,7 +339,7 @@ def test_a_file_of_a_later_format_is_refused(path: Path) -> None:
 
 def test_a_file_that_is_no_record_is_refused_and_left_as_it_is(path: Path) -> None:
     path.write_text("partitions: []\n" * 100)
-    with pytest.raises(OSError, match=r"record\.db: the record of configurations cannot be used: .*; move it away"):
+    with pytest.raises(OSError, match=r"record\.db: the record of RMs and .* cannot be used: .*; move it away"):
         Paper(path)
     assert path.read_text() == "partitions: []\n" * 100
 
@@ -355,7 +355,7 @@ def test_a_record_of_which_pages_are_damaged_is_refused(path: Path, paper: Paper
     paper.record.close()
     content = path.read_bytes()
     path.write_bytes(content[:8_000] + bytes(len(content) - 8_000))
-    with pytest.raises(OSError, match="the record of configurations cannot be used"):
+    with pytest.raises(OSError, match=r"the record of RMs and .* cannot be used: [^\n]*; move it away[^\n]*$"):
         Paper(path)
 
 
@@ -370,5 +370,5 @@ def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, pap
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', '')")
     other.close()
-    with pytest.raises(OSError, match="the record of configurations cannot be used"):
+    with pytest.raises(OSError, match="the record of RMs and configurations cannot be used"):
         paper.record.histories()

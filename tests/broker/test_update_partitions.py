@@ -19,6 +19,7 @@ from common.messages import (
     Query,
     Repeat,
     Resume,
+    ResumeWanted,
     Retired,
     RetirePartition,
     Settings,
@@ -187,8 +188,9 @@ def test_or_when_its_time_is_up() -> None:
     assert house.switch.deadline == NEVER
 
 
-def test_a_worker_that_restarts_meanwhile_is_told_again() -> None:
-    assert shrunk().hello(GPU) == [RETIRE]
+def test_a_worker_that_restarts_meanwhile_is_told_again_and_its_rm_resumes_to_hear_its_last_words() -> None:
+    resume = sent(PROXY, ResumeWanted(reason=f"the worker of partition {GPU} was started again"))
+    assert shrunk().hello(GPU) == [RETIRE, resume]
 
 
 def test_a_worker_without_the_lease_or_of_a_partition_that_stays_ends_nothing() -> None:

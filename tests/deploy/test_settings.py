@@ -223,7 +223,7 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
             "YUNISHARD_JOURNAL_MAX: expected bytes with a unit, such as 512MiB or 1GiB, got '1GiB and more'",
         ),
         ({"journal-max": "1000"}, {}, "--journal-max: expected bytes with a unit, such as 512MiB or 1GiB, got '1000'"),
-        ({"journal-max": "1MiB"}, {}, "--journal-max: 1MiB is too little, 16777216 B is the least"),
+        ({"journal-max": "1MiB"}, {}, "--journal-max: 1MiB is too little, 16 MiB is the least"),
         ({"rest-tls-key": "k"}, {}, "--rest-tls-key: needs --rest-tls-cert too"),
         ({"grpc-tls-cert": "c"}, {}, "--grpc-tls-cert: needs --grpc-tls-key too"),
         ({"grpc-tls-client-ca": "c"}, {}, "--grpc-tls-client-ca: needs --grpc-tls-cert too"),

@@ -47,10 +47,10 @@ class Keyed:
 
     def allows(self, name: str, ids: str) -> None:
         """Let a new key in, once the system has seen it."""
-        before = self.up.errors.count("keys are allowed now")
+        before = self.up.errors.count("keys allowed now")
         self.keys("new", name)
         self.keys("allow", self.public(name), ids)
-        self.up.until(lambda: self.up.errors.count("keys are allowed now") > before)
+        self.up.until(lambda: self.up.errors.count("keys allowed now") > before)
 
     @contextmanager
     def manager(self, rm_id: str, key: str) -> Iterator[BlockingResourceManager]:

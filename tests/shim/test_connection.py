@@ -50,7 +50,8 @@ def test_another_server_than_the_one_we_know_is_found_out(tmp_path: Path) -> Non
 
 def test_without_keys_a_port_with_keys_says_so(tmp_path: Path) -> None:
     async def story(port: Port) -> None:
-        assert await refusal(port.router.address, "") == "it takes only connections with keys"
+        told = "it takes only connections with keys (YUNISHARD_KEYS names the file of ours)"
+        assert await refusal(port.router.address, "") == told
 
     play(tmp_path, story)
 

@@ -56,6 +56,20 @@ def test_a_key_is_allowed_by_its_file_or_by_itself(folder: Path) -> None:
     assert listed(folder)[ours] == ("rm-1", "test-*")
 
 
+def test_a_key_file_that_is_not_here_is_looked_for_where_the_keys_are(folder: Path) -> None:
+    assert keys("new", "rm-1") == 0
+    assert keys("allow", "rm-1.key", "rm-1") == 0
+    assert listed(folder) == {read_public(folder / "rm-1.key"): ("rm-1",)}
+    assert keys("revoke", "rm-1.key") == 0
+    assert listed(folder) == {}
+
+
+def test_an_empty_list_says_how_to_let_one_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys("list") == 0
+    told = f"no key is allowed by {folder / 'allowed'}; `yunishard keys allow FILE RM-ID` lets one in\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_secret_never_gets_into_the_list(folder: Path) -> None:
     assert keys("new", "rm-1") == 0
     assert keys("allow", str(folder / "rm-1.key_secret"), "rm-1") == 0

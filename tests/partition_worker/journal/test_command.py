@@ -91,10 +91,10 @@ def test_where_no_step_is_meant_those_that_are_there_are_named(state: Path, caps
 
 def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(state, "sums") == 0
-    assert [line.split() for line in capsys.readouterr().out.splitlines()][1:] == [
-        ["a", "2", "1", "1"],
-        ["total", "2", "1", "1"],
-    ]
+    _, one, total, counted = capsys.readouterr().out.splitlines()
+    assert one.split() == ["a", "2", "1", "1"]
+    assert total.split() == ["total", "2", "1", "1"]
+    assert counted == "allocated and released: from step 2 on; running: after the last step"
     assert run(state, "sums", "--json") == 0
     assert json.loads(capsys.readouterr().out)["applications"] == {"a": {"allocated": 2, "released": 1, "running": 1}}
 
