@@ -99,6 +99,8 @@ class Switch:
         self._beat = body_of(Heartbeat(incarnation=str(incarnation)))
         for one in tuple(durable.values()):
             self._restore(one, now)
+        if self.roster.away:
+            self.books.notes.append(f"known from before, and waited for: {len(self.roster.away)} RMs")
         self._watch.arm(now)
         self._wanted: dict[str, int] | None = self.roster.leases()
         """What the supervisor was told last; None for one that has just said hello and knows nothing."""

@@ -76,7 +76,7 @@ def _played(worker: Worker, journal: Journal) -> list[Send]:
         size = len(found.snapshot or b"")
         base = f"a snapshot of {size} bytes after step {found.snapshot_number}" if size else "the beginning"
         took_s = time.monotonic() - started_s
-        _log.info("%s: goes on from %s, and %d steps, in %.2f s", worker.name, base, steps.taken, took_s)
+        _log.info("%s: goes on from %s with %d steps played again, in %.2f s", worker.name, base, steps.taken, took_s)
     return sends
 
 

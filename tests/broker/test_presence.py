@@ -190,6 +190,7 @@ def test_the_same_call_of_a_session_that_the_last_broker_registered_is_an_answer
 def test_one_that_does_not_come_back_has_been_away_since_the_broker_began() -> None:
     house = registered()
     house.begin_again()
+    assert house.switch.books.notes == ["known from before, and waited for: 1 RMs"]
     assert kinds(house.returns(PARTITION)) == [(PARTITION, "Settings"), (PARTITION, "Pause")]
     house.wait(house.now + PAUSE_S + 2)
     assert house.facts == {}

@@ -60,14 +60,15 @@ SPARE = f"{WORKER} spare-1"
 
 
 class System:
-    """A supervisor with a clock; remembers what it was last told to do, without the notes. Everybody who runs says that
-    it is alive, except for those who are `silent`.
+    """A supervisor with a clock; remembers what it was last told to do, and all notes. Who runs says that it is
+    alive, except for those who are `silent`.
     """
 
     def __init__(self, plan: Plan = PLAN) -> None:
         self.now = 1000.0
         self.supervisor = Supervisor(plan)
         self.silent: set[str] = set()
+        self.notes: list[str] = []
         self._running: set[str] = set()
         self.done = self.tick()
 
@@ -98,6 +99,7 @@ class System:
 
     def _seen(self, steps: Sequence[Instruction]) -> list[Instruction]:
         self._running |= {step.name for step in steps if isinstance(step, Start)}
+        self.notes += [step.text for step in steps if isinstance(step, Note)]
         return [step for step in steps if not isinstance(step, Note)]
 
 
@@ -350,6 +352,7 @@ def test_one_that_falls_silent_is_killed_and_starts_again(name: str) -> None:
     system.silent.add(name)
     assert system.wait(SILENT_MAX_S - LOOK_S) == []
     assert system.wait(LOOK_S) == [Kill(name)]
+    assert system.notes[-1] == f"{name}: silent for {SILENT_MAX_S:g} s: killing it"
     system(Died(name, "SIGKILL"))
     assert started(system.wait(FIRST_S)) == [name]
 

@@ -101,7 +101,7 @@ def test_a_key_is_let_in_and_revoked_while_everything_runs(keyed: Keyed) -> None
     lost = pytest.raises(SessionLost, match="is not on the allow-list any more")
     with keyed.manager("rm-1", "rm-1") as beside, lost, keyed.manager("late-1", "late") as rm:
         keyed.keys("revoke", "late-1")
-        keyed.up.until(lambda: keyed.up.says(f"not {fingerprint(keyed.public('late'))}"))
+        keyed.up.until(lambda: keyed.up.says(f"no longer {fingerprint(keyed.public('late'))}"))
         beside.update_nodes([node("n1", {"vcore": "1"})])
         rm.update_nodes([node("n1", {"vcore": "1"})])
         rm.wait(WAIT_MAX_S)

@@ -51,6 +51,7 @@ CASES = [
     ("settings --rest ", set[str]()),
     ("journal ver", {"verify"}),
     ("journal show --k", {"--kind"}),
+    ("journal verify q", {"q u.yaml"}),
 ]
 
 
