@@ -29,7 +29,7 @@ def main() -> int:
     begun = time.monotonic()
 
     def say(blows: int, text: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - begun:7.1f} s  {blows:4d} of {args.blows}  {text}\n")
+        sys.stdout.write(f"{time.monotonic() - begun:7.1f} s  {blows:4d} blows  {text}\n")
         sys.stdout.flush()
 
     try:
