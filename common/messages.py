@@ -410,6 +410,10 @@ class SyncDone(News, frozen=True):
     cause: int = 0
 
 
+EVENTS: Final = "events"
+"""The capability of an RM that wants to hear of events as they happen, besides those that concern it alone."""
+
+
 class SchedulingStateResponse(News, frozen=True):
     """Asks that only a larger cluster would help, each told once."""
 
@@ -432,7 +436,7 @@ class RegisterResourceManager(Call, frozen=True):
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
     capabilities: list[str] = field(default_factory=list)
-    """What it can do that not every RM can: `predicates`. Unknown ones are ignored."""
+    """What it can do, or wants, that not every RM does: `predicates`, `events`. Unknown ones are ignored."""
 
 
 class UpdateConfiguration(Call, frozen=True):

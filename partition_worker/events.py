@@ -101,7 +101,7 @@ def _view(at_ns: int, happening: Happening) -> _EventView:
     return _EventView(
         type=happening.kind,
         objectID=happening.object_id,
-        message=_cut(happening.message),
+        message=cut(happening.message),
         timestampNano=at_ns,
         eventChangeType=happening.change,
         eventChangeDetail=happening.detail,
@@ -110,7 +110,8 @@ def _view(at_ns: int, happening: Happening) -> _EventView:
     )
 
 
-def _cut(message: str) -> str:
+def cut(message: str) -> str:
+    """A message that is not too long for an event."""
     if len(message) * 4 <= MESSAGE_BYTES_MAX or len(raw := message.encode()) <= MESSAGE_BYTES_MAX:
         return message
     return raw[: MESSAGE_BYTES_MAX - 3].decode(errors="ignore") + "..."

@@ -12,6 +12,7 @@ from typing import Final
 
 from common.machine import NEVER, Delivery, Send, send
 from common.messages import (
+    EVENTS,
     NUMBERED,
     TICK,
     Answer,
@@ -31,6 +32,7 @@ from partition_worker import events, queries, remembered
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
+from partition_worker.event_push import EventPush
 from partition_worker.histogram import Histogram
 from partition_worker.recorder import Diverged, Recorder
 from partition_worker.replica import GROUPS, Replica
@@ -77,6 +79,7 @@ class Worker:
         self.cycles = Histogram()
         """Ticks in which something was to be decided."""
         self._scheduled = False
+        self._push = EventPush()
         self._paused = False
         """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
@@ -97,7 +100,7 @@ class Worker:
         partition = self.replica.partition
         if partition is None or self._ended:
             return self._beat_at
-        return min(self._beat_at, partition.deadline if self._decides else partition.next_timer)
+        return min(self._beat_at, self._push.deadline, partition.deadline if self._decides else partition.next_timer)
 
     @property
     def _decides(self) -> bool:
@@ -156,7 +159,18 @@ class Worker:
             self._write_time(now, budget)
         elif partition.auditor.deadline <= now:
             self.replica.noted(partition.audit(now))
+        sends += self._pushed(now)
         return self._passed(sends, now)
+
+    def _pushed(self, now: float) -> list[Send]:
+        """Events for an RM that wants them and is there, if it is time."""
+        replica = self.replica
+        if EVENTS not in replica.capabilities or self._paused:
+            self._push.deadline = NEVER
+            return []
+        self._push.look(replica.events, now)
+        batch = self._push.batch(replica.events, replica.extra.event_request_capacity) if self._push.due(now) else None
+        return [] if batch is None else [send(BROKER, batch, replica.lane.header("EventResponse"))]
 
     def took(self, seconds: float) -> None:
         """So long the latest tick took."""

@@ -50,6 +50,7 @@ class BlockingResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        events: bool = False,
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
     ) -> None:
@@ -70,6 +71,7 @@ class BlockingResourceManager:
             build_info=build_info,
             extra_config=extra_config,
             predicate=predicate,
+            events=events,
             keys=keys,
             timeout_s=timeout_s,
         )

@@ -25,6 +25,7 @@ from typing import Final, Self, TypeVar
 
 from common.keys import ClientKeys, KeyFileError
 from common.messages import (
+    EVENTS,
     PREDICATES,
     AddApplicationRequest,
     Allocation,
@@ -114,13 +115,15 @@ class ResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        events: bool = False,
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
     ) -> Self:
         """Connect and register. That removes all that an earlier process with the same `rm_id` had.
 
         `config` is the text of a `queues.yaml`; without one the core uses its own. With a `predicate` it has a say in
-        which ask may run on which node (`shim/predicates.py`). `keys` is the resource manager's own secret key file
+        which ask may run on which node (`shim/predicates.py`); with `events` it hears every two seconds what has
+        happened in its partitions. `keys` is the resource manager's own secret key file
         (`yunishard keys new`), for a core that has keys; the core's `server.key` is in the same directory. Without it
         the environment variable YUNISHARD_KEYS counts; an empty text means none.
 
@@ -138,7 +141,7 @@ class ResourceManager:
             build_info=dict(build_info or {}),
             config=config,
             extra_config=dict(extra_config or {}),
-            capabilities=[] if predicate is None else [PREDICATES],
+            capabilities=[*([] if predicate is None else [PREDICATES]), *([EVENTS] if events else [])],
         )
         file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
         rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None)

@@ -1,0 +1,60 @@
+"""Events for the RM, as they happen: what the history has got since the last push, a batch every EVERY_S.
+
+For an RM with the capability `events` only. They are a courtesy: not numbered, not kept, not sent again; what is more
+than `event.requestCapacity` between two pushes, and what happened while the RM was away, is only in the history.
+
+Not here: the history (`event_ring.py`), and who asks for it (`events.py`).
+"""
+
+from typing import Final
+
+from common.machine import NEVER
+from common.messages import EventRecord, EventResponse
+from common.resources import saturated
+from partition_worker.event_ring import EventRing
+from partition_worker.events import cut
+
+EVERY_S: Final = 2.0
+"""From the first event that was not pushed to the push."""
+
+
+class EventPush:
+    """How far the RM has been told. `deadline` is when the next batch is due, or NEVER."""
+
+    def __init__(self) -> None:
+        self.deadline = NEVER
+        self._ring = ""
+        self._next = 0
+
+    def look(self, ring: EventRing, now: float) -> None:
+        """See whether there is something new."""
+        if ring.instance != self._ring:
+            self._ring, self._next = ring.instance, 0
+        if self.deadline == NEVER and len(ring) and ring.highest >= self._next:
+            self.deadline = now + EVERY_S
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for the next batch."""
+        return self.deadline <= now
+
+    def batch(self, ring: EventRing, most: int) -> EventResponse | None:
+        """What has happened since, the oldest first; None if that is nothing."""
+        self.deadline = NEVER
+        span = ring.since(max(self._next, ring.lowest), most)
+        self._next = ring.highest + 1
+        if span is None:
+            return None
+        records = [
+            EventRecord(
+                type=one.kind,
+                object_id=one.object_id,
+                message=cut(one.message),
+                timestamp_nano=at_ns,
+                event_change_type=one.change,
+                event_change_detail=one.detail,
+                reference_id=one.reference_id,
+                resource=saturated(one.resource),
+            )
+            for at_ns, one in zip(span.times_ns, span.happenings, strict=True)
+        ]
+        return EventResponse(events=records)
