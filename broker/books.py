@@ -57,8 +57,6 @@ class Policy:
     """What to do about a queue that has another parent in another partition."""
     partitions_max: int = PARTITIONS_MAX
     """Of all RMs together, those that leave included: each has a worker, which is a process."""
-    heartbeat_s: float = 1.0
-    """How often an RM that has nothing to say shows that it is there."""
     silence_s: float = 3.0
     """An RM or proxy that has said nothing for so long counts as away."""
     lease_s: float = 10.0

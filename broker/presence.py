@@ -49,7 +49,7 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
     books.roster.put(registration)
     if books.roster.away.pop(header.rm, None) is not None:
         books.notes.append(f"RM {header.rm} is back")
-    sends = [registered(books, registration, header.ref)]
+    sends = [registered(registration, header.ref)]
     for partition in registration.partitions:
         received = request.received.get(partition)
         same_life = request.lives.get(partition, 0) == registration.life(partition)

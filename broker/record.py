@@ -125,9 +125,10 @@ class Record:
         """A broker begins at this time: its incarnation, which is above all earlier ones.
 
         Not less than the time either, so that it is above those in a record that was put aside, or of a broker that
-        found the disk full when it began.
+        found the disk full when it began. Raises OSError as the constructor does.
         """
-        last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
+        with self._usable():
+            last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
         incarnation = max(unix_s, (last or 0) + 1)
         try:
             with self._file:

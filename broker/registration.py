@@ -54,7 +54,7 @@ class Registering(Change):
         books.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
         superseded = [] if before is None else _superseded(before, new)
         settings = first_settings(books, new, new.configs)
-        return [*superseded, *self.rollout.commit(roster), *settings, registered(books, new, self.call.ref)]
+        return [*superseded, *self.rollout.commit(roster), *settings, registered(new, self.call.ref)]
 
     def refused(self, books: Books, refusal: Refused) -> list[Send]:
         books.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")

@@ -21,7 +21,6 @@ from common.messages import (
     RetirePartition,
     Settings,
 )
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 
 # To workers ---------------------------------------------------------------------------------------------------------
 
@@ -68,17 +67,10 @@ def repetition(books: Books, registration: Registration, partition: str, receive
 # To RMs -------------------------------------------------------------------------------------------------------------
 
 
-def registered(books: Books, registration: Registration, ref: str) -> Send:
-    """The RM is in."""
-    policy = books.policy
+def registered(registration: Registration, ref: str) -> Send:
+    """The RM is in. How often it shows that it is there, and how much it may send, says the proxy, which sees to it."""
     message = Registered(
-        partitions=list(registration.configs),
-        checksum=registration.checksum,
-        lives=lives_told(registration),
-        heartbeat_milli_seconds=round(policy.heartbeat_s * 1000),
-        silence_milli_seconds=round(policy.silence_s * 1000),
-        window_messages=WINDOW_MESSAGES,
-        window_bytes=WINDOW_BYTES,
+        partitions=list(registration.configs), checksum=registration.checksum, lives=lives_told(registration)
     )
     header = Header(kind="Registered", rm=registration.rm, session=registration.session, ref=ref)
     return send(registration.proxy, message, header)

@@ -46,7 +46,6 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
                 allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
                 same_hierarchy=args.same_hierarchy,
                 partitions_max=args.partitions_max,
-                heartbeat_s=args.heartbeat,
                 silence_s=args.silence,
                 lease_s=args.lease_timeout,
                 pause_s=args.pause_timeout,

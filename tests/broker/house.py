@@ -34,7 +34,6 @@ from common.messages import (
     WorkersWanted,
 )
 from common.names import FILE, RECORD, partition_of, worker_name
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.wire import decoded
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives
 
@@ -240,15 +239,11 @@ class House:
 
 
 def joined(partitions: list[str], config: str = ONE_QUEUE, **lives: int) -> Registered:
-    """What an RM hears that is in, if nobody has said anything about patience."""
+    """What the broker says to an RM that is in."""
     return Registered(
         partitions=partitions,
         checksum=checksum_of(config),
         lives=lives,
-        heartbeat_milli_seconds=1000,
-        silence_milli_seconds=3000,
-        window_messages=WINDOW_MESSAGES,
-        window_bytes=WINDOW_BYTES,
     )
 
 
