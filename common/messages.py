@@ -805,6 +805,12 @@ class Query(Control, frozen=True):
     name: str = ""
     """The partition's name as the asker wants to see it."""
     args: dict[str, str] = field(default_factory=dict)
+    viewer: "Actor | None" = None
+    """Who wants to know, and is shown only what the queues' access control lists let them see; None for one who may
+    see everything.
+    """
+    known: str = ""
+    """The `version` of an answer to the same question that the asker still has; status 304 says that it holds."""
 
 
 class Actor(Part, frozen=True):
@@ -864,6 +870,12 @@ class Answer(Control, frozen=True):
 
     status: int
     body: bytes
+    version: str = ""
+    """Of what was asked about: as long as it is the same, so is the answer. Empty if that is not known."""
+    next: str = ""
+    """The `after` with which the list goes on; empty at its end."""
+    took_micro_seconds: int = 0
+    """How long it took to answer, in which nothing else was done."""
 
 
 class ListPartitions(Control, frozen=True):

@@ -8,8 +8,8 @@ from msgspec import field
 
 from common.messages import Resources
 from common.resources import saturated
+from common.rest.partition import View
 from partition_worker.engine.preemptions import Preemption, Victim
-from partition_worker.views import View
 
 
 class VictimView(View, frozen=True, kw_only=True):

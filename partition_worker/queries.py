@@ -12,12 +12,12 @@ from msgspec.json import encode
 from msgspec.structs import asdict
 
 from common.messages import Answer, Query
+from common.rest.partition import encoded
 from partition_worker import figures, preemption_views, rule_views, sights
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.histogram import Histogram
-from partition_worker.views import encoded
 
 LISTED_MAX: Final = 200_000
 """Asks and allocations in one answer. It takes a second to list them, in which the partition does nothing else; who

@@ -5,9 +5,9 @@ Not here: what a rule does (`engine/placement`), and the other views (`views.py`
 
 from msgspec import field
 
+from common.rest.partition import Texts, View
 from partition_worker.engine.placement.filter import FilterDescription
 from partition_worker.engine.placement.rule import Description
-from partition_worker.views import Texts, View
 
 
 class FilterView(View, frozen=True, kw_only=True):

@@ -8,19 +8,7 @@ from dataclasses import dataclass
 
 from common.messages import Resources
 from common.resources import pruned, saturated
-from partition_worker.engine.applications.allocation import FOREIGN, Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group
-from partition_worker.engine.applications.history import History, Use
-from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.applications.task_group import TaskGroup
-from partition_worker.engine.limits.trackers import Level, Tracker
-from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.headroom import headroom
-from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.rejection import Rejection
-from partition_worker.views import (
+from common.rest.partition import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,
@@ -44,6 +32,18 @@ from partition_worker.views import (
     percentages,
     rfc3339,
 )
+from partition_worker.engine.applications.allocation import FOREIGN, Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.applications.history import History, Use
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.limits.trackers import Level, Tracker
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.queues.headroom import headroom
+from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.rejection import Rejection
 
 
 @dataclass(frozen=True, slots=True)

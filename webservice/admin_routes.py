@@ -8,7 +8,8 @@ import re
 from typing import Final
 
 from common.messages import STEPS_MAX, Actor, KillApplication, MoveApplication, Schedule
-from webservice.calls import Call, Change, Changing, Named, Reply, Respond, document, partition_of
+from webservice.access import Access
+from webservice.calls import ApiRoute, Call, Change, Changing, Named, Reply, document, partition_of
 from webservice.errors import RequestError
 from webservice.parameters import queue_name
 from webservice.router import Route
@@ -49,8 +50,8 @@ async def _change(call: Call, partition: Named, wanted: Change) -> Reply:
     return Reply(document(await call.link.change(wanted, partition=partition.full_name)).strip() + b"\n")
 
 
-ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
-    Route("POST", f"{_APPLICATION}/kill", Changing(kill, by_scheduler_admins=False)),
-    Route("POST", f"{_APPLICATION}/move", Changing(move, by_scheduler_admins=False)),
-    Route("POST", f"{_PARTITION}/schedule", Changing(schedule, by_scheduler_admins=True)),
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    Route("POST", f"{_APPLICATION}/kill", Changing(kill), Access.OWN),
+    Route("POST", f"{_APPLICATION}/move", Changing(move), Access.OWN),
+    Route("POST", f"{_PARTITION}/schedule", Changing(schedule), Access.ADMINS),
 )

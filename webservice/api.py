@@ -17,16 +17,17 @@ from typing import Final
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from common.messages import Actor
-from webservice.calls import JSON, Call, Changing, Link, Reply, Respond, Startup
+from webservice.access import Access
+from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup
 from webservice.config_routes import YAML
 from webservice.errors import RequestError
 from webservice.parameters import has_bad_escape
 from webservice.people import Nobody, People
-from webservice.router import Elsewhere, Match, OtherMethods, Route, find
+from webservice.router import Elsewhere, Match, OtherMethods, find
 from webservice.routes import ROUTES
 from webservice.same_site import objection
 
@@ -90,7 +91,7 @@ class Api:
         route = match.route.answer
         try:
             if isinstance(route, Changing):
-                reply = await self._changed(request, match.parameters, route)
+                reply = await self._changed(request, match, route)
             else:
                 reply = await route(self._asked(request, match.parameters))
         except RequestError as error:
@@ -101,6 +102,8 @@ class Api:
             headers["Access-Control-Allow-Methods"] = ", ".join(sorted((match.route.method, "OPTIONS")))
             headers["Access-Control-Allow-Headers"] = "X-Requested-With,Content-Type,Accept,Origin"
         content = reply.body
+        if not isinstance(content, bytes):
+            return StreamingResponse(content, reply.status, headers)
         if len(content) >= GZIP_BYTES_MIN and accepts_gzip(request.headers.get("Accept-Encoding", "")):
             content = await _compressed(content)
             headers["Content-Encoding"] = "gzip"
@@ -113,14 +116,14 @@ class Api:
 
         return Call(self._link, parameters, _values(request), body, _headers(request), self._startup)
 
-    async def _changed(self, request: Request, parameters: dict[str, str], route: Changing) -> Reply:
+    async def _changed(self, request: Request, match: Match[Respond | Changing], route: Changing) -> Reply:
         """What came of a change, which is logged whatever that is."""
         who, outcome = "an unknown user", ""
         try:
             actor = await self._actor(request)
             who = actor.user
-            _require_right(actor, route)
-            call = self._asked(request, parameters)
+            _require_right(actor, match.route)
+            call = self._asked(request, match.parameters)
             content = await call.body()
             if await request.is_disconnected():  # who asked has gone, and its address may be somebody else's by now
                 raise ClientDisconnect
@@ -151,8 +154,8 @@ class Api:
             raise RequestError(403, f"It is not known who asks: {nobody}") from None
 
 
-def _require_right(actor: Actor, route: Changing) -> None:
-    if route.by_scheduler_admins and not actor.scheduler_admin:
+def _require_right(actor: Actor, route: ApiRoute) -> None:
+    if route.access is Access.ADMINS and not actor.scheduler_admin:
         raise RequestError(
             403,
             f"User {actor.user!r} is not a scheduler administrator, and only they may do this."
@@ -177,7 +180,7 @@ def _values(request: Request) -> dict[str, str]:
     return dict(reversed(parse_qsl(query.decode(errors="replace"), keep_blank_values=True)))
 
 
-def _is_private(route: Route[Respond | Changing], request: Request) -> bool:
+def _is_private(route: ApiRoute, request: Request) -> bool:
     """Whether pages of other sites may not read the answer: that to a change, and what only we tell."""
     own_form = route.path == "/ws/v1/config" and "rm" in _values(request)
     return isinstance(route.answer, Changing) or route.path in PRIVATE or own_form

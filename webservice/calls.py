@@ -3,7 +3,7 @@
 Not here: which routes there are (`routes.py`), HTTP (`api.py`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -22,6 +22,7 @@ from common.messages import (
 from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.errors import RequestError
 from webservice.resolve import AmbiguityError, Directory
+from webservice.router import Route
 from webservice.views import SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
@@ -62,13 +63,15 @@ class Call:
     body: Callable[[], Awaitable[bytes]]
     headers: Mapping[str, str] = field(default_factory=dict)
     startup: Startup = field(default_factory=Startup)
+    viewer: Actor | None = None
+    """Who asks, where people have to say so and see only what is theirs; None for one who sees everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to send back."""
+    """What to send back: a body, or pieces of one as they come, which are sent at once and never compressed."""
 
-    body: bytes
+    body: bytes | AsyncGenerator[bytes, None]
     status: int = 200
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -82,8 +85,9 @@ class Changing:
     """A route that changes something. It is called only for somebody who is known, never for another site's page."""
 
     respond: Callable[[Call, Actor], Awaitable[Reply]]
-    by_scheduler_admins: bool
-    """Only they may; otherwise whoever is asked decides."""
+
+
+ApiRoute = Route[Respond | Changing]
 
 
 @dataclass(frozen=True, slots=True)

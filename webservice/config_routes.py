@@ -17,12 +17,13 @@ from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.messages import Actor, Answer, ChangeConfig, ReadConfig
 from common.names import RM_ID
-from webservice.calls import JSON, Call, Changing, Reply, Respond, document
+from webservice.access import Access
+from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document
 from webservice.conditions import entity_tag, expected_checksum, is_known
 from webservice.config_view import config_json, config_yaml
 from webservice.errors import RequestError
 from webservice.router import Route
-from webservice.views import SettingView, encoded
+from webservice.views import SettingView, VerdictView, encoded
 
 YAML: Final = "application/x-yaml; charset=UTF-8"
 JSON_ONLY: Final = "application/json"
@@ -130,6 +131,18 @@ def _loaded(text: str) -> Configuration:
     return load(text)
 
 
+async def validate(call: Call) -> Reply:
+    """Whether a configuration would be taken. Nothing changes."""
+    body = await call.body()
+    try:
+        await asyncio.to_thread(load, body.decode())
+    except UnicodeDecodeError as error:
+        return Reply(encoded(VerdictView(allowed=False, reason=f"the text is not UTF-8: {error}")))
+    except ConfigError as error:
+        return Reply(encoded(VerdictView(allowed=False, reason=error.problems[0].message)))
+    return Reply(encoded(VerdictView(allowed=True)))
+
+
 # Changing -----------------------------------------------------------------------------------------------------------
 
 
@@ -209,12 +222,13 @@ def _understood(answer: Answer, kind: type[_S]) -> _S:
         raise RequestError(503, f"The broker answered what cannot be read: {error}") from None
 
 
-ROUTES: Final[tuple[Route[Respond | Changing], ...]] = (
-    Route("GET", "/ws/v1/config", configuration),
-    Route("PUT", "/ws/v1/config", Changing(replace, by_scheduler_admins=True)),
-    Route("POST", "/ws/v1/config", Changing(replace, by_scheduler_admins=True)),
-    Route("GET", "/ws/v1/config/history", history),
-    Route("GET", "/ws/v1/config/version/{number}", version),
-    Route("POST", "/ws/v1/config/rollback", Changing(roll_back, by_scheduler_admins=True)),
-    Route("GET", "/ws/v1/settings", settings),
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    Route("GET", "/ws/v1/config", configuration, Access.ADMINS),
+    Route("PUT", "/ws/v1/config", Changing(replace), Access.ADMINS),
+    Route("POST", "/ws/v1/config", Changing(replace), Access.ADMINS),
+    Route("GET", "/ws/v1/config/history", history, Access.ADMINS),
+    Route("GET", "/ws/v1/config/version/{number}", version, Access.ADMINS),
+    Route("POST", "/ws/v1/config/rollback", Changing(roll_back), Access.ADMINS),
+    Route("POST", "/ws/v1/validate-conf", validate, Access.KNOWN),
+    Route("GET", "/ws/v1/settings", settings, Access.ADMINS),
 )

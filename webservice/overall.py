@@ -1,7 +1,7 @@
 """What is about all partitions at once: the clusters, the partitions, the metrics, the health.
 
 Partitions of several resource managers come together here and nowhere else, so here is decided what one of them that
-does not answer means for the others. Not here: one partition (`routes.py`).
+does not answer means for the others. Not here: one partition (`partition_routes.py`).
 """
 
 import asyncio
@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 
 from common.messages import PartitionEntry, PartitionList, Query
 from webservice import health, metrics
-from webservice.calls import Call, Reply
+from webservice.access import Access
+from webservice.calls import ApiRoute, Call, Reply
 from webservice.errors import RequestError
 from webservice.metrics import Family
 from webservice.resolve import Directory
+from webservice.router import Route
 from webservice.views import ClusterView, SilentView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
@@ -139,3 +141,11 @@ def _absence(known: PartitionList, now: float) -> Family:
     ]
     what = "For how long nothing has been heard of the resource manager, and so nothing is placed; 0 while it is there."
     return Family("yunishard_rm_away_seconds", "gauge", what, ["rm"], samples)
+
+
+ROUTES: Final[tuple[ApiRoute, ...]] = (
+    Route("GET", "/ws/v1/clusters", clusters, Access.KNOWN),
+    Route("GET", "/ws/v1/partitions", partitions, Access.KNOWN),
+    Route("GET", "/ws/v1/metrics", all_metrics, Access.ADMINS),
+    Route("GET", "/ws/v1/scheduler/healthcheck", healthcheck, Access.KNOWN),
+)

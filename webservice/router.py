@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from webservice.access import Access
+
 _T = TypeVar("_T")
 
 
@@ -22,6 +24,7 @@ class Route(Generic[_T]):
     method: str
     path: str
     answer: _T
+    access: Access
 
 
 @dataclass(frozen=True, slots=True)

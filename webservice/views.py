@@ -1,9 +1,9 @@
 """The JSON that the web service makes itself: clusters, settings, verdicts on configurations, errors.
 
 Everything about a partition comes from its worker as finished JSON and is passed on untouched
-(`partition_worker/views.py`). A key without a default here is always shown; one with a default is left out when empty.
+(`common/rest/partition.py`). A key without a default here is always shown; one with a default is left out when empty.
 
-Not here: what a partition shows of itself (`partition_worker/views.py`).
+Not here: what a partition shows of itself (`common/rest/partition.py`).
 """
 
 from collections.abc import Sequence

@@ -5,12 +5,7 @@ import json
 from msgspec.structs import replace
 
 from common.messages import NODE_DRAIN, NODE_UPDATE
-from partition_worker import sights
-from partition_worker.engine import ledger
-from partition_worker.engine.applications.reservation import Reservation
-from partition_worker.engine.applications.task_group import TaskGroup
-from partition_worker.sights import Shown
-from partition_worker.views import (
+from common.rest.partition import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,
@@ -23,6 +18,11 @@ from partition_worker.views import (
     UserView,
     encoded,
 )
+from partition_worker import sights
+from partition_worker.engine import ledger
+from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.sights import Shown
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import START_S, Trial
 

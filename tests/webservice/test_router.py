@@ -2,12 +2,13 @@
 
 import pytest
 
+from webservice.access import Access
 from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 
-LIST = Route("GET", "/v/lists", 1)
-ONE = Route("GET", "/v/list/{list}/items", 2)
-STATE = Route("GET", "/v/list/{list}/items/{state}", 3)
-CHECK = Route("POST", "/v/check", 4)
+LIST = Route("GET", "/v/lists", 1, Access.KNOWN)
+ONE = Route("GET", "/v/list/{list}/items", 2, Access.KNOWN)
+STATE = Route("GET", "/v/list/{list}/items/{state}", 3, Access.KNOWN)
+CHECK = Route("POST", "/v/check", 4, Access.KNOWN)
 ROUTES = (LIST, ONE, STATE, CHECK)
 
 

@@ -6,8 +6,8 @@ import json
 import msgspec
 import pytest
 
-from partition_worker import views
-from partition_worker.views import (
+from common.rest import partition
+from common.rest.partition import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,
@@ -217,4 +217,4 @@ def test_moments_have_as_many_decimals_as_they_need(nanoseconds: int, text: str)
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(views).failed == 0
+    assert doctest.testmod(partition).failed == 0
