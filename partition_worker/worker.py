@@ -27,8 +27,8 @@ from common.messages import (
     Step,
 )
 from common.names import BROKER, JOURNAL
-from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
-from partition_worker import events, queries, remembered
+from common.wire import WireError, body_of, decoded
+from partition_worker import questions, remembered
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
@@ -39,9 +39,6 @@ from partition_worker.replica import GROUPS, Replica
 
 BUDGET_DECISIONS: Final = 256
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
-
-ANSWER_BYTES_MAX: Final = BODY_BYTES_MAX - 1024
-"""The document in an answer, so that the message stays within its limit."""
 
 _ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "Schedule"})
 _QUESTIONS: Final = _ACTIONS | {"Query"}
@@ -272,21 +269,10 @@ class Worker:
         return [send(BROKER, Answer(status=503, body=reason.encode()), self._reply(header))]
 
     def _answer(self, delivery: Delivery, now: float) -> Send:
-        header, replica = self._reply(delivery.header), self.replica
-        if replica.partition is None:
-            return send(BROKER, Answer(status=503, body=b"the partition is starting"), header)
-        query = decoded(Query, delivery.body)
-        if query.what == "events":
-            answer = events.answer(replica.events, replica.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-            return send(BROKER, answer, header)
         problem = self.recorder.problem if self.recorder is not None else ""
-        answer = queries.answer(replica.partition, replica.lane.rm, query, now, self.cycles, journal_problem=problem)
-        if len(answer.body) > ANSWER_BYTES_MAX:
-            text = (
-                f"the answer has {len(answer.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"
-            )
-            answer = Answer(status=503, body=text.encode())
-        return send(BROKER, answer, header)
+        query = decoded(Query, delivery.body)
+        answer = questions.answer(self.replica, query, now, cycles=self.cycles, journal_problem=problem)
+        return send(BROKER, answer, self._reply(delivery.header))
 
     def _reply(self, header: Header) -> Header:
         return Header(kind="Answer", partition=self.name, ref=header.ref, epoch=self.epoch)
