@@ -4,16 +4,17 @@ A line for each key, other lines are empty or begin with `#`:
 
     rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7  rm-1,test-*  # 2026-11-21 the cluster upstairs
 
-`*` in an id stands for any text. The comment may begin with the day on which the key was allowed. Not here: the file
+The ids are as in `rm_ids.py`. The comment may begin with the day on which the key was allowed. Not here: the file
 and its changes (`rmproxy/doorkeeper.py` follows it, `yunishard keys` writes it).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from common.names import RM_ID
+from common.rm_ids import RmIdError, matching, rm_ids_of
 
 KEYS_MAX: Final = 10_000
 """Lines with keys in a list; one with more is refused as a whole."""
@@ -82,7 +83,7 @@ def allow_list(text: str) -> AllowList:
         entries[found.key] = found
     if len(entries) > KEYS_MAX:
         raise AllowListError(f"line 1: {len(entries)} keys, at most {KEYS_MAX} are possible")
-    return AllowList(entries, {key: _pattern(one.rm_ids) for key, one in entries.items()})
+    return AllowList(entries, {key: matching(one.rm_ids) for key, one in entries.items()})
 
 
 def entry_of(line: str, number: int = 1) -> Allowed | None:
@@ -97,27 +98,18 @@ def entry_of(line: str, number: int = 1) -> Allowed | None:
     match = _LINE.fullmatch(text)
     if match is None or not is_key(match["key"]):
         raise AllowListError(f"line {number}: expected a public key of 40 characters, RM ids, and maybe # a comment")
+    try:
+        rm_ids = rm_ids_of(match["ids"])
+    except RmIdError as error:
+        raise AllowListError(f"line {number}: {error}") from None
     comment = match["comment"] or ""
     since = _SINCE.match(comment)
     return Allowed(
         match["key"],
-        rm_ids_of(match["ids"], f"line {number}: "),
+        rm_ids,
         comment=comment[since.end() :] if since else comment,
         since=since["since"] if since else "",
     )
-
-
-def rm_ids_of(text: str, where: str = "") -> tuple[str, ...]:
-    """Ids with commas between.
-
-    Raises:
-        AllowListError: one that no resource manager can have.
-    """
-    found = tuple(name.strip() for name in text.split(","))
-    for name in found:
-        if not RM_ID.fullmatch(name.replace("*", "x")):
-            raise AllowListError(f"{where}{name!r} is no RM id: expected ids with commas between, as in rm-1,test-*")
-    return found
 
 
 def _number(five: str) -> int:
@@ -125,7 +117,3 @@ def _number(five: str) -> int:
     for character in five:
         number = number * len(_Z85) + _Z85.index(character)
     return number
-
-
-def _pattern(rm_ids: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(".*".join(map(re.escape, one.split("*"))) for one in rm_ids))

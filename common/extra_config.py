@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from common.durations import seconds
+from common.unsigned import UINT_MAX
 
-UINT_MAX: Final = 2**64 - 1
 INT64_MAX: Final = 2**63 - 1
 DURATION_MAX_S: Final = INT64_MAX / 1e9
 """Longer ones do not fit into the nanoseconds that the reference counts."""

@@ -345,7 +345,18 @@ UPDATES: Final[dict[str, type[Command]]] = {
 NUMBERED: Final[dict[str, type[Command]]] = {**UPDATES, "SyncBegin": SyncBegin, "SyncEnd": SyncEnd}
 """The commands that are numbered, by kind: updates, and what is said around a whole series of them."""
 
-UNNUMBERED: Final = frozenset({"Ack", PredicatesAnswered.__name__})
+
+class StateDumpAnswered(Command, frozen=True):
+    """The answer to the `StateDumpAsked` of this number. Not numbered."""
+
+    question: int
+    text: str = ""
+    """What the RM knows, as a JSON object of at most STATE_DUMP_BYTES_MAX bytes."""
+    problem: str = ""
+    """Why there is none, in words that people will read."""
+
+
+UNNUMBERED: Final = frozenset({"Ack", PredicatesAnswered.__name__, StateDumpAnswered.__name__})
 """The kinds of commands that are never numbered, and of which nothing comes back where nobody can take them."""
 
 
@@ -384,6 +395,8 @@ class EventResponse(News, frozen=True):
 
     events: list[EventRecord] = field(default_factory=list)
     cause: int = 0
+    missed: int = 0
+    """How many events since the last message of this kind are not in this one: they are only in the history."""
 
 
 class PredicatesAsked(News, frozen=True):
@@ -397,6 +410,26 @@ class PredicatesAsked(News, frozen=True):
 
 PREDICATES: Final = "predicates"
 """The capability of an RM that has a say in which ask may run on which node."""
+
+
+class StateDumpAsked(News, frozen=True):
+    """What does the RM itself know? Somebody looks for a fault. Answered by `StateDumpAnswered`; only for RMs with this
+    capability, not numbered.
+    """
+
+    question: int
+    deadline_milli_seconds: int
+    """An answer that takes longer is of no use."""
+
+
+STATE_DUMP: Final = "state-dump"
+"""The capability of an RM that says what it knows when it is asked."""
+
+STATE_DUMP_BYTES_MAX: Final = 1 << 20
+"""Of what it says then; a longer text is left out of the state dump, which says so."""
+
+QUESTIONS: Final = frozenset({PredicatesAsked.__name__, StateDumpAsked.__name__})
+"""The kinds of news that are questions: not numbered, each with at most one answer."""
 
 
 class SyncDone(News, frozen=True):
@@ -436,7 +469,9 @@ class RegisterResourceManager(Call, frozen=True):
     config: str = ""
     extra_config: dict[str, str] = field(default_factory=dict)
     capabilities: list[str] = field(default_factory=list)
-    """What it can do, or wants, that not every RM does: `predicates`, `events`. Unknown ones are ignored."""
+    """What it can do, or wants, that not every RM does: `predicates`, `events`, `state-dump`. Unknown ones are
+    ignored.
+    """
 
 
 class UpdateConfiguration(Call, frozen=True):
@@ -791,15 +826,13 @@ class SnapshotTaken(Control, frozen=True):
     problem: str = ""
 
 
-class ForgetJournal(Control, frozen=True):
-    """The worker's machine to its journal: the partition has ended, nothing of it is needed any more."""
-
-
 # Control: questions from the front end ------------------------------------------------------------------------------
 
 
 class Query(Control, frozen=True):
-    """A read-only question to a partition; answered by an `Answer` with the same `ref`."""
+    """A read-only question to a partition; answered by an `Answer` with the same `ref`. Without a partition in the
+    header the broker answers: what it has heard of the figures of all processes that are no workers (`metrics`).
+    """
 
     what: str
     name: str = ""
@@ -878,8 +911,32 @@ class Answer(Control, frozen=True):
     """How long it took to answer, in which nothing else was done."""
 
 
+NOT_MODIFIED: Final = 304
+"""The status of an answer without a body: that of the version that the asker knows holds."""
+
+TOO_LONG: Final = 413
+"""The status of an answer that would be too long, to a question that has pages."""
+
+
 class ListPartitions(Control, frozen=True):
     """Front end to broker: who is registered, with what?"""
+
+
+class Figures(Control, frozen=True):
+    """A process that nobody asks questions to the broker, every few seconds: what it has to tell about itself."""
+
+    process: str
+    """Its role."""
+    families: bytes
+    """As `common/families.py` writes them."""
+
+
+class NodesAstray(Control, frozen=True):
+    """Proxy to broker: the RM of the header has registered so many nodes for partitions that it does not have. The
+    proxy has refused them.
+    """
+
+    count: int
 
 
 class PartitionEntry(Part, frozen=True):
@@ -903,6 +960,8 @@ class ManagerEntry(Part, frozen=True):
     """When this session began."""
     away_since_ns: int = 0
     """Since when nothing is heard of it; 0 while it is there."""
+    nodes_astray: int = 0
+    """Nodes that it has registered for partitions that it does not have, since the broker began."""
 
 
 class PartitionList(Control, frozen=True):

@@ -34,6 +34,9 @@ PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
 GROUP: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*")
+PERSON_LENGTH_MAX: Final = 256
+"""Characters of a user or group that somebody over REST is, or is in."""
+
 WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -44,6 +47,11 @@ ILLEGAL_QUEUE: Final = (
     "invalid queue name, max 64 characters consisting of alphanumeric characters and "
     "'-', '_', '#', '@', '/', ':' allowed"
 )
+
+
+def is_person(text: str) -> bool:
+    """Whether it may be a user or group that somebody over REST is, or is in, and stand in a line of a log."""
+    return 0 < len(text) <= PERSON_LENGTH_MAX and text.isprintable()
 
 
 def normalised(rm_id: str, name: str) -> str:
@@ -70,8 +78,3 @@ def worker_name(partition: str, epoch: int) -> str:
     the one that took over.
     """
     return f"{partition}#{epoch}"
-
-
-def partition_of(worker: str) -> str:
-    """The partition of a worker that is called so."""
-    return worker.rpartition("#")[0]

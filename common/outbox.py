@@ -58,7 +58,11 @@ class Outbox:
         """Another one if the receiver says so."""
         self._waiting: deque[tuple[int, str, bytes]] = deque(waiting)
         self._size = sum(len(body) for _, _, body in self._waiting)
+
+    @property
+    def size(self) -> int:
         """Bytes of the bodies that wait."""
+        return self._size
 
     @property
     def acknowledged(self) -> int:

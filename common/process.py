@@ -11,6 +11,7 @@ Not here: what a process decides (its machine), restarting (`deploy/`).
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -130,6 +131,8 @@ def parser(role: str, about: str) -> argparse.ArgumentParser:
 
 def main(role: str, args: argparse.Namespace, serve: Callable[[Life], Awaitable[None]]) -> int:
     """Run `serve` until it returns; its exit status. What it cannot open it reports as OSError, in one line."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # whoever sends it reads in the log where the threads stand, loop or no loop
     logging.basicConfig(
         level=args.log_level.upper(),
         format=f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s",

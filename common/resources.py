@@ -108,6 +108,9 @@ def peak(left: Resources, right: Resources) -> Resources:
 
 def saturated(amount: Resources) -> Resources:
     """Cut to the signed 64 bits that the scheduler interface and the REST API carry."""
+    values = amount.values()
+    if not values or (min(values) >= INT64_MIN and max(values) <= INT64_MAX):
+        return dict(amount)
     return {kind: max(INT64_MIN, min(INT64_MAX, value)) for kind, value in amount.items()}
 
 

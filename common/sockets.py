@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import zmq
@@ -268,10 +269,21 @@ class Inbox:
         self.receive(message)
 
 
+@dataclass(slots=True)
+class Traffic:
+    """What a process reads and sends."""
+
+    received: int = 0
+    sent: int = 0
+    waiting: int = 0
+    """How many messages the latest look found."""
+
+
 class Wire:
     """All endpoints of a process; a message goes to the endpoint with the longest matching name prefix."""
 
     def __init__(self) -> None:
+        self.traffic = Traffic()
         self._endpoints: list[tuple[str, Endpoint]] = []
         self._woken = asyncio.Event()
 
@@ -282,6 +294,11 @@ class Wire:
         """Let messages for peers whose name begins with the prefix go through this endpoint."""
         self._endpoints.append((prefix, endpoint))
         self._endpoints.sort(key=lambda entry: -len(entry[0]))
+
+    @property
+    def dropped(self) -> int:
+        """Messages for peers that were gone."""
+        return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, _Socket))
 
     async def receive(self, timeout_s: float) -> list[Delivery]:
         """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is."""
@@ -304,6 +321,7 @@ class Wire:
         for prefix, endpoint in self._endpoints:
             if message.to.startswith(prefix):
                 endpoint.give(message)
+                self.traffic.sent += 1
                 return
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
@@ -319,4 +337,6 @@ class Wire:
                 size += len(delivery.body)
                 if size >= READ_BYTES_MAX:
                     break
+        self.traffic.waiting = len(arrived)
+        self.traffic.received += len(arrived)
         return arrived

@@ -7,6 +7,7 @@ from msgspec.json import encode
 
 from common.messages import Answer, KillApplication, MoveApplication
 from common.names import external
+from common.rest.changes import KilledView, MovedView
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
@@ -20,7 +21,9 @@ def kill(partition: Partition, rm: str, message: KillApplication, now: float) ->
     except NotDone as refusal:
         return _refused(refusal), []
     assert application is not None, message.application_id
-    return _done(partition, rm, message.application_id, state=str(application.state)), effects
+    name = external(rm, partition.name)
+    view = KilledView(application_id=message.application_id, partition=name, state=str(application.state))
+    return Answer(status=200, body=encode(view)), effects
 
 
 def move(partition: Partition, rm: str, message: MoveApplication, now: float) -> tuple[Answer, list[Effect]]:
@@ -32,12 +35,9 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     except NotDone as refusal:
         return _refused(refusal), []
     queue = partition.applications[message.application_id].queue
-    return _done(partition, rm, message.application_id, queue=queue.path), effects
-
-
-def _done(partition: Partition, rm: str, application_id: str, **outcome: str) -> Answer:
-    document = {"applicationID": application_id, "partition": external(rm, partition.name), **outcome}
-    return Answer(status=200, body=encode(document))
+    name = external(rm, partition.name)
+    view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
+    return Answer(status=200, body=encode(view)), effects
 
 
 def _refused(refusal: NotDone) -> Answer:

@@ -33,6 +33,10 @@ class Begun:
     journal: Journal | None
     """None where nothing is kept."""
     sends: list[Send]
+    replayed: int = 0
+    """Steps that were played again."""
+    took_s: float = 0.0
+    """How long it took to go on from the journal."""
 
 
 class _Broken(Exception):
@@ -60,24 +64,23 @@ async def begun(new_worker: Callable[[], Worker], new_journal: Callable[[Worker]
 async def _recovered(worker: Worker, new_journal: Callable[[Worker], Journal]) -> Begun:
     journal = new_journal(worker)
     try:  # in a thread, so that the process can say that it is alive
-        sends = await asyncio.to_thread(_played, worker, journal)
+        return await asyncio.to_thread(_played, worker, journal)
     except BaseException:
         journal.close()
         raise
-    return Begun(worker, journal, sends)
 
 
-def _played(worker: Worker, journal: Journal) -> list[Send]:
+def _played(worker: Worker, journal: Journal) -> Begun:
     started_s = time.monotonic()
     with journal.recovered() as found:
         steps = _Counted(found.steps)
         sends = _recover(worker, found.snapshot, steps)
+    took_s = time.monotonic() - started_s
     if steps.taken or found.snapshot is not None:
         size = len(found.snapshot or b"")
         base = f"a snapshot of {size} bytes after step {found.snapshot_number}" if size else "the beginning"
-        took_s = time.monotonic() - started_s
         _log.info("%s: goes on from %s with %d steps played again, in %.2f s", worker.name, base, steps.taken, took_s)
-    return sends
+    return Begun(worker, journal, sends, steps.taken, took_s)
 
 
 class _Counted:

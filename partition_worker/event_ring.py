@@ -51,6 +51,11 @@ class EventRing:
     def highest(self) -> int:
         return self._added - 1 if self._events else 0
 
+    @property
+    def end(self) -> int:
+        """The number that the next event will have."""
+        return self._added
+
     def add(self, happenings: Sequence[Happened], now: float) -> None:
         """Append the events of one step, in order."""
         first_ns = max(self._last_ns + 1, int(now * 1e9))
@@ -69,5 +74,5 @@ class EventRing:
         if not self._events or not self.lowest <= start <= self.highest:
             return None
         first = start - self.lowest
-        found = list(islice(self._events, first, first + most))
+        found = list(islice(self._events, first, min(first + most, len(self._events))))
         return Span([at_ns for at_ns, _ in found], [Happening._make(happened) for _, happened in found])

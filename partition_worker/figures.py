@@ -1,8 +1,8 @@
 """The partition's metrics as samples: the reference's names, labels and meanings.
 
-A document is a JSON list of families; the front end renders those of all partitions, each for itself. As in the
-reference, a labelled series appears with its first use, but for those that its periodic checks and records make appear
-soon after a start: they are there at once. Not here: figures of processes.
+The front end renders those of all partitions, each for itself. As in the reference, a labelled series appears with its
+first use, but for those that its periodic checks and records make appear soon after a start: they are there at once.
+Not here: what YuniKorn does not count (`own_figures.py`), figures of processes.
 
 Two things differ on purpose. Nodes are put into ranges of usage when somebody asks, not every second, and without
 nodes there are none. And only whole cycles are timed: the engine reads no clock, so what happens within a cycle keeps
@@ -11,71 +11,36 @@ a count of zero, which is all that can honestly be said of it.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-from msgspec import Struct
-from msgspec.json import Encoder
-
+from common.families import Distribution, Family, Sample, Written, piece, whole
+from common.histogram import BOUNDS_S, Histogram
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.queue import Queue
-from partition_worker.histogram import BOUNDS_S, Histogram
-
-Sample = tuple[tuple[str, ...], float]
-"""Label values, in the order of the family's labels, and the number."""
-
-Distribution = tuple[tuple[str, ...], list[int], float]
-"""Label values, how many were observed up to each bound but above the one before (at the end those above the last),
-and the sum.
-"""
-
-_encoder: Final = Encoder()
-_LIVE: Final = (
-    AppState.NEW,
-    AppState.ACCEPTED,
-    AppState.STARTING,
-    AppState.RUNNING,
-    AppState.RESUMING,
-    AppState.FAILING,
-    AppState.COMPLETING,
-)
-_ENDED: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
+from partition_worker.figure_memo import ENDED, RANGES, Memo
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
-
-_RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
 
 _NOT_TIMED: Final = "not timed, always empty"
 
 
-class Family(Struct, frozen=True, omit_defaults=True):
-    """Samples of one name; of a histogram the bounds of its buckets, and distributions instead of samples."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...]
-    samples: list[Sample]
-    bounds: tuple[float, ...] = ()
-    distributions: list[Distribution] = []
-
-
-def document(partition: Partition, cycles: Histogram, now: float, *, kept: bool = True) -> bytes:
-    """All families of the partition, as JSON; `now` is Unix seconds, `kept` whether what happens becomes durable."""
-    return _encoder.encode(
-        [
-            *_scheduler(partition),
-            *_durations(cycles),
-            *_node_usage(partition),
-            *_applications(partition),
-            _resources(partition),
-            _draining(partition, now),
-            *_containers(partition),
-            *_audit(partition),
-            *_condition(partition, kept=kept),
-        ]
-    )
+def families(
+    partition: Partition, cycles: Histogram, now: float, *, kept: bool = True, memo: Memo | None = None
+) -> list[Family | Written]:
+    """All families of the partition; `now` is Unix seconds, `kept` whether what happens becomes durable."""
+    memo = memo or Memo()
+    return [
+        *_scheduler(partition),
+        *_durations(cycles),
+        *_node_usage(memo.ranges(partition.fleet)),
+        *_applications(partition, memo.applications(partition.tree)),
+        _resources(memo.resources(partition.tree)),
+        _draining(partition, now),
+        *_containers(partition),
+        *_audit(partition),
+        *_condition(partition, kept=kept),
+    ]
 
 
 # The partition as a whole --------------------------------------------------------------------------------------------
@@ -108,7 +73,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
             ]
         ),
     )
-    states = Counter(application.state for application in partition.applications.values())
+    states = Counter([application.state for application in partition.applications.values()])
     live = (AppState.STARTING, AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
     yield Family(
         "yunikorn_scheduler_application_total",
@@ -126,13 +91,12 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         "yunikorn_scheduler_node",
         "gauge",
         "Registered nodes (active), those that take nothing new (draining), how many have left (decommissioned), and "
-        "those for a partition that does not exist (failed; none comes this far).",
+        "those that were registered for a partition that does not exist (failed).",
         ("state",),
         [
             (("active",), len(partition.fleet)),
             (("draining",), draining),
             (("decommissioned",), counters.decommissioned),
-            (("failed",), 0),
         ],
     )
 
@@ -179,26 +143,16 @@ def _histogram(name: str, help_text: str, labels: tuple[str, ...], distributions
     )
 
 
-def _node_usage(partition: Partition) -> Iterator[Family]:
+def _node_usage(nodes: Mapping[str, list[int]]) -> Iterator[Family]:
     """For each type how many nodes use how much of what they have of it; nodes without any are not among them."""
-    nodes: dict[str, list[int]] = {}
-    for node in partition.fleet:
-        for kind, capacity in node.capacity.items():
-            ranges = nodes.setdefault(kind, [0] * len(_RANGES))
-            ranges[_range(node.allocated.get(kind, 0), capacity)] += 1
     for name, kind in _distinct(nodes):
         yield Family(
             f"yunikorn_scheduler_{name}_node_usage_total",
             "gauge",
             f"Nodes by how much of their {kind} is allocated.",
             ("range",),
-            [((label,), count) for label, count in zip(_RANGES, nodes[kind], strict=True)],
+            [((label,), count) for label, count in zip(RANGES, nodes[kind], strict=True)],
         )
-
-
-def _range(allocated: int, capacity: int) -> int:
-    """The index of the range; the upper bound belongs to it, and more than everything is everything."""
-    return min(max(-(-allocated * 10 // capacity) - 1, 0), len(_RANGES) - 1)
 
 
 def _distinct(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -224,65 +178,37 @@ def sanitised(name: str) -> str:
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def _applications(partition: Partition) -> Iterator[Family]:
+def _applications(partition: Partition, of_queues: Iterable[bytes]) -> Iterator[Family | Written]:
     """As in the reference, a refused application is taken off the new ones although it never was one of them."""
     reached = partition.counters.reached
     samples: list[Sample] = []
-    for queue in partition.tree:
-        samples += _applications_of(queue)
     if homeless := reached["", AppState.REJECTED]:
         samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
-    yield Family(
+    yield Written(
         "yunikorn_queue_app",
         "gauge",
         "Applications of the queue itself, by state; completed, failed and rejected ones only ever add up, and "
         "rejected ones are subtracted from the new.",
         ("queue", "state"),
-        samples,
+        whole([*of_queues, piece(samples)]),
     )
     yield Family(
         "yunikorn_queue_app_total",
         "counter",
         "Applications that ended in the queue or were refused in it, also in an earlier queue of the same path.",
         ("queue", "state"),
-        [((path, state.lower()), count) for (path, state), count in reached.items() if state in _ENDED],
+        [((path, state.lower()), count) for (path, state), count in reached.items() if state in ENDED],
     )
 
 
-def _applications_of(queue: Queue) -> Iterator[Sample]:
-    reached = queue.reached
-    if not reached and not queue.applications:  # those that were moved here entered their states elsewhere
-        return
-    now = Counter(application.state for application in queue.applications.values())
-    now[AppState.NEW] -= reached[AppState.REJECTED]
-    for state in _LIVE:
-        if reached[state] or now[state]:
-            yield (queue.path, state.lower()), now[state]
-    for state in _ENDED:
-        if reached[state]:
-            yield (queue.path, state.lower()), reached[state]
-
-
-def _resources(partition: Partition) -> Family:
-    samples: list[Sample] = []
-    for queue in partition.tree:
-        for state, amounts in (
-            ("guaranteed", queue.guaranteed or {}),
-            ("max", queue.maximum or {}),
-            ("allocated", queue.allocated),
-            ("pending", queue.pending),
-            ("preempting", queue.preempting),
-        ):
-            samples += [((queue.path, state, kind), amount) for kind, amount in sorted(amounts.items())]
-        if _has_application_limit(queue):
-            samples.append(((queue.path, "maxRunningApps", "apps"), queue.max_applications))
-    return Family(
+def _resources(of_queues: Iterable[bytes]) -> Written:
+    return Written(
         "yunikorn_queue_resource",
         "gauge",
         "What the queue is guaranteed, may use at most, uses, waits for and is asked to let go, in base units; and "
         "how many of its applications may run, 0 for any number.",
         ("queue", "state", "resource"),
-        samples,
+        whole(of_queues),
     )
 
 
@@ -292,7 +218,8 @@ def _draining(partition: Partition, now: float) -> Family:
     return Family(
         "yunishard_queue_draining_seconds",
         "gauge",
-        "For how long the queue, which left the configuration, has been waiting for its applications to end.",
+        "For how many seconds the queue, which left the configuration, has been waiting for its applications to end. "
+        "Worry about one that never does: an application in it hangs.",
         ("partition", "queue"),
         [((partition.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
@@ -301,31 +228,34 @@ def _draining(partition: Partition, now: float) -> Family:
 def _audit(partition: Partition) -> Iterator[Family]:
     auditor = partition.auditor
     for name, what, count in (
-        ("rounds", "Times that every sum of the partition was derived again from its allocations.", auditor.rounds),
-        ("drift", "Sums that were not those of the allocations; each counts again in every round.", auditor.drift),
+        (
+            "rounds",
+            "Times that every sum was derived again from the allocations. Worry if it stands still.",
+            auditor.rounds,
+        ),
+        (
+            "drift",
+            "Sums that were not those of the allocations, in each round again. Worry at any: it is a defect.",
+            auditor.drift,
+        ),
     ):
         yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((partition.name,), count)])
 
 
 def _condition(partition: Partition, *, kept: bool) -> Iterator[Family]:
     for name, what, holds in (
-        ("journal_stuck", "Whether nothing becomes durable, so that nothing is told.", not kept),
+        (
+            "journal_stuck",
+            "Whether nothing becomes durable, so that nothing is told. Worry at 1: the disk is full or broken.",
+            not kept,
+        ),
         (
             "syncing",
-            "Whether nothing is placed as the resource manager reports all anew.",
+            "Whether nothing is placed, as the resource manager reports everything anew. Worry if it does for minutes.",
             partition.report is not None,
         ),
     ):
         yield Family(f"yunishard_{name}", "gauge", what, ("partition",), [((partition.name,), int(holds))])
-
-
-def _has_application_limit(queue: Queue) -> bool:
-    """Whether somebody could say how many applications may run here, if only that any number may: the configuration,
-    or the template that a dynamic leaf was made from.
-    """
-    if queue.managed or queue.max_applications:
-        return True
-    return queue.leaf and queue.parent is not None and queue.parent.template is not None
 
 
 def _containers(partition: Partition) -> Iterator[Family]:

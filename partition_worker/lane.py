@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import Header, News, PredicatesAsked, Received, Refused
+from common.messages import Header, News, PredicatesAsked, Received, Refused, StateDumpAsked
 from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import body_of
@@ -81,9 +81,9 @@ class Lane:
             sends.append(Send(BROKER, self.header(kind, seq), body))
         return sends
 
-    def ask(self, question: PredicatesAsked) -> Send:
-        """A question, which is not numbered: if it is lost it is asked again."""
-        return send(BROKER, question, self.header("PredicatesAsked"))
+    def ask(self, question: PredicatesAsked | StateDumpAsked) -> Send:
+        """A question, which is not numbered: whoever needs an answer asks again if it is lost."""
+        return send(BROKER, question, self.header(type(question).__name__))
 
     def received(self, ref: str = "") -> Send:
         return send(BROKER, Received(), self.header("Received", ref=ref))

@@ -1,45 +1,33 @@
-"""Preemptions as the REST API shows them, and how they are filled from the ledger. YuniKorn shows none, so the keys are
-ours, in its manner: nanoseconds since the epoch, base units.
+"""Filling the views of preemptions from the ledger.
 
-Not here: what an entry means (`engine/preemptions.py`), and the other views (`views.py`, `sights.py`).
+Not here: what an entry means (`engine/preemptions.py`), and the other views (`common/rest/`, `sights.py`).
 """
 
-from msgspec import field
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
-from common.messages import Resources
 from common.resources import saturated
-from common.rest.partition import View
-from partition_worker.engine.preemptions import Preemption, Victim
+from common.rest.preemption import PreemptionView, VictimView
+from partition_worker.engine.preemptions import ENTRIES_MAX, Preemption, Victim
+
+_LAST_NS: Final = 2**63 - 1
+_LAST_NUMBER: Final = ENTRIES_MAX
+"""Of the entries of one moment."""
 
 
-class VictimView(View, frozen=True, kw_only=True):
-    """An allocation that had to go."""
+def by_moment(entries: Iterable[Preemption]) -> dict[str, Preemption]:
+    """The entries, the newest first, each by a key that sorts so: the newest have the smallest.
 
-    allocation_key: str
-    application_id: str = field(name="applicationID")
-    queue_name: str
-    node_id: str = field(name="nodeID")
-    resource: Resources
-    ran_seconds: int
-
-
-class PreemptionView(View, frozen=True, kw_only=True):
-    """One entry of `/preemptions`."""
-
-    time: int
-    kind: str
-    """`guaranteed`, `required-node` or `quota`."""
-    queue_name: str
-    application_id: str = field(name="applicationID", default="")
-    allocation_key: str = ""
-    """Of the ask for which it was done; this, its application and its node are left out for a quota."""
-    node_id: str = field(name="nodeID", default="")
-    victim_count: int
-    victims: list[VictimView]
-    """The first of them."""
-    resource: Resources
-    lost: Resources
-    """Amount times seconds."""
+    Those of one moment are numbered from the oldest, so that newer ones change no key.
+    """
+    numbers = Counter[int]()
+    keyed: list[tuple[str, Preemption]] = []
+    for entry in reversed(tuple(entries)):
+        at_ns = int(entry.at * 1e9)
+        keyed.append((f"{_LAST_NS - at_ns:019d}-{_LAST_NUMBER - numbers[at_ns]:04d}", entry))
+        numbers[at_ns] += 1
+    return dict(reversed(keyed))
 
 
 def preemption(entry: Preemption) -> PreemptionView:

@@ -77,6 +77,16 @@ class Recorder:
         """Whether the disk has to catch up before anything more is decided."""
         return self._unkept_bytes >= UNKEPT_BYTES_MAX
 
+    @property
+    def unkept_bytes(self) -> int:
+        """Of steps that were handed over and are not durable."""
+        return self._unkept_bytes
+
+    @property
+    def held(self) -> int:
+        """How many messages wait to be said."""
+        return len(self._held)
+
     def note(
         self,
         *,

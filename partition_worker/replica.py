@@ -73,6 +73,8 @@ class Replica:
         self.plugins = plugins
         self.tuning = tuning
         self.partition: Partition | None = None
+        self.changes = 0
+        """How often something may have changed, by what was taken or passed by."""
         self.lane = Lane(partition=partition, epoch=epoch)
         self.rollout = 0
         """The last one that was carried out."""
@@ -98,6 +100,7 @@ class Replica:
         Raises:
             TypeError: for a kind that changes nothing.
         """
+        self.changes += 1
         match delivery.header.kind:
             case kind if kind in NUMBERED:
                 return self._command(delivery, now)
@@ -124,6 +127,7 @@ class Replica:
         """Let timers go off, then make up to so many decisions."""
         partition = self.partition
         assert partition is not None, "time changes nothing where nothing runs"
+        self.changes += 1
         elapsed = self.noted(partition.elapse(now))
         sends = self.lane.tell(news.messages(elapsed))
         sends += [self.lane.ask(question) for question in news.questions(elapsed)]

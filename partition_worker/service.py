@@ -9,19 +9,25 @@ import gc
 import logging
 import sys
 import time
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from common.driver import clock, drive
+from common.families import Family
+from common.inspector import Inspected
 from common.machine import Delivery, Send, send
 from common.messages import Header, Heartbeat
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
+from common.process_figures import ProcessFigures
+from common.process_up import WORKER
 from common.sockets import Dealer, Wire
 from partition_worker.beginning import Begun, begun
 from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
+from partition_worker.journal import figures as journal_figures
 from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files
 from partition_worker.log_levels import LogLevels
@@ -86,6 +92,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
+    machine = Inspected(_Timed(worker), wire.send, partition=args.partition, epoch=args.epoch)
+    process = ProcessFigures(WORKER, args.partition, wire=wire)
+    worker.around = partial(_around, start, process)
+    worker.stopwatch = time.thread_time  # not that of the clock: a busy machine makes no answer expensive
 
     def write_notes() -> None:
         levels.follow(worker.replica.settings)
@@ -94,10 +104,12 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             life.stop()
 
     try:
-        await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
+        await drive(machine, wire, life.stopping, write_notes=write_notes)
         for message in worker.leave(clock()):
             wire.send(message)
     finally:
+        machine.close()
+        process.close()
         link.close()
         if journal is not None:
             journal.close()
@@ -140,6 +152,14 @@ async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
         return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)
 
     return await begun(new_worker, new_journal, files)
+
+
+def _around(start: Begun, process: ProcessFigures) -> list[Family]:
+    """The figures of the process and its journal."""
+    if start.journal is None:
+        return process.families()
+    kept = journal_figures.families(start.journal, start.worker.name, replayed=start.replayed, recovery_s=start.took_s)
+    return [*process.families(), *kept]
 
 
 def _files(args: argparse.Namespace) -> Files:

@@ -4,7 +4,10 @@ Nothing here changes the state, and nothing of the state is handed out: views ho
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 from common.messages import Resources
 from common.resources import pruned, saturated
@@ -54,16 +57,21 @@ class Shown:
     name: str
 
 
+_state: Callable[[Application], AppState] = attrgetter("state")
+
+
 def _nonzero(amounts: Resources) -> Resources:
-    return saturated(pruned(amounts))
+    if not any(amounts.values()):  # what is pending mostly is
+        return {}
+    return saturated(pruned(amounts) if 0 in amounts.values() else amounts)
 
 
 def partition(partition: Partition, shown: Shown) -> PartitionView:
     """An entry of the list of partitions."""
     root, fleet = partition.tree.root, partition.fleet
-    states = Counter(str(one.state) for one in (*partition.applications.values(), *partition.ended.values()))
+    states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
     states[AppState.REJECTED] += len(partition.rejections)
-    counts = {state: number for state, number in sorted(states.items()) if number}
+    counts = {str(state): number for state, number in sorted(states.items()) if number}
     return PartitionView(
         cluster_id=shown.rm,
         name=shown.name,
@@ -138,8 +146,7 @@ def _template(template: Template | None) -> TemplateView | None:
 
 def application(application: Application, shown: Shown) -> ApplicationView:
     """An application that was accepted, whether or not it has ended."""
-    asks = sorted(application.requests.values(), key=lambda ask: ask.key)
-    allocations = sorted(application.allocations.values(), key=lambda one: one.key)
+    asks, allocations = application.requests, application.allocations
     return ApplicationView(
         application_id=application.application_id,
         used_resource=_nonzero(application.allocated),
@@ -149,24 +156,26 @@ def application(application: Application, shown: Shown) -> ApplicationView:
         queue_name=application.queue.path,
         submission_time=application.submitted_ns,
         finished_time=application.finished_ns,
-        requests=[_ask(ask) for ask in asks],
-        allocations=[_allocation(one) for one in allocations],
+        requests=[_ask(asks[key]) for key in sorted(asks)] if asks else [],
+        allocations=[_allocation(allocations[key]) for key in sorted(allocations)] if allocations else [],
         application_state=application.state,
         user=application.user.name,
         groups=list(application.user.groups),
         state_log=[StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
-        placeholder_data=[_task_group(application.task_groups[name]) for name in sorted(application.task_groups)],
+        placeholder_data=_task_groups(application.task_groups) if application.task_groups else [],
         has_reserved=bool(application.reservations),
-        reservations=sorted(application.reservations),
+        reservations=sorted(application.reservations) if application.reservations else [],
         max_request_priority=application.priority,
         start_time=application.started_ns // 1_000_000 if application.started_ns else NEVER_MS,
-        resource_history=HistoryView(
-            resource_usage=_used(application.history, Use.REAL),
-            preempted_resource=_used(application.history, Use.PREEMPTED),
-            placeholder_resource=_used(application.history, Use.PLACEHOLDER),
-        ),
+        resource_history=_history(application.history)
+        if application.history and not application.finished_ns
+        else HistoryView(),
         backoff_deadline=rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
     )
+
+
+def _task_groups(groups: Mapping[str, TaskGroup]) -> list[PlaceholderView]:
+    return [_task_group(groups[name]) for name in sorted(groups)]
 
 
 def _task_group(group: TaskGroup) -> PlaceholderView:
@@ -179,7 +188,16 @@ def _task_group(group: TaskGroup) -> PlaceholderView:
     )
 
 
-def _used(history: History, use: Use) -> dict[str, Resources]:
+def _history(history: History) -> HistoryView:
+    """Of an application that has not ended: of others YuniKorn shows none."""
+    return HistoryView(
+        resource_usage=used(history, Use.REAL),
+        preempted_resource=used(history, Use.PREEMPTED),
+        placeholder_resource=used(history, Use.PLACEHOLDER),
+    )
+
+
+def used(history: History, use: Use) -> dict[str, Resources]:
     """By instance type."""
     return {kind: saturated(amounts) for (one, kind), amounts in history.items() if one is use}
 

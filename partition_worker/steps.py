@@ -6,29 +6,15 @@ are asked to make room for one. Each sees the effects of those before, exactly a
 Not here: what a decision is (`engine/cycle/cycle.py`), and who may ask (`webservice/admin_routes.py`).
 """
 
-from msgspec import field
 from msgspec.json import encode
 
-from common.messages import AllocationRelease, Answer, Part, Schedule
+from common.messages import AllocationRelease, Answer, Schedule
 from common.names import external
+from common.rest.changes import DecisionView, StepsView
 from partition_worker.engine.cycle.cycle import Decision
 from partition_worker.engine.decisions import Release
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
-
-
-class DecisionView(Part, frozen=True):
-    """A decision as people read it."""
-
-    kind: str
-    """`allocate`, `reserve`, `replace`, `release` (placeholders that are too small) or `preempt`."""
-    application_id: str
-    allocation_key: str
-    """Of the ask that gets something by it."""
-    node_id: str
-    """Empty if no node is chosen by it."""
-    releases: list[str] = field(default_factory=list)
-    """Keys that the RM is asked to let go."""
 
 
 def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual: bool) -> tuple[Answer, list[Effect]]:
@@ -40,8 +26,8 @@ def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual:
     made = partition.schedule_each(now, wanted.steps)
     decisions = [described(decision, follows) for decision, follows in made]
     effects = [effect for _, follows in made for effect in follows]
-    document = {"partition": name, "made": len(decisions), "idle": partition.idle, "decisions": decisions}
-    return Answer(status=200, body=encode(document)), effects
+    view = StepsView(partition=name, made=len(decisions), idle=partition.idle, decisions=decisions)
+    return Answer(status=200, body=encode(view)), effects
 
 
 def described(decision: Decision, effects: list[Effect]) -> DecisionView:

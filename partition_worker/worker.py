@@ -2,21 +2,24 @@
 
 A message that changes the partition goes to the replica (`replica.py`) if it is the RM's next one, and so does time, as
 soon as something may be placed and the RM has acknowledged enough. Each becomes a step for the journal (`recorder.py`),
-and what is said because of it is held until that is durable. `recover` plays the steps of an earlier worker again.
+and what is said because of it is held until that is durable.
 
-Not here: decisions (the engine), what a message does (`replica.py`), numbering (`lane.py`), sockets and files.
+Not here: decisions (the engine), what a message does (`replica.py`), what the RM is asked for the state dump
+(`rm_state.py`), steps that are played again (`recovery.py`), numbering (`lane.py`), sockets and files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
+from common.families import Family
+from common.histogram import Histogram
 from common.machine import NEVER, Delivery, Send, send
 from common.messages import (
     EVENTS,
     NUMBERED,
-    TICK,
     Answer,
-    ForgetJournal,
     Header,
     Heartbeat,
     Hello,
@@ -28,14 +31,15 @@ from common.messages import (
 )
 from common.names import BROKER, JOURNAL
 from common.wire import WireError, body_of, decoded
-from partition_worker import questions, remembered
+from partition_worker import questions, recovery, remembered
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.event_push import EventPush
-from partition_worker.histogram import Histogram
-from partition_worker.recorder import Diverged, Recorder
+from partition_worker.figure_memo import Memo
+from partition_worker.recorder import Recorder
 from partition_worker.replica import GROUPS, Replica
+from partition_worker.rm_state import StateQuestions
 
 BUDGET_DECISIONS: Final = 256
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
@@ -75,14 +79,18 @@ class Worker:
         self.over = ""
         self.cycles = Histogram()
         """Ticks in which something was to be decided."""
+        self.around: Callable[[], list[Family]] = list
+        """The figures of what is around this machine: its process, its journal. The shell knows them."""
+        self._memo = Memo()
+        self.stopwatch: Callable[[], float] = float
+        """Seconds since whenever, to tell how long an answer took. The shell has one."""
         self._scheduled = False
         self._push = EventPush()
+        self._state_questions = StateQuestions()
         self._paused = False
         """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
         self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
-        self._ended = False
-        """Whether the journal was told to go, as nothing of the partition is needed any more."""
         self._recovered = False
         """Whether what runs comes from a journal, which may have lost its end."""
 
@@ -95,9 +103,10 @@ class Worker:
         if self.over:
             return NEVER
         partition = self.replica.partition
-        if partition is None or self._ended:
-            return self._beat_at
-        return min(self._beat_at, self._push.deadline, partition.deadline if self._decides else partition.next_timer)
+        due = min(self._beat_at, self._state_questions.deadline)
+        if partition is None:
+            return due
+        return min(due, self._push.deadline, partition.deadline if self._decides else partition.next_timer)
 
     @property
     def _decides(self) -> bool:
@@ -127,13 +136,13 @@ class Worker:
 
     def _taken(self, delivery: Delivery, now: float) -> list[Send]:
         if delivery.header.kind == "Query":
-            return [self._answer(delivery, now)]  # at once: somebody may want to know why nothing becomes durable
+            return self._queried(delivery, now)
         sends = self._answered(delivery)
-        if sends is None and self._ended:
-            self.over = f"{self.name}: it had ended, and is wanted again: the next worker begins with another journal"
-            return []
         if sends is None:
+            began_s = self.stopwatch()
             sends = self.replica.take(delivery, now)
+            if delivery.header.kind == "Schedule":
+                self.cycles.observe(self.stopwatch() - began_s)
             self._write(delivery, now)
         return self._passed(sends, now)
 
@@ -142,13 +151,14 @@ class Worker:
         self._scheduled = False
         if self.over:
             return []
-        sends: list[Send] = []
+        free = self._state_questions.expired(now) if self._state_questions.deadline <= now else []
         if self._beat_at <= now:
             self._beat_at = now + self._heartbeat_s
-            sends.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
+            free.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
         partition = self.replica.partition
-        if partition is None or self._ended:
-            return sends
+        if partition is None:
+            return free
+        sends: list[Send] = []
         budget = BUDGET_DECISIONS if self._decides else 0
         if budget or partition.next_change <= now:
             sends += self.replica.pass_by(now, budget)
@@ -157,7 +167,7 @@ class Worker:
         elif partition.auditor.deadline <= now:
             self.replica.noted(partition.audit(now))
         sends += self._pushed(now)
-        return self._passed(sends, now)
+        return [*free, *self._passed(sends, now)]
 
     def _pushed(self, now: float) -> list[Send]:
         """Events for an RM that wants them and is there, if it is time."""
@@ -166,11 +176,13 @@ class Worker:
             self._push.deadline = NEVER
             return []
         self._push.look(replica.events, now)
-        batch = self._push.batch(replica.events, replica.extra.event_request_capacity) if self._push.due(now) else None
+        if not self._push.due(now):
+            return []
+        batch = self._push.batch(replica.events, replica.extra.event_request_capacity, replica.lane.outbox)
         return [] if batch is None else [send(BROKER, batch, replica.lane.header("EventResponse"))]
 
     def took(self, seconds: float) -> None:
-        """So long the latest tick took."""
+        """So long the latest tick took. What is decided when somebody asks for it is timed at once."""
         if self._scheduled:
             self.cycles.observe(seconds)
 
@@ -206,9 +218,9 @@ class Worker:
         header, replica = delivery.header, self.replica
         match header.kind:
             case "Ack":
-                if replica.lane.admits(header):
-                    return self._retired()
-                return []
+                return replica.retired() if replica.lane.admits(header) else []
+            case "StateDumpAnswered":
+                return self._state_questions.heard(replica.lane, delivery)
             case "Repeat":
                 return self._repeat(header)
             case "Pause":
@@ -236,7 +248,7 @@ class Worker:
             lane.outbox.acknowledge(header.ack)
         if self.recorder is not None:
             self.recorder.superseded()
-        return [*lane.again(), *self._retired()]
+        return [*lane.again(), *self.replica.retired()]
 
     def _forgot(self) -> list[Send]:
         """The RM has heard more than was said here: the journal has lost its end, and this is not what the RM knows.
@@ -249,14 +261,6 @@ class Worker:
         self._paused = True
         return [self.hello()]
 
-    def _retired(self) -> list[Send]:
-        """Once the RM has acknowledged the end of everything, nothing has to be kept."""
-        retired = self.replica.retired()
-        if not retired or self.recorder is None:
-            return retired
-        self._ended = True
-        return [*retired, send(JOURNAL, ForgetJournal())]
-
     def _not_now(self, header: Header) -> list[Send] | None:
         """Why nothing is done for an administrator, or None if it can be."""
         lane = self.replica.lane
@@ -268,11 +272,28 @@ class Worker:
             return None
         return [send(BROKER, Answer(status=503, body=reason.encode()), self._reply(header))]
 
-    def _answer(self, delivery: Delivery, now: float) -> Send:
+    def _queried(self, delivery: Delivery, now: float) -> list[Send]:
+        """The answer at once, as somebody may want to know why nothing becomes durable; or a question to the RM."""
+        query, reply, replica = decoded(Query, delivery.body), self._reply(delivery.header), self.replica
         problem = self.recorder.problem if self.recorder is not None else ""
-        query = decoded(Query, delivery.body)
-        answer = questions.answer(self.replica, query, now, cycles=self.cycles, journal_problem=problem)
-        return send(BROKER, answer, self._reply(delivery.header))
+        if query.what == "rm-state" and replica.partition is not None:
+            obstacle = f"the resource manager is not asked while nothing becomes durable: {problem}" if problem else ""
+            if self._paused:
+                obstacle = "the resource manager is away"
+            asked = self._state_questions.ask(replica.lane, replica.capabilities, reply, now, obstacle=obstacle)
+            return [asked] if asked.header is reply else self._passed([asked], now)
+        began_s = self.stopwatch()
+        answer = questions.answer(
+            replica,
+            query,
+            now,
+            cycles=self.cycles,
+            recorder=self.recorder,
+            around=self.around,
+            memo=self._memo,
+        )
+        answer = replace(answer, took_micro_seconds=round((self.stopwatch() - began_s) * 1e6))
+        return [send(BROKER, answer, reply)]
 
     def _reply(self, header: Header) -> Header:
         return Header(kind="Answer", partition=self.name, ref=header.ref, epoch=self.epoch)
@@ -288,19 +309,13 @@ class Worker:
         """Be as the worker was that wrote this; what has to be asked again of this process.
 
         Raises:
-            Diverged: the steps do not follow each other, or did not lead to what they say was told.
-            remembered.RememberedWronglyError: the snapshot cannot be read.
+            recorder.Diverged, remembered.RememberedWronglyError: as in `recovery.py`.
         """
         assert self.recorder is not None
         assert not self.recorder.last, "a worker recovers before anything else"
         replica = self.replica
-        last = 0 if snapshot is None else remembered.restore(replica, snapshot)
-        for step in steps:
-            if last and step.number != last + 1:
-                raise Diverged(f"step {step.number} comes after step {last}")
-            _play(replica, step)
-            last = step.number
-        self.recorder, replica.began_from = Recorder(last), None
+        last = recovery.recover(replica, snapshot, steps)
+        self.recorder = Recorder(last)
         self._recovered = self._paused = last > 0  # until the RM says what it has heard
         for lines in (replica.notes, replica.announcements, replica.warnings):
             lines.clear()
@@ -308,9 +323,10 @@ class Worker:
 
     def leave(self, now: float) -> list[Send]:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
-        to play again.
+        to play again; unless nobody comes, as all has been said of a partition that has ended.
         """
-        if self.recorder is None or self.replica.partition is None or self.over or self._ended:
+        replica = self.replica
+        if self.recorder is None or replica.partition is None or self.over or replica.retired():
             return []
         return [*self.recorder.flushed(), *self.recorder.snapshot(now)]
 
@@ -368,19 +384,3 @@ class Worker:
                 if taken.problem:
                     replica.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")
         return []
-
-
-def _play(replica: Replica, step: Step) -> None:
-    """Let a step have its effect once more."""
-    replica.lane.outbox.acknowledge(step.acknowledged)
-    if step.header.kind != TICK:
-        replica.take(Delivery(step.source, step.header, step.body), step.at)
-    elif replica.partition is None:
-        raise Diverged(f"in step {step.number} time passes in a partition that has not begun")
-    else:
-        replica.pass_by(step.at, step.budget)
-    if replica.lane.taken() != step.told:
-        raise Diverged(
-            f"step {step.number} ({step.header.kind}) leads to other words than it did: "
-            "another release or other settings wrote it, or it is damaged"
-        )

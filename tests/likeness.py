@@ -24,10 +24,12 @@ FORGOTTEN: Final = frozenset(
         *("Verdicts.said", "Verdicts.wanted", "Verdicts.asked", "Verdicts.late", "Node.version"),
         *("PendingAsks._last", "PendingAsks._group_ranks", "Group.rank", "Aside.found_on", "Shelf.bounds"),
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
+        *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
+        *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
-nodes as they were.
+nodes as they were; and what a process counts since it began.
 """
 
 UNORDERED: Final = frozenset(

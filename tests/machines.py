@@ -46,3 +46,8 @@ def sent(to: str, message: Message, **fields: str | int) -> Send:
 def said(sends: list[Send]) -> list[Message]:
     """What was sent, without to whom."""
     return [decoded(Message.kinds[one.header.kind], one.body) for one in sends]
+
+
+def partition_of(worker: str) -> str:
+    """The partition of a worker that is called so, as a peer; empty for another peer."""
+    return worker.rpartition("#")[0]

@@ -9,7 +9,7 @@ seed of the simulation: it has one sort of proxy, no supervisor that fails, and 
 import hashlib
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from broker.books import Policy
 from broker.facts import Facts, decoded_facts
+from broker.record import version_told
 from broker.switch import SUPERVISOR, Switch
 from broker.versions import Versions
 from common.config.checksum import checksum_of
@@ -28,16 +29,19 @@ from common.messages import (
     Header,
     Hello,
     ManagerRecord,
+    ReadConfig,
     RebaseVersion,
     Recorded,
     WorkersWanted,
     WriteFile,
 )
-from common.names import FILE, RECORD, WEBSERVICE, partition_of, worker_name
+from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.wire import decoded, frames_of, header_of
 from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
 from rmproxy.front import BROKER, Front
+from tests.machines import partition_of
 from tests.world_rm import RM
 
 PROXY: Final = "rmproxy"
@@ -60,8 +64,18 @@ class Packet:
 class World:
     """All machines and the messages between them. An RM called `x` is the peer `native:x` of the proxy."""
 
-    def __init__(self, seed: int, *, file: str = "") -> None:
-        self.now = 1_000_000.0
+    def __init__(
+        self,
+        seed: int,
+        *,
+        file: str = "",
+        now: float = 1_000_000.0,
+        manual: bool = False,
+        plugins: Sequence[Predicate] = (),
+    ) -> None:
+        self.now = now
+        self._manual = manual
+        self._plugins = plugins
         self.file = file
         """What the watched file says; empty if none is watched."""
         self.rms: dict[str, RM] = {}
@@ -246,10 +260,13 @@ class World:
             if checksum_of(self.file) == wanted.replaces:
                 self.edit(wanted.text)
         elif packet.to == WEBSERVICE:
-            answer = decoded(Answer, body)
-            self.answers.append((answer.status, answer.body))
+            self._to_front_end(header, body)
         else:
             self._to_machine(packet, header, body)
+
+    def _to_front_end(self, header: Header, body: bytes) -> None:
+        answer = decoded(Answer, body)
+        self.answers.append((answer.status, answer.body))
 
     def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
         delivery = Delivery(packet.source, header, body)
@@ -285,6 +302,13 @@ class World:
             rm, latest = next(one for one in reversed(self.record) if one[0] == header.rm)
             self.record.append((rm, replace(latest, base=decoded(RebaseVersion, body).base)))
             return
+        if header.kind == "ReadConfig":
+            asked = decoded(ReadConfig, body)
+            kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
+            rows = [(one.number, one.checksum, one.at_ns, one.author, one.origin, one.config) for one in kept]
+            told = version_told(header.rm, asked.version, rows[0] if rows else None)
+            self.carry(RECORD, [send(BROKER, told, Header(kind="Answer", ref=header.ref))])
+            return
         wanted = decoded(ManagerRecord, body)
         if wanted.facts:
             self.facts[header.rm] = decoded_facts(wanted.facts)
@@ -292,11 +316,12 @@ class World:
             self.facts.pop(header.rm, None)
         if wanted.version is not None:
             self.record.append((header.rm, wanted.version))
-        told = Header(kind="Recorded", rm=header.rm)
-        self.carry(RECORD, [send(BROKER, Recorded(number=wanted.number), told)])
+        to = Header(kind="Recorded", rm=header.rm)
+        self.carry(RECORD, [send(BROKER, Recorded(number=wanted.number), to)])
 
     def _start(self, partition: str, epoch: int, *, problem: str = "") -> None:
-        self.workers[partition] = worker = Worker(partition=partition, epoch=epoch)
+        worker = Worker(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins)
+        self.workers[partition] = worker
         worker.problem = problem
         self.carry(worker_name(partition, epoch), [worker.hello()])
 

@@ -9,6 +9,7 @@ Not here: filling the views from the engine (`queries.py`), who may be asked wha
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct, field
@@ -21,6 +22,9 @@ NEVER_MS: Final = -62_135_596_800_000
 
 PRIORITY_NONE: Final = -(2**31)
 """The priority of a queue or an application in which nothing is pending."""
+
+DURATIONS_MAX: Final = 256
+"""Spans of time whose texts are remembered: those of thousands of queues are mostly the same."""
 
 _PERCENT_MAX: Final = 2**31 - 1
 _NS_PER_S: Final = 10**9
@@ -328,6 +332,7 @@ def _percentage(used: int, capacity: int) -> int:
     return min(int(float(used) / float(capacity) * 100), _PERCENT_MAX)
 
 
+@lru_cache(DURATIONS_MAX)
 def duration(nanoseconds: int) -> str:
     """A span of time in Go's notation.
 

@@ -265,6 +265,15 @@ class Books:
         """Take back some of what has been told in this step: nobody is to hear it."""
         self._effects = [effect for effect in self._effects if not unwanted(effect.part)]
 
+    @property
+    def told(self) -> int:
+        """How many events were told since they were taken."""
+        return len(self._happenings)
+
+    def rearrange(self, first: int, key: Callable[[Happened], int]) -> None:
+        """Put the events told from this one on in the order of a key; those of one key stay as they are."""
+        self._happenings[first:] = sorted(self._happenings[first:], key=key)
+
     def happenings(self) -> list[Happened]:
         """What was added to the history since this was asked last, once."""
         happenings, self._happenings = self._happenings, []

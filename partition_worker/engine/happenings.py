@@ -130,7 +130,9 @@ def allocation_removed(books: Books, allocation: Allocation, termination_type: i
 
 
 def placeholder_replaced(books: Books, placeholder: Allocation, *, in_place: bool) -> None:
-    """A real allocation has the place of a placeholder. On its own node only the name has changed."""
+    """A placeholder went, for a real allocation that takes its place. On its own node only the name has changed; the
+    request for it ends when that runs.
+    """
     books.happened(
         event_codes.APP,
         placeholder.application_id,
@@ -141,7 +143,6 @@ def placeholder_replaced(books: Books, placeholder: Allocation, *, in_place: boo
     )
     if not in_place:
         node_allocation(books, placeholder.node_id, event_codes.REMOVE, placeholder)
-    ask_removed(books, placeholder)
 
 
 def reservation(books: Books, node_id: str, change: int, ask: Allocation) -> None:
@@ -154,6 +155,32 @@ def reservation(books: Books, node_id: str, change: int, ask: Allocation) -> Non
         reference=ask.key,
         resource=ask.resources,
     )
+
+
+# What goes ------------------------------------------------------------------------------------------------------------
+
+_USED: Final = ((event_codes.UG_USER_RESOURCE,), (event_codes.UG_APP_LINK,), (event_codes.UG_GROUP_RESOURCE,))
+_STATES: Final = tuple(ENTERED.values())
+_ENDED: Final = (*REMOVED.values(),)
+_REQUESTED: Final = (event_codes.REQUEST_CANCEL, event_codes.REQUEST_TIMEOUT)
+_LEFT: Final = ((event_codes.QUEUE_APP,), (event_codes.DETAILS_NONE,))
+
+
+def _places(*details: tuple[int, ...]) -> Mapping[int, int]:
+    return {detail: place for place, group in enumerate(details) for detail in group}
+
+
+OF_ALLOCATION: Final = _places(*_USED, _STATES, _ENDED, (event_codes.NODE_ALLOC,), _REQUESTED, *_LEFT)
+"""By detail, when it is told of what goes with an allocation: who uses less, which state follows, what is gone, and at
+last that the application has left. As YuniKorn tells it.
+"""
+OF_APPLICATION: Final = _places(_REQUESTED, *_LEFT, _ENDED, *_USED, _STATES, (event_codes.NODE_ALLOC,))
+"""The same of what goes with an application that is removed."""
+
+
+def arrange(books: Books, first: int, places: Mapping[int, int]) -> None:
+    """Tell what goes, all that was told from this one on, in this order; anything else comes before."""
+    books.rearrange(first, lambda happened: places.get(happened[4], -1))
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------

@@ -66,6 +66,8 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
     if node.reservations:
         books.reserved.nudge(node)  # whoever waits there for a say may have to make others go now
     happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
+    if application.state is AppState.NEW:  # nobody asked for it here
+        lifecycle.fire(books, application, AppEvent.RUN)
     if allocation.placeholder:
         placeholders.watch(books, application)
     elif application.state is not AppState.RUNNING:
@@ -150,6 +152,7 @@ def end_swap(books: Books, application: Application, ask: Allocation) -> None:
         lifecycle.fire(books, application, AppEvent.RUN)
     _charge(books, application, ask)
     happenings.allocation_added(books, ask)
+    happenings.ask_removed(books, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _freed(books, application)
 

@@ -162,7 +162,6 @@ def _end(books: Books, application: Application, at_ns: int) -> None:
     application.finished_ns = at_ns
     if application.started_ns:
         books.tell_people(summary(application))
-    application.history = {}
     leave_queue(books, application)
     books.remember_ended(application)
 

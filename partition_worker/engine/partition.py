@@ -62,6 +62,8 @@ class Partition(Books):
         super().__init__(config, name=name, now=now, plugins=plugins, tuning=tuning)
         self.outstanding = Outstanding()
         self.auditor = Auditor(self)
+        self.decided = 0
+        """Decisions made since this process began."""
         self.idle = True
         """Whether the last `schedule` left nothing to decide, and nothing has come in since."""
 
@@ -159,7 +161,9 @@ class Partition(Books):
     def schedule(self, now: float, budget: int) -> list[Effect]:
         """Make up to `budget` decisions; fewer means that nothing more can be placed now."""
         self.begin(now)
-        self.idle = self._ignorant or cycle.run(self, budget) < budget
+        made = 0 if self._ignorant else cycle.run(self, budget)
+        self.decided += made
+        self.idle = self._ignorant or made < budget
         self.outstanding.expect(self)
         self.auditor.expect(self)
         return self.taken()
@@ -171,6 +175,7 @@ class Partition(Books):
         for decision in () if self._ignorant else cycle.decisions(self, budget):
             made.append((decision, self.taken()))
             self.begin(now)
+        self.decided += len(made)
         self.idle = len(made) < budget
         self.outstanding.expect(self)
         self.auditor.expect(self)

@@ -5,7 +5,7 @@ seconds. The latest entries are kept for those who ask. Not here: choosing and t
 `cycle/preempting.py`), the rule of truces (`truces.py`), what counts as a quarrel (`setbacks.py`).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -76,6 +76,12 @@ class Preemptions:
         """The ask that is waited for, or none."""
         self.turned_away: dict[str, None] = {}
         """Applications that would look for victims now."""
+        self.made: Counter[Kind] = Counter()
+        """Of each kind, since this process began."""
+        self.victims = 0
+        """Who had to go, in all of them."""
+        self.held_back = 0
+        """Attempts that came to nothing while a truce protected somebody."""
         self._entries: deque[Preemption] = deque(maxlen=ENTRIES_MAX)
 
     def __iter__(self) -> Iterator[Preemption]:
@@ -141,6 +147,8 @@ class Preemptions:
         node_id: str,
         victims: Sequence[Allocation],
     ) -> None:
+        self.made[kind] += 1
+        self.victims += len(victims)
         losses = [_loss(victim, now) for victim in victims]
         self._entries.append(
             Preemption(

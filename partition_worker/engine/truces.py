@@ -79,6 +79,10 @@ class Truces:
         """Pairs that are remembered."""
         return len(self._wins)
 
+    def in_force(self, now: float) -> int:
+        """Pairs of which the loser takes nothing from the winner now."""
+        return sum(win.fresh(now, COOL_DOWN_MAX_S) for win in self._wins.values())
+
     def wins(self) -> Iterator[tuple[str, str, float, float]]:
         """Winner, loser, when, and for how long (seconds), the one that took last at the end."""
         for (winner, loser), win in self._wins.items():

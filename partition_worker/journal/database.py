@@ -24,9 +24,6 @@ from partition_worker.journal.log import check_log
 FORMAT: Final = 1
 """Of the file, in its `user_version`."""
 
-EPOCH_OF_NOBODY: Final = 2**63 - 1
-"""Under which a journal is removed: whoever still has it open has no right to it any more."""
-
 LOCK_MAX_S: Final = 2.0
 """How long to wait for somebody else who writes: an earlier worker that has not noticed yet."""
 
@@ -294,17 +291,6 @@ class Database:
         )
         if not done.rowcount:
             raise _fenced()
-
-    def remove(self) -> None:
-        """The partition has ended: delete everything, and let nobody go on with what was deleted.
-
-        Raises:
-            Fenced, sqlite3.Error: as `append`.
-        """
-        with self._transaction():
-            self._written(self._meta._replace(epoch=EPOCH_OF_NOBODY))
-        self.close()
-        self.files.clear()
 
     def used_bytes(self) -> int:
         """What the steps take, with what SQLite has not moved yet and without what it has free."""

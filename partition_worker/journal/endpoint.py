@@ -15,8 +15,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
+from common.histogram import Histogram
 from common.machine import Delivery, Send
-from common.messages import Append, ForgetJournal, Header, SnapshotTaken, TakeSnapshot
+from common.messages import Append, Header, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from common.wire import body_of, decoded
 from partition_worker.journal import snapshots
@@ -67,6 +68,8 @@ class Journal:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._answers: deque[Delivery] = deque()
+        self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
+        """When the latest snapshot was begun (in monotonic seconds), or the process, and how long that took."""
         self._writer = Writer(database, bytes_max=bytes_max, say=self._say)
 
     def recovered(self) -> AbstractContextManager[Recovered]:
@@ -76,6 +79,11 @@ class Journal:
             JournalDamaged: also while its steps are read.
         """
         return recovered(self.files)
+
+    @property
+    def commits(self) -> Histogram:
+        """How long transactions took."""
+        return self._writer.commits
 
     def size_bytes(self) -> int:
         """What it takes on the disk, with its snapshots."""
@@ -111,8 +119,6 @@ class Journal:
                 self._writer.put(append)
             case "TakeSnapshot":
                 self._take_snapshot(decoded(TakeSnapshot, message.body).number)
-            case "ForgetJournal":
-                self._writer.put(ForgetJournal())
             case unknown:
                 raise TypeError(unknown)
 
@@ -131,7 +137,8 @@ class Journal:
             if problem:
                 self._say(SnapshotTaken(number=number, problem=problem))
                 return
-            _log.debug("snapshot after step %d, in %.2f s", number, time.monotonic() - started_s)
+            self.snapshot_at, self.snapshot_took_s = started_s, time.monotonic() - started_s
+            _log.debug("snapshot after step %d, in %.2f s", number, self.snapshot_took_s)
             self._writer.note_snapshot(number)
 
         child = Child(write, limit_s=self._snapshot_limit_s)

@@ -14,13 +14,15 @@ Not here: what a transaction consists of (`database.py`), messages on their way 
 import logging
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from common.messages import Append, ForgetJournal, Header, Kept, NotKept, SnapshotTaken
+from common.histogram import Histogram
+from common.messages import Append, Header, Kept, NotKept, SnapshotTaken
 from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, passing, row_of
 from partition_worker.journal.files import Fenced
 
@@ -38,6 +40,9 @@ RETRY_S: Final = 1.0
 LOOK_BYTES: Final = 1 << 20
 """Bytes of steps between two looks at how large the files are."""
 
+COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Buckets for the time of a transaction: a good disk takes one or two milliseconds."""
+
 _log = logging.getLogger("core.scheduler.journal")
 
 
@@ -53,7 +58,6 @@ class _Label(msgspec.Struct, array_like=True):
 _label = msgspec.msgpack.Decoder(_Label)
 
 
-Job = Append | ForgetJournal
 Said = Kept | NotKept | SnapshotTaken
 
 
@@ -71,33 +75,35 @@ class Writer:
         self.broken = ""
         """Why nothing will ever be written again, though nobody else has the partition."""
         self._changed = threading.Condition()
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Append] = deque()
         self._waiting_bytes = 0
         self._snapshot: int | None = None
         """The step after which one has been taken that is to be noted."""
         self._closing = False
         """These four are shared, under `_changed`."""
         self._over = False
-        """Whether nothing is written any more: another worker has the partition, it has ended, or the process ends and
-        the disk does not take what comes next.
+        """Whether nothing is written any more: another worker has the partition, or the process ends and the disk does
+        not take what comes next.
         """
         self._problem = ""
         """The last one that was said, while it lasts."""
         self._unlooked = LOOK_BYTES
+        self.commits = Histogram(COMMIT_BOUNDS_S)
+        """How long transactions took that kept something, in seconds; only ever read from other threads."""
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, job: Job) -> None:
-        """Have it done, after everything that was put before.
+    def put(self, append: Append) -> None:
+        """Have it written, after everything that was put before.
 
         Raises:
             OSError: too much waits already.
         """
-        size = sum(map(len, job.steps)) if isinstance(job, Append) else 0
+        size = sum(map(len, append.steps))
         with self._changed:
             if self._waiting_bytes + size > WAITING_BYTES_MAX:
                 raise OSError(f"the journal has {self._waiting_bytes} bytes to write and cannot: {self._problem}")
-            self._waiting.append(job)
+            self._waiting.append(append)
             self._waiting_bytes += size
             self._changed.notify()
 
@@ -118,9 +124,9 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while (jobs := self._next()) is not None:
+            while (appends := self._next()) is not None:
                 if not self._over:
-                    self._do(jobs)
+                    self._do(appends)
                 if self._database.forgetful and not self._over:
                     self._forget()
         except Exception as error:
@@ -130,7 +136,7 @@ class Writer:
         finally:
             self._database.close()
 
-    def _next(self) -> list[Job] | None:
+    def _next(self) -> list[Append] | None:
         """What becomes the next transaction; nothing if there is only a snapshot to be noted, or something to forget;
         None at the end.
         """
@@ -143,24 +149,25 @@ class Writer:
                 if self._database.forgetful and not self._over:
                     return []
                 self._changed.wait()
-            jobs, steps, size = [self._waiting.popleft()], 0, 0
-            while isinstance(latest := jobs[-1], Append):
+            appends, steps, size = [self._waiting.popleft()], 0, 0
+            while True:
+                latest = appends[-1]
                 steps, size = steps + len(latest.steps), size + sum(map(len, latest.steps))
                 follows = self._waiting[0] if self._waiting else None
-                if not isinstance(follows, Append) or latest.fresh or follows.fresh:
+                if follows is None or latest.fresh or follows.fresh:
                     break
                 if size >= GROUP_BYTES or steps + len(follows.steps) > STATEMENT_STEPS:
                     break
-                jobs.append(self._waiting.popleft())
+                appends.append(self._waiting.popleft())
             self._waiting_bytes -= size
-            return jobs
+            return appends
 
-    def _do(self, jobs: list[Job]) -> None:
+    def _do(self, appends: list[Append]) -> None:
         """Until it works, another worker has the partition, or it is time to end."""
         while True:
             try:
                 self._note()
-                answer = self._done(jobs) if jobs else None
+                answer = self._done(appends) if appends else None
             except Fenced as error:
                 self._over = True
                 self._say(NotKept(problem=str(error), fenced=True))
@@ -168,7 +175,7 @@ class Writer:
             except (sqlite3.Error, OSError) as error:
                 if isinstance(error, sqlite3.Error) and not passing(error):
                     raise
-                if jobs and str(error) != self._problem:
+                if appends and str(error) != self._problem:
                     self._problem = str(error)
                     self._say(NotKept(problem=self._problem))
                 if not self._waited():
@@ -180,18 +187,13 @@ class Writer:
                     self._say(answer)
                 return
 
-    def _done(self, jobs: list[Job]) -> Said | None:
-        match jobs[0]:
-            case ForgetJournal():
-                self._database.remove()
-                self._over = True
-                return None
-            case Append() as first:
-                appends = [job for job in jobs if isinstance(job, Append)]
-                rows = [row for append in appends for row in _rows(append)]
-                self._check_size(sum(len(row.step) for row in rows))
-                self._database.append(rows, fresh=first.fresh)
-                return Kept(number=rows[-1].number)
+    def _done(self, appends: list[Append]) -> Kept:
+        rows = [row for append in appends for row in _rows(append)]
+        self._check_size(sum(len(row.step) for row in rows))
+        began_s = time.perf_counter()
+        self._database.append(rows, fresh=appends[0].fresh)
+        self.commits.observe(time.perf_counter() - began_s)
+        return Kept(number=rows[-1].number)
 
     def _note(self) -> None:
         """The snapshot, if there is one."""

@@ -1,6 +1,6 @@
 import pytest
 
-from common.allowed_keys import KEYS_MAX, Allowed, AllowListError, allow_list, entry_of, is_key, rm_ids_of
+from common.allowed_keys import KEYS_MAX, Allowed, AllowListError, allow_list, entry_of, is_key
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 OTHER = "JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6"
@@ -74,7 +74,3 @@ def test_not_every_text_of_forty_characters_is_a_key() -> None:
     assert not is_key(KEY[:-1])
     assert not is_key(KEY[:-1] + "~")
     assert not is_key("#" + KEY[1:]), "five digits of Z85 are a number below 2**32, so none begin with the last digit"
-
-
-def test_ids_may_have_blanks_around_them() -> None:
-    assert rm_ids_of("a, b-* ,c") == ("a", "b-*", "c")

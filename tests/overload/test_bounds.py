@@ -5,9 +5,9 @@ from types import ModuleType
 
 import pytest
 
+from common.messages import TOO_LONG, AllocationRequest, Answer, Refused
 from common.messages import Allocation as Ask
-from common.messages import AllocationRequest, Refused
-from partition_worker import queries
+from partition_worker import pages, queries
 from partition_worker.engine import bounds
 from partition_worker.engine.queues import tree
 from tests.builders import apps, asks, nodes, released
@@ -99,13 +99,17 @@ def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_a
 
 def test_a_list_that_would_take_too_long_is_not_begun(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered(monkeypatch, queries, "LISTED_MAX", 2)
+    lowered(monkeypatch, pages, "WEIGHT_MAX", 3)
     trial.does(asks("app-1 a1 memory=1", "app-1 a2 memory=100", "app-1 a3 memory=100"))
-    for what, args in (
-        ("applications", {"state": "active"}),
-        ("queue-applications", {"queue": "root.a"}),
-        ("application", {"application": "app-1"}),
-    ):
-        query = queries.Query(what=what, name="default", args=args)
-        answer = queries.answer(trial.partition, "rm-1", query, trial.now)
-        assert answer.status == 503
-        assert answer.body.startswith(b"there are 3 asks and allocations, at most 2 are listed at once: ask for ")
+    one = answered(trial, "application", application="app-1")
+    assert one.status == 503
+    assert one.body.startswith(b"there are 3 asks and allocations, at most 2 are listed at once: ask for ")
+    trial.does(apps("app-9 root.a"))
+    for what, args in (("applications", {"state": "active"}), ("queue-applications", {"queue": "root.a"})):
+        several = answered(trial, what, **args)
+        assert several.status == TOO_LONG
+        assert several.body.endswith(b"so many are listed at once at most: ask for pages of it with limit")
+
+
+def answered(trial: Trial, what: str, **args: str) -> Answer:
+    return queries.answer(trial.partition, "rm-1", queries.Query(what=what, name="default", args=args))

@@ -32,6 +32,7 @@ def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         assert hello_of(start) == Hello(role="worker", rollout=1)
         assert start.worker.partition is not None
         assert start.worker.partition.fleet.get("n1")
+        assert (start.replayed, start.took_s > 0) == (3, True)
         await second.goes_on(start, (NodeRequest(), 2))
         closed(start)
 

@@ -68,3 +68,12 @@ def test_no_event_is_at_the_time_of_another_or_before_it() -> None:
 def test_each_history_has_a_name_of_its_own_that_stays() -> None:
     assert EventRing("one").instance == EventRing("one").instance != EventRing("other").instance
     assert [len(part) for part in EventRing("one").instance.split("-")] == [8, 4, 4, 4, 12]
+
+
+def test_as_many_may_be_asked_for_as_a_setting_can_say() -> None:
+    assert names(ring("a", "b"), 1, most=2**64 - 1) == ["b"]
+
+
+def test_the_next_number_is_that_after_all_that_ever_happened() -> None:
+    assert ring().end == 0
+    assert ring("a", "b", "c", capacity=2).end == 3

@@ -119,3 +119,10 @@ def test_a_long_message_is_cut(message: str, shown: str) -> None:
 def test_amounts_beyond_64_bits_are_shown_as_the_most_there_is() -> None:
     found = json.loads(ask(ring(ALLOCATED._replace(resource={"memory": 1 << 70}))).body)
     assert found["EventRecords"][0]["resource"] == {"resources": {"memory": {"value": (1 << 63) - 1}}}
+
+
+@pytest.mark.parametrize("count", ["", "18446744073709551615"])
+def test_an_answer_has_so_many_records_whatever_is_configured(count: str) -> None:
+    one = ring(*[DRAINED] * (events.ANSWERED_MAX + 1))
+    settings = ExtraConfig(event_rest_response_size=2**64 - 1)
+    assert records(ask(one, bytes_max=1 << 30, settings=settings, count=count)) == events.ANSWERED_MAX

@@ -6,14 +6,21 @@ import json
 import pytest
 
 from common.config.model import PlacementRuleConfig
+from common.families import encoded
+from common.histogram import BOUNDS_S, Histogram
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, Answer, Query
 from partition_worker import figures
 from partition_worker.engine import ledger
-from partition_worker.histogram import BOUNDS_S, Histogram
+from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import NOW, Bench, ask
 from tests.trial import START_S, Trial
+
+
+def document(partition: Partition, cycles: Histogram, now: float) -> bytes:
+    return encoded(figures.families(partition, cycles, now))
+
 
 PROVIDED = (PlacementRuleConfig(name="provided", create=True),)
 
@@ -28,16 +35,12 @@ DURATIONS = (
 
 
 def kinds(one: Trial) -> dict[str, str]:
-    return {
-        family["name"]: family["kind"] for family in json.loads(figures.document(one.partition, Histogram(), START_S))
-    }
+    return {family["name"]: family["kind"] for family in json.loads(document(one.partition, Histogram(), START_S))}
 
 
 def samples(one: Trial, name: str) -> dict[tuple[str, ...], float]:
-    (family,) = (
-        found for found in json.loads(figures.document(one.partition, Histogram(), START_S)) if found["name"] == name
-    )
-    return {tuple(labels): number for labels, number in family["samples"]}
+    (family,) = (found for found in json.loads(document(one.partition, Histogram(), START_S)) if found["name"] == name)
+    return {tuple(labels): number for labels, number in family.get("samples", [])}
 
 
 def distributions(body: bytes, name: str) -> list[tuple[list[str], list[int], float]]:
@@ -83,12 +86,12 @@ def test_the_families_are_those_of_the_reference() -> None:
 
 
 def test_every_family_has_its_own_name_a_help_and_samples_that_match_its_labels() -> None:
-    families = json.loads(figures.document(trial().partition, Histogram(), START_S))
+    families = json.loads(document(trial().partition, Histogram(), START_S))
     assert len({family["name"] for family in families}) == len(families)
     for family in families:
         assert family["help"].endswith(".")
-        assert all(len(labels) == len(family["labels"]) for labels, _ in family["samples"])
-        assert family["kind"] != "histogram" or not family["samples"]
+        assert all(len(labels) == len(family.get("labels", [])) for labels, _ in family.get("samples", []))
+        assert family["kind"] != "histogram" or not family.get("samples")
 
 
 # The partition as a whole --------------------------------------------------------------------------------------------
@@ -130,7 +133,6 @@ def test_nodes_are_shown_by_state() -> None:
         ("active",): 2,
         ("draining",): 1,
         ("decommissioned",): 1,
-        ("failed",): 0,
     }
 
 
@@ -257,6 +259,14 @@ def test_resources_of_every_queue_are_shown() -> None:
     assert shown["root", "max", "memory"] == 11
 
 
+def test_a_maximum_or_guarantee_that_is_gone_is_shown_as_0() -> None:
+    one = trial().does(nodes("n1", action=NODE_DECOMMISSION))
+    one.reconfigures("root.a max=gpu:1")
+    shown = samples(one, "yunikorn_queue_resource")
+    assert shown["root.a", "max", "gpu"] == 1
+    assert shown["root.a", "max", "memory"] == shown["root.a", "guaranteed", "memory"] == 0
+
+
 def test_what_is_asked_back_is_shown_from_the_first_time_on() -> None:
     one = trial()
     application = one.app("app-1")
@@ -324,21 +334,21 @@ def test_cycles_are_shown_as_cycles_and_as_passes_over_the_only_partition() -> N
     cycles = Histogram()
     for seconds in (0.0, 0.25, 0.5):
         cycles.observe(seconds)
-    body = figures.document(Trial().partition, cycles, START_S)
+    body = document(Trial().partition, cycles, START_S)
     for name in ("scheduling_latency", "scheduling_cycle"):
         assert distributions(body, name) == [([], [1, 0, 0, 0, 2], 0.75)]
 
 
 @pytest.mark.parametrize("name", ["trynode_latency", "trynode_evaluation", "trypreemption_latency"])
 def test_what_the_engine_cannot_time_is_shown_as_empty(name: str) -> None:
-    assert distributions(figures.document(trial().partition, Histogram(), START_S), name) == [([], [], 0.0)]
+    assert distributions(document(trial().partition, Histogram(), START_S), name) == [([], [], 0.0)]
 
 
 def test_sorting_takes_no_time_from_the_first_cycle_on() -> None:
     cycles = Histogram()
-    assert distributions(figures.document(Trial().partition, cycles, START_S), "node_sorting_latency") == []
+    assert distributions(document(Trial().partition, cycles, START_S), "node_sorting_latency") == []
     cycles.observe(0.5)
-    body = figures.document(Trial().partition, cycles, START_S)
+    body = document(Trial().partition, cycles, START_S)
     assert distributions(body, "node_sorting_latency") == [(["app"], [], 0.0), (["queue"], [], 0.0)]
 
 
@@ -368,7 +378,7 @@ def test_the_examples_in_the_docstrings_hold() -> None:
 
 def test_each_draining_queue_shows_for_how_long() -> None:
     one = Trial("root.a; root.b").takes(apps("app-1 root.b")).reconfigures("root.a").waits(100)
-    body = json.loads(figures.document(one.partition, Histogram(), one.now))
+    body = json.loads(document(one.partition, Histogram(), one.now))
     (family,) = (found for found in body if found["name"] == "yunishard_queue_draining_seconds")
     ((labels, seconds),) = family["samples"]
     assert labels == [PARTITION, "root.b"]

@@ -9,7 +9,7 @@ from tests.trial import Trial
 
 
 def shown(trial: Trial, **args: str) -> object:
-    answer = queries.answer(trial.partition, "rm-1", Query(what="preemptions", name="default", args=args), trial.now)
+    answer = queries.answer(trial.partition, "rm-1", Query(what="preemptions", name="default", args=args))
     assert answer.status == 200, answer.body
     return json.loads(answer.body)
 
@@ -68,3 +68,21 @@ def test_no_more_than_are_wanted() -> None:
 
 def test_nothing_was_preempted_yet() -> None:
     assert shown(cluster("root.a")) == []
+
+
+def test_pages_of_entries_go_on_where_the_one_before_ended_even_within_a_moment() -> None:
+    trial = preempted()
+    running = list(trial.app("root.a").allocations.values())
+    for _ in range(3):
+        trial.partition.preemptions.record_quota(trial.now + 50, trial.queue("root.a"), running)
+    whole = shown(trial)
+    assert isinstance(whole, list)
+    found: list[object] = []
+    after, more = "", True
+    while more:
+        query = Query(what="preemptions", name="default", args={"limit": "2", "after": after})
+        answer = queries.answer(trial.partition, "rm-1", query)
+        trial.partition.preemptions.record_quota(trial.now + 60, trial.queue("root.a"), running)  # newer ones may come
+        found += json.loads(answer.body)
+        after, more = answer.next, bool(answer.next)
+    assert found == whole

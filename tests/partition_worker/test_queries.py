@@ -20,7 +20,7 @@ def trial() -> Trial:
 
 
 def answer(trial: Trial, what: str, **args: str) -> Answer:
-    return queries.answer(trial.partition, "rm-1", Query(what=what, name="default", args=args), trial.now)
+    return queries.answer(trial.partition, "rm-1", Query(what=what, name="default", args=args))
 
 
 def told(trial: Trial, what: str, **args: str) -> object:
@@ -115,10 +115,35 @@ def test_health_is_what_the_latest_round_of_the_auditor_found(trial: Trial) -> N
     assert shown["nodes"] == len(trial.partition.fleet)
 
 
-def test_metrics_are_a_list_of_families(trial: Trial) -> None:
-    shown = told(trial, "metrics")
-    assert isinstance(shown, list)
-    assert "yunikorn_scheduler_node" in [family["name"] for family in shown]
+def page(trial: Trial, what: str, key: str, **args: str) -> tuple[list[str], str]:
+    answered = answer(trial, what, **args)
+    return [one[key] for one in json.loads(answered.body)], answered.next
+
+
+def test_lists_come_in_pages_on_request(trial: Trial) -> None:
+    assert page(trial, "nodes", "nodeID", limit="1") == (["n1"], "n1")
+    assert page(trial, "nodes", "nodeID", limit="1", after="n1") == (["n2"], "")
+    assert page(trial, "users", "userName", limit="1") == (["bob"], "bob")
+    assert page(trial, "users", "userName", limit="1", after="bob") == (["eve"], "")
+    assert page(trial, "groups", "groupName", limit="1") == ([], "")
+    assert page(trial, "applications", "applicationID", state="active", limit="1") == (["app-1"], "app-1")
+    assert page(trial, "applications", "applicationID", state="active", limit="1", after="app-1") == (["app-2"], "")
+    assert page(trial, "applications", "applicationID", state="rejected", limit="1") == (["app-4"], "")
+    assert page(trial, "queue-applications", "applicationID", queue="root.a", limit="5") == (["app-1"], "")
+
+
+def test_a_page_of_applications_with_a_status_has_no_others(trial: Trial) -> None:
+    wanted = {"state": "active", "status": "accepted", "limit": "1"}
+    assert page(trial, "applications", "applicationID", **wanted) == (["app-2"], "")
+
+
+def test_ended_applications_of_one_name_are_different_entries() -> None:
+    one = Trial("root.a").does(nodes("n1 memory=10"))
+    for _ in range(2):
+        one.does(apps("app-1 root.a"), asks("app-1 a1 memory=1"), released("app-1 a1")).waits(31)
+    first, after = page(one, "applications", "applicationID", state="completed", limit="1")
+    assert (first, after.startswith("app-1-")) == (["app-1"], True)
+    assert page(one, "applications", "applicationID", state="completed", limit="1", after=after) == (["app-1"], "")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +173,7 @@ def test_what_cannot_be_answered_is_told_with_a_status(
     assert answer(trial, what, **args) == Answer(status=status, body=reason.encode())
 
 
-@pytest.mark.parametrize("what", ["partition", "queues", "nodes", "users", "metrics"])
+@pytest.mark.parametrize("what", ["partition", "queues", "nodes", "users"])
 def test_a_question_changes_nothing(trial: Trial, what: str) -> None:
     step, deadline = trial.partition.step, trial.partition.deadline
     assert answer(trial, what) == answer(trial, what)

@@ -46,7 +46,6 @@ class Disk:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.snapshots: list[int] = []
-        self.forgotten = False
 
     def give(self, one: Send) -> None:
         match one.header.kind:
@@ -57,8 +56,6 @@ class Disk:
                 self.steps = [*([] if append.fresh else self.steps), *steps]
             case "TakeSnapshot":
                 self.snapshots.append(decoded(TakeSnapshot, one.body).number)
-            case "ForgetJournal":
-                self.forgotten = True
 
 
 def step_of(encoded: bytes) -> Step:
@@ -257,7 +254,10 @@ def test_a_recovered_worker_knows_and_says_the_same(desk: Desk) -> None:
     assert (after.partition and after.partition.next_change) == (before.partition and before.partition.next_change)
     assert after.replica.settings == before.replica.settings
     asked = Query(what="nodes")
-    assert after.handle(arrives(BROKER, asked), desk.now)[0].body == desk.hear(asked)[0].body
+    [then], [now] = said(after.handle(arrives(BROKER, asked), desk.now)), said(desk.hear(asked))
+    assert isinstance(then, Answer)
+    assert isinstance(now, Answer)
+    assert then.body == now.body
 
 
 def test_it_says_hello_with_what_it_runs(desk: Desk) -> None:
@@ -396,30 +396,44 @@ def test_an_orderly_end_leaves_a_snapshot_after_the_last_step(desk: Desk) -> Non
 # The end --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_journal_is_forgotten_with_the_partition(desk: Desk) -> None:
+def retired(desk: Desk) -> None:
+    """The partition has ended, and the RM knows all that came of that."""
     desk.tell(APP)
     desk.hear(RetirePartition())
     told = desk.kept()
-    assert not desk.disk.forgotten
     assert Retired() not in said(told)
     assert said(desk.hear(Ack(), ack=max(one.header.seq for one in told))) == [Retired()]
-    assert desk.disk.forgotten
 
 
-def test_a_worker_whose_partition_has_ended_writes_nothing_more_and_ends_if_it_is_wanted_again(desk: Desk) -> None:
-    """A new session of the RM may want the partition before the broker has heard that it ended."""
+def test_a_worker_whose_partition_has_ended_leaves_no_snapshot(desk: Desk) -> None:
+    retired(desk)
+    assert desk.worker.leave(desk.now) == []
+
+
+def test_one_whose_rm_has_not_acknowledged_that_does(desk: Desk) -> None:
     desk.tell(APP)
     desk.hear(RetirePartition())
-    told = desk.kept()
-    desk.hear(Ack(), ack=max(one.header.seq for one in told))
-    written = len(desk.disk.steps)
-    desk.now += 1_000_000
-    desk.schedule()
-    assert desk.worker.leave(desk.now) == []
+    desk.kept()
+    assert "TakeSnapshot" in kinds(desk.worker.leave(desk.now))
+
+
+def test_one_that_dies_before_anybody_has_heard_that_it_ended_says_so_again(desk: Desk) -> None:
+    retired(desk)
+    last = desk.worker.replica.lane.outbox.last
+    desk.worker = desk.recovered()
+    assert Retired() not in said([*desk.hear(RetirePartition()), *desk.kept()])
+    assert Retired() in said([*desk.hear(Repeat(), ack=last), *desk.kept()])
+
+
+def test_a_partition_that_has_ended_and_is_wanted_again_begins_anew(desk: Desk) -> None:
+    """A new session of the RM may want the partition before the broker has heard that it ended."""
+    retired(desk)
+    desk.configure(rollout=2, session="session-2")
+    assert desk.disk.steps[0].header.kind == "PrepareConfig"
+    assert desk.disk.steps[0].header.session == "session-2"
+    assert desk.worker.partition is not None
+    assert not desk.worker.partition.applications
     assert not desk.worker.over
-    assert desk.hear(PrepareConfig(rollout=2, config=config_of()), session="session-2") == []
-    assert "wanted again" in desk.worker.over
-    assert len(desk.disk.steps) == written
 
 
 # The broker and the RM ------------------------------------------------------------------------------------------------

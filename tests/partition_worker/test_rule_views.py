@@ -35,7 +35,7 @@ def shown(rules: str) -> bytes:
     queues = "queues: [{name: root, submitacl: '*', queues: [{name: vip}]}]"
     text = f"partitions:\n  - name: default\n    {queues}\n    {indented}\n"
     partition = Partition(load(text).partitions[0], name="rm-1_default", now=0.0)
-    answer = queries.answer(partition, "rm-1", Query(what="rules", name="default"), 0.0)
+    answer = queries.answer(partition, "rm-1", Query(what="rules", name="default"))
     assert answer.status == 200
     return answer.body
 

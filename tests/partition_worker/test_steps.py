@@ -17,9 +17,10 @@ from common.messages import (
     Schedule,
 )
 from common.outbox import WINDOW_MESSAGES
+from common.rest.changes import DecisionView
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.effects import Effect
-from partition_worker.steps import DecisionView, described
+from partition_worker.steps import described
 from partition_worker.worker import BUDGET_DECISIONS
 from tests.builders import apps, asks, nodes
 from tests.machines import said
@@ -52,6 +53,13 @@ def refusal(bench: Bench) -> tuple[int, str]:
     (told,) = said([sent])
     assert isinstance(told, Answer)
     return told.status, told.body.decode()
+
+
+def test_what_is_decided_is_timed(bench: Bench) -> None:
+    seconds = iter((10.0, 12.5))
+    bench.worker.stopwatch = lambda: next(seconds)
+    steps(bench, 2)
+    assert (sum(bench.worker.cycles.counts), bench.worker.cycles.sum_s) == (1, 2.5)
 
 
 def test_nothing_is_decided_unless_somebody_asks(bench: Bench) -> None:

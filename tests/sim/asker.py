@@ -90,6 +90,8 @@ class Asker:
     def _chosen(self, rm: str, site: Site) -> Message:
         applications = list(site.applications) or ["nobody"]
         chance = self._rng.random()
+        if self._world.faults.on and chance < 0.1:
+            return Query(what="rm-state", name=site.partition)  # not at rest: its answer acknowledges, too
         if not self._world.faults.on or chance < 0.6:
             return Query(what=self._rng.choice(QUESTIONS), name=site.partition, args={})
         if chance < 0.7:

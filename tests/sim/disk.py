@@ -150,8 +150,6 @@ class Writer:
             case "TakeSnapshot":
                 number = decoded(TakeSnapshot, message.body).number
                 self._waiting.append(("TakeSnapshot", number, self._snapshot()))
-            case "ForgetJournal":
-                self._waiting.append(("ForgetJournal", None, b""))
             case unknown:
                 raise TypeError(unknown)
         self._begin()
@@ -213,8 +211,6 @@ class Writer:
                 file.first = what.first
             assert what.first == file.first + len(file.steps), (what.first, file.first, len(file.steps))
             file.steps += [Record.of(step) for step in what.steps]
-        elif kind == "ForgetJournal":
-            file.clear()
         else:
             assert isinstance(what, int)
             file.snapshot = Record.of(data)

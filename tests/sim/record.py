@@ -59,6 +59,8 @@ class DurableRecord:
         return partial(self._give, answer, self._owner)
 
     def _give(self, answer: Callable[[Delivery], None], owner: int, message: Send) -> None:
+        if owner != self._owner:
+            return  # a broker that stood still while the next one began, and has not noticed yet that it is over
         self._waiting.append(message)
         delay = self._rng.uniform(0.0001, LATE_MAX_S if self.late else WRITE_MAX_S)
         self._clear_at = max(self._clear_at, self._timeline.now + delay)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from common.machine import NEVER, Delivery, Send
 from common.messages import (
     PREDICATES,
+    STATE_DUMP,
     AllocationRequest,
     Command,
     ConfigurationUpdated,
@@ -33,6 +34,8 @@ from common.messages import (
     Registered,
     RegisterResourceManager,
     ResumeWanted,
+    StateDumpAnswered,
+    StateDumpAsked,
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
@@ -178,7 +181,7 @@ class ResourceManager:
         return [self.session.resume()]
 
     def _registration(self) -> RegisterResourceManager:
-        capabilities = [PREDICATES] if self.cluster.predicates else []
+        capabilities = [STATE_DUMP, *([PREDICATES] if self.cluster.predicates else [])]
         extra = {"event.trackingEnabled": "false"} if self.cluster.sessions % 2 else {}
         return RegisterResourceManager(
             rm_id=self.rm_id, config=self.cluster.config, capabilities=capabilities, extra_config=extra
@@ -364,6 +367,9 @@ class ResourceManager:
         match message:
             case PredicatesAsked():
                 return [self.session.say(header.partition, self._verdicts(message))] if self.open else []
+            case StateDumpAsked():
+                told = StateDumpAnswered(question=message.question, text="{}")
+                return [self.session.say(header.partition, told)] if self.open else []
             case PartitionRestarted():
                 return self.report(site, "it began anew")
             case _ if not header.seq:

@@ -77,7 +77,7 @@ class Application:
     task_groups: dict[str, TaskGroup] = field(default_factory=dict)
     """By name; those for which placeholders were asked."""
     history: History = field(default_factory=dict)
-    """What its allocations used that are gone; empty once it has ended."""
+    """What its allocations used that are gone."""
     started_ns: int = 0
     """When it last entered Running; 0 is never."""
     finished_ns: int = 0

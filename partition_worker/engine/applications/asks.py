@@ -93,7 +93,8 @@ class PendingAsks:
         self._created: dict[int, int] = {}
         """How many were created at each time, in Unix nanoseconds."""
         self._lowest_rank = self._highest_rank = 0
-        self._count = 0
+        self.count = 0
+        """How many there are, for whoever looks at thousands of applications."""
         self.priority: int | None = None
         """The highest of an ask, or None without any."""
         self.told = 0
@@ -102,7 +103,7 @@ class PendingAsks:
         """The largest key of all asks; None when it has to be looked for."""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[Allocation]:
         """All asks, group by group."""
@@ -119,8 +120,8 @@ class PendingAsks:
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
         self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
-        self._count += 1
-        if self._count == 1 or (self._last is not None and place_of(ask) > self._last):
+        self.count += 1
+        if self.count == 1 or (self._last is not None and place_of(ask) > self._last):
             self._last = place_of(ask)
 
     @property
@@ -148,7 +149,7 @@ class PendingAsks:
             group.told += ask.scale_up_told
             self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
         self.told += group.told
-        self._count += len(asks)
+        self.count += len(asks)
         self._head_changed(group)
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
@@ -188,7 +189,7 @@ class PendingAsks:
             self._created[ask.created_ns] = others
         else:
             del self._created[ask.created_ns]
-        self._count -= 1
+        self.count -= 1
 
     def _put(self, ask: Allocation) -> None:
         kind = _kind(ask)

@@ -12,7 +12,7 @@ from partition_worker.engine.applications.history import Use
 
 
 def summary(application: Application) -> str:
-    """What an application that has ended used, before that is forgotten; times are UTC, and it has run."""
+    """What an application that has ended used; times are UTC, and it has run."""
     times = (application.submitted_ns, application.started_ns, application.finished_ns)
     submitted, started, finished = (datetime.fromtimestamp(at // 10**9, UTC).isoformat() for at in times)
     return (

@@ -97,6 +97,8 @@ def _plan(books: Books, application: Application, group: Group, *, nodes_tried: 
     plan = guaranteed.plan(books, application, group.head, nodes_tried=nodes_tried)
     if isinstance(plan, str):
         _tried(books, leaf, group)
+        if books.preemptions.protected(books.now, leaf, group.head.resources):
+            books.preemptions.held_back += 1
     return plan
 
 

@@ -7,7 +7,7 @@ Not here: what is used (`usage.py`), and whether limits make sense together (`co
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from common.config.model import PartitionConfig, QueueConfig, amounts
 from common.resources import Limit, is_zero
@@ -15,6 +15,9 @@ from partition_worker.engine.queues.queue import Queue
 
 ANYONE: Final = "*"
 """Each user that has no limit of its own at a queue; all groups that have none, together."""
+
+
+Whose = Literal["user", "group"]
 
 
 class Allowance(NamedTuple):
@@ -32,6 +35,8 @@ class QueueLimits:
 
     users: dict[str, Allowance] = field(default_factory=dict)
     groups: dict[str, Allowance] = field(default_factory=dict)
+    names: dict[tuple[Whose, str], None] = field(default_factory=dict)
+    """All of them, limit by limit, in each the users first."""
 
     def group_of(self, groups: Sequence[str]) -> str | None:
         """The first group here that is one of these; if none is, `*` if it has a limit here."""
@@ -66,6 +71,8 @@ def _below(queue: QueueConfig, path: str) -> Iterator[tuple[str, QueueLimits]]:
         allowance = Allowance({} if is_zero(most) else most, entry.max_applications)
         here.users.update(dict.fromkeys(entry.users, allowance))
         here.groups.update(dict.fromkeys(entry.groups, allowance))
+        here.names.update({("user", name): None for name in entry.users})
+        here.names.update({("group", name): None for name in entry.groups})
     if queue.limits:
         yield path, here
     for child in queue.queues:

@@ -190,15 +190,11 @@ class Usage:
             (event_codes.REMOVE, before, self._limits),
         ):
             for path, here in those.items():
-                still = others.get(path, QueueLimits())
-                for user in here.users:
-                    if user != ANYONE and user not in still.users:
-                        detail = event_codes.UG_USER_LIMIT
-                        self._tell(event_codes.USERGROUP, user, change, detail, reference=path)
-                for group in here.groups:
-                    if group not in still.groups:
-                        detail = event_codes.UG_GROUP_LIMIT
-                        self._tell(event_codes.USERGROUP, group, change, detail, reference=path)
+                still = others.get(path, QueueLimits()).names
+                for whose, name in here.names:
+                    if (whose, name) not in still and (whose, name) != ("user", ANYONE):
+                        detail = event_codes.UG_USER_LIMIT if whose == "user" else event_codes.UG_GROUP_LIMIT
+                        self._tell(event_codes.USERGROUP, name, change, detail, reference=path)
 
     def _linked(self, account: Account, change: int) -> None:
         if account.group_name is not None:

@@ -20,7 +20,7 @@ from partition_worker.engine.nodes.scoring import NodeSort
 from partition_worker.engine.preemptions import Kind, Victim
 from partition_worker.engine.queues.queue import QueueState
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 class AllocationMemory(Memory):
@@ -152,6 +152,8 @@ class QueueMemory(Memory):
     draining_told_ns: int
     maximum: Sums | None
     guaranteed: Resources | None
+    once_limited: list[str]
+    once_guaranteed: list[str]
     properties: dict[str, str]
     template: TemplateMemory | None
     submit_acl: AclMemory

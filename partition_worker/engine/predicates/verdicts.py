@@ -111,6 +111,8 @@ class Verdicts:
         """The last question if nobody answered it, until there is another."""
         self.numbers = 0
         self.silences = 0
+        self.questions = self.answers = self.unanswered = 0
+        """Since this process began."""
         self.paused_until = 0.0
         self.forget: list[tuple[float, int, tuple[str, ...]]] = []  # heap of (when, round, asks)
 
@@ -164,6 +166,7 @@ class Verdicts:
         if not self.wanted or self.asked is not None or now < self.paused_until:
             return None
         self.numbers += 1
+        self.questions += 1
         pairs = {pair: stamp for wanted in self.wanted.values() for pair, stamp in wanted.items()}
         self.asked, self.late, self.wanted = Question(self.numbers, pairs, now + DEADLINE_S), None, {}
         woken = self._called_back()
@@ -176,6 +179,7 @@ class Verdicts:
         question = self.asked or self.late
         if question is None or question.number != number:
             return woken
+        self.answers += 1
         self.asked, self.late, self.silences, self.paused_until = None, None, 0, 0.0
         said = {pair: (refusals.get(pair, NO_ANSWER), stamp) for pair, stamp in question.pairs.items()}
         self._learn(said, now + FRESH_S)
@@ -192,6 +196,7 @@ class Verdicts:
             self.silences = min(self.silences + 1, 16)
             self.paused_until = now + pause
             self.asked, self.late = None, question
+            self.unanswered += 1
             self._learn(dict.fromkeys(question.pairs, (NO_ANSWER, None)), now + pause)
             woken.add(pair.key for pair in question.pairs)
         while self.forget and self.forget[0][0] <= now:

@@ -75,8 +75,7 @@ def configure(queue: Queue, settings: Settings) -> None:
     queue.policies = settings.policies
     queue.template = settings.template
     if queue.parent is not None:
-        queue.maximum = settings.maximum
-        queue.guaranteed = settings.guaranteed
+        queue.entitle(maximum=settings.maximum, guaranteed=settings.guaranteed)
 
 
 def settings_of(queue: Queue) -> Settings:
@@ -104,8 +103,7 @@ def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
     queue.template = None if leaf else template
     if leaf and template is not None:
         queue.max_applications = template.max_applications
-        queue.maximum = template.maximum
-        queue.guaranteed = template.guaranteed
+        queue.entitle(maximum=template.maximum, guaranteed=template.guaranteed)
         if queue.path != RECOVERY_QUEUE:
             queue.properties = dict(template.properties)
     queue.policies = policies(queue.properties, leaf=leaf)

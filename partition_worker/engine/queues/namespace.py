@@ -82,6 +82,5 @@ def apply(queue: Queue, quota: Quota) -> bool:
     if quota.max_applications is not None:
         queue.max_applications = quota.max_applications
     if quota.maximum is not None or quota.guaranteed is not None:
-        queue.maximum = quota.maximum
-        queue.guaranteed = quota.guaranteed
+        queue.entitle(maximum=quota.maximum, guaranteed=quota.guaranteed)
     return before != (queue.max_applications, queue.maximum, queue.guaranteed)

@@ -72,6 +72,10 @@ class Queue:
     maximum: Limit | None = None
     """None is no maximum. The root's is the size of the cluster, and there a type that is missing is 0."""
     guaranteed: Resources | None = None
+    once_limited: dict[str, None] = field(default_factory=dict)
+    """Types that its maximum has, or ever had."""
+    once_guaranteed: dict[str, None] = field(default_factory=dict)
+    """The same of what is guaranteed."""
     properties: dict[str, str] = field(default_factory=dict)
     policies: Policies = field(default_factory=Policies)
     template: Template | None = None
@@ -163,6 +167,12 @@ class Queue:
     def population(self) -> int:
         """How many applications are in it, with all below it."""
         return len(self.applications) + sum(child.population for child in self.children.values())
+
+    def entitle(self, *, maximum: Limit | None, guaranteed: Resources | None) -> None:
+        """It may have this much from now on, and is guaranteed this much. Sums and orders are not touched."""
+        self.maximum, self.guaranteed = maximum, guaranteed
+        self.once_limited.update(dict.fromkeys(maximum or ()))
+        self.once_guaranteed.update(dict.fromkeys(guaranteed or ()))
 
     def ancestry(self) -> "tuple[Queue, ...]":
         """Itself, then each parent up to the root: a queue never goes to another parent."""

@@ -68,7 +68,8 @@ class Readiness:
     def resized(self) -> None:
         """The size of the cluster changed: it is the root's maximum, and what all shares are relative to."""
         root = self._tree.root
-        root.maximum = dict(self._fleet.total) if is_positive(self._fleet.total) else None
+        size = dict(self._fleet.total) if is_positive(self._fleet.total) else None
+        root.entitle(maximum=size, guaranteed=root.guaranteed)
         self.reshaped()
 
     def reshaped(self) -> None:

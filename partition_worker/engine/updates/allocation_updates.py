@@ -129,8 +129,6 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
             lifecycle.fire(books, application, AppEvent.RUN)
         ledger.add_ask(books, application, allocation)
         return
-    if application.state is AppState.NEW:
-        lifecycle.fire(books, application, AppEvent.RUN)
     allocation.recovered = True
     ledger.recover(books, application, allocation, node)
     _charged_unchecked(books, application)

@@ -16,7 +16,7 @@ from common.messages import (
     RejectedApplication,
     RemoveApplicationRequest,
 )
-from common.names import RECOVERY_QUEUE
+from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import gangs, happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, AppState
@@ -43,10 +43,12 @@ from partition_worker.engine.waiting import WAITING_MAX, Said
 class _Refusal(Exception):
     """An application that cannot be taken; the text is the reason for the RM."""
 
-    def __init__(self, reason: str, *, placed: bool = True) -> None:
+    def __init__(self, reason: str, *, placed: bool = True, user: bool = True) -> None:
         super().__init__(reason)
         self.placed = placed
         """Whether it had a queue, or had not come to that; an application without one shows none."""
+        self.user = user
+        """Whether it has a user; what is no name of one is not shown as such."""
 
 
 def handle(books: Books, request: ApplicationRequest) -> None:
@@ -134,7 +136,7 @@ def _user(books: Books, new: AddApplicationRequest, problem: str) -> User:
     try:
         return books.users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=books.now)
     except UserError as error:
-        raise _Refusal(str(error)) from error
+        raise _Refusal(str(error), user=bool(USER.fullmatch(new.ugi.user))) from error
     except GroupsUnknown:
         _check_new(books, new)
         raise
@@ -214,9 +216,8 @@ def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refu
         books.counters.reached["", AppState.REJECTED] += 1
     else:
         lifecycle.count(books, queue, AppState.REJECTED)
-    books.remember_rejection(
-        Rejection(new.application_id, queue_name, user.name, user.groups, books.stamp_ns(), reason)
-    )
+    name, groups = (user.name, user.groups) if refusal.user else ("", ())
+    books.remember_rejection(Rejection(new.application_id, queue_name, name, groups, books.stamp_ns(), reason))
     books.emit(RejectedApplication(application_id=new.application_id, reason=reason))
 
 
@@ -229,6 +230,7 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.waiting.drop(gone.application_id)
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
+    told = books.told
     running = removal.empty(books, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
         lifecycle.emptied(books, application)
@@ -237,5 +239,6 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
     else:
         books.timers.stop(application, "state")
         lifecycle.leave_queue(books, application)
+    happenings.arrange(books, told, happenings.OF_APPLICATION)
     for allocation in running:
         books.emit(allocation.release(books.name, f"Application {application.application_id} Removed"))

@@ -4,7 +4,7 @@ Not here: who says so, and who is told (`allocation_updates.py`, `node_updates.p
 """
 
 from common.messages import STOPPED_BY_RM
-from partition_worker.engine import ledger, lifecycle, swaps
+from partition_worker.engine import happenings, ledger, lifecycle, swaps
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.books import Books
@@ -18,12 +18,14 @@ def remove(
     """
     if allocation.partner is not None:
         swaps.unwind(books, application, allocation.partner)
+    told = books.told
     ledger.remove_allocation(books, application, allocation, termination_type)
     application.queue.released += 1
     if allocation.placeholder:
         lifecycle.placeholder_gone(books, application)
     else:
         lifecycle.allocation_gone(books, application)
+    happenings.arrange(books, told, happenings.OF_ALLOCATION)
 
 
 def take_back(books: Books, application: Application, ask: Allocation) -> None:

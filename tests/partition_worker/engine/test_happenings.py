@@ -54,6 +54,15 @@ def test_a_partition_begins_with_its_queues_and_limits() -> None:
     ]
 
 
+def test_limits_are_told_of_one_by_one() -> None:
+    trial = Trial("root.a limit.user.alice=apps:1 limit.group.qa=apps:1 limit.user.bob=apps:9")
+    assert told_of(trial, "USERGROUP") == [
+        "USERGROUP alice root.a SET UG_USER_LIMIT",
+        "USERGROUP qa root.a SET UG_GROUP_LIMIT",
+        "USERGROUP bob root.a SET UG_USER_LIMIT",
+    ]
+
+
 def test_a_configuration_tells_of_each_queue_what_is_new() -> None:
     trial = furnished("root.a max=memory:9; root.b; root.c guaranteed=memory:1")
     trial.reconfigures("root.a max=memory:8 guaranteed=memory:2; root.b.inner; root.c; root.d max=memory:3")
@@ -165,8 +174,8 @@ def test_a_node_goes_with_what_runs_there() -> None:
     assert events(trial) == [
         "NODE n1 SET NODE_SCHEDULABLE: schedulable: false",
         "USERGROUP bob root.a REMOVE UG_USER_RESOURCE (memory=5)",
-        "APP app-1 a1 REMOVE ALLOC_NODEREMOVED (memory=5)",
         "APP app-1 SET APP_COMPLETING",
+        "APP app-1 a1 REMOVE ALLOC_NODEREMOVED (memory=5)",
         "QUEUE root SET QUEUE_MAX (memory=100)",
         "NODE n1 REMOVE NODE_DECOMISSION: Node removed from the scheduler",
     ]
@@ -223,8 +232,8 @@ def test_what_the_rm_says_runs_was_never_asked_for() -> None:
     trial = furnished()
     trial.does(asks("app-1 a1 memory=10 on=n2"))
     assert events(trial) == [
-        "APP app-1 SET APP_ACCEPTED",
         "NODE n2 a1 ADD NODE_ALLOC (memory=10)",
+        "APP app-1 SET APP_ACCEPTED",
         "APP app-1 SET APP_RUNNING",
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=10)",
         "APP app-1 a1 ADD APP_ALLOC (memory=10)",
@@ -237,12 +246,12 @@ def test_the_last_release_unlinks_the_group() -> None:
     trial.does(released("app-1 a1"))
     assert events(trial) == [
         "USERGROUP alice root.a REMOVE UG_USER_RESOURCE (memory=10)",
+        "USERGROUP dev app-1 REMOVE UG_APP_LINK",
         "USERGROUP dev root.a REMOVE UG_GROUP_RESOURCE (memory=10)",
+        "APP app-1 SET APP_COMPLETING",
         "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=10)",
         "NODE n1 a1 REMOVE NODE_ALLOC (memory=10)",
         "APP app-1 a1 REMOVE REQUEST_CANCEL (memory=10)",
-        "USERGROUP dev app-1 REMOVE UG_APP_LINK",
-        "APP app-1 SET APP_COMPLETING",
     ]
 
 
@@ -279,6 +288,39 @@ def test_other_amounts_are_told_of_their_user_only() -> None:
     assert events(trial) == [
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=2)",
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=-4)",
+    ]
+
+
+def test_an_application_that_is_removed_goes_before_what_it_had() -> None:
+    trial = furnished(LIMITED, f"app-1 root.a {ALICE}").does(asks("app-1 a1 memory=10", "app-1 a2 memory=500"))
+    trial.partition.happenings()
+    trial.does(gone("app-1"))
+    assert events(trial) == [
+        "APP app-1 a2 REMOVE REQUEST_CANCEL (memory=500)",
+        "APP app-1 a1 REMOVE REQUEST_CANCEL (memory=10)",
+        "QUEUE root.a app-1 REMOVE QUEUE_APP",
+        "APP app-1 REMOVE",
+        "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=10)",
+        "USERGROUP alice root.a REMOVE UG_USER_RESOURCE (memory=10)",
+        "USERGROUP dev app-1 REMOVE UG_APP_LINK",
+        "USERGROUP dev root.a REMOVE UG_GROUP_RESOURCE (memory=10)",
+        "APP app-1 SET APP_COMPLETING",
+        "NODE n1 a1 REMOVE NODE_ALLOC (memory=10)",
+    ]
+
+
+def test_an_application_that_fails_leaves_after_what_it_had() -> None:
+    trial = furnished("root.a", "app-1 root.a gang=memory:9 style=Hard timeout=1000")
+    trial.does(asks("app-1 p1 memory=3 placeholder group=g")).waits(2)
+    trial.partition.happenings()
+    trial.does(released("app-1 p1 type=TIMEOUT"))
+    assert events(trial) == [
+        "USERGROUP bob root.a REMOVE UG_USER_RESOURCE (memory=3)",
+        "APP app-1 SET APP_FAILED",
+        "APP app-1 p1 REMOVE ALLOC_TIMEOUT (memory=3)",
+        "NODE n1 p1 REMOVE NODE_ALLOC (memory=3)",
+        "QUEUE root.a app-1 REMOVE QUEUE_APP",
+        "APP app-1 REMOVE",
     ]
 
 

@@ -410,18 +410,16 @@ def history(one: Trial) -> list[tuple[int, int, int, str]]:
     ]
 
 
-REPLACED = [
-    (event_codes.APP, event_codes.REMOVE, event_codes.ALLOC_REPLACED, "p1"),
-    (event_codes.APP, event_codes.REMOVE, event_codes.REQUEST_CANCEL, "p1"),
-]
-ADDED = [(event_codes.APP, event_codes.ADD, event_codes.APP_ALLOC, "r1")]
+REPLACED = (event_codes.APP, event_codes.REMOVE, event_codes.ALLOC_REPLACED, "p1")
+ADDED = (event_codes.APP, event_codes.ADD, event_codes.APP_ALLOC, "r1")
+CANCELLED = (event_codes.APP, event_codes.REMOVE, event_codes.REQUEST_CANCEL, "p1")
 
 
 def test_the_history_of_a_node_does_not_tell_of_a_swap_on_it() -> None:
     one = gang().does(asks("app-1 r1 memory=10 group=g"))
     history(one)
     one.does(CONFIRM_P1)
-    assert history(one) == REPLACED + ADDED
+    assert history(one) == [REPLACED, ADDED, CANCELLED]
 
 
 def test_the_history_of_nodes_tells_of_a_swap_between_them() -> None:
@@ -430,12 +428,8 @@ def test_the_history_of_nodes_tells_of_a_swap_between_them() -> None:
     one.does(SOON_ELSEWHERE)
     assert history(one)[-1] == (event_codes.NODE, event_codes.ADD, event_codes.NODE_ALLOC, "r1")
     one.does(CONFIRM_P1)
-    assert history(one) == [
-        REPLACED[0],
-        (event_codes.NODE, event_codes.REMOVE, event_codes.NODE_ALLOC, "p1"),
-        REPLACED[1],
-        *ADDED,
-    ]
+    left = (event_codes.NODE, event_codes.REMOVE, event_codes.NODE_ALLOC, "p1")
+    assert history(one) == [REPLACED, left, ADDED, CANCELLED]
 
 
 def test_the_history_tells_of_placeholders_that_do_not_match() -> None:

@@ -51,8 +51,6 @@ def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None
             earlier.append(rows(0), fresh=False)  # which is not needed any more
         with pytest.raises(Fenced):
             earlier.note_snapshot(1)
-        with pytest.raises(Fenced):
-            earlier.remove()
     later.append(rows(2), fresh=False)
     assert numbers_in(files_in(tmp_path)) == [1, 2]
     with pytest.raises(Fenced, match="under epoch 2"):
@@ -137,18 +135,6 @@ def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
         database.forget_some()
     database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert database.used_bytes() < 100_000
-
-
-def test_one_that_is_removed_is_of_nobody(tmp_path: Path) -> None:
-    first = opened(files_in(tmp_path), 1)
-    second = opened(files_in(tmp_path), 1)
-    files_in(tmp_path).snapshot(1).write_text("old")
-    second.remove()
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(Fenced):
-        first.append(rows(1), fresh=False)
-    third = opened(files_in(tmp_path), 3)
-    assert third.last == 0
 
 
 def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.machine import send
-from common.messages import Append, ForgetJournal, Hello, Kept, NotKept, SnapshotTaken, TakeSnapshot
+from common.messages import Append, Hello, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from partition_worker.journal.files import Fenced
 from partition_worker.journal.writer import WAITING_BYTES_MAX
@@ -200,7 +200,6 @@ def test_a_worker_that_lost_its_lease_is_told_once_and_keeps_nothing_any_more(tm
         old.appends(2)
         assert (await old.hears(NotKept)).fenced
         old.appends(3)
-        old.gives(ForgetJournal())
         old.journal.close()
         assert old.journal.take() is None
         new.appends(2)
@@ -209,20 +208,6 @@ def test_a_worker_that_lost_its_lease_is_told_once_and_keeps_nothing_any_more(tm
         new.journal.close()
         with pytest.raises(Fenced):
             Hand(tmp_path, epoch=1)
-
-    run(test)
-
-
-def test_a_partition_that_has_ended_leaves_nothing(tmp_path: Path) -> None:
-    async def test() -> None:
-        hand = Hand(tmp_path)
-        hand.appends(1)
-        hand.gives(TakeSnapshot(number=1))
-        await hand.hears(SnapshotTaken)
-        hand.gives(ForgetJournal())
-        hand.gives(ForgetJournal())
-        hand.journal.close()
-        assert hand.files.all() == []
 
     run(test)
 

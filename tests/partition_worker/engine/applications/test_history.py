@@ -42,9 +42,7 @@ def test_victims_and_placeholders_are_counted_by_themselves() -> None:
     assert one.app("app-1").history == {(Use.PREEMPTED, M5): {"memory": 6}, (Use.PLACEHOLDER, M5): {"memory": 3}}
 
 
-def test_an_application_that_ended_has_none() -> None:
-    one = trial().waits(5).takes(released("app-1"))
-    assert one.app("app-1").history
-    one.waits(30)
+def test_an_application_that_ended_has_it_still() -> None:
+    one = trial().waits(5).takes(released("app-1")).waits(30)
     (ended,) = one.partition.ended.values()
-    assert ended.history == {}
+    assert ended.history == {(Use.REAL, M5): {"memory": 4}}

@@ -1,5 +1,6 @@
 """What is left of an application in the log when it ends."""
 
+from partition_worker.engine.applications.history import Use
 from partition_worker.engine.effects import Note
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
@@ -20,7 +21,7 @@ def test_an_application_that_ran_leaves_a_line_with_what_it_used() -> None:
         "preempted {}, placeholders {} (amounts times seconds, by type of instance)"
     )
     (ended,) = one.partition.ended.values()
-    assert ended.history == {}
+    assert ended.history == {(Use.REAL, "large"): {"memory": 20}}, "for those who keep a history"
 
 
 def test_one_that_was_killed_leaves_one_too() -> None:

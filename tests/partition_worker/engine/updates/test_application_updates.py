@@ -66,6 +66,12 @@ def test_a_rejection_is_remembered_with_its_reason_the_latest_of_each_applicatio
     assert one.partition.counters.refused == 3
 
 
+def test_what_is_no_name_of_a_user_is_not_remembered_as_one() -> None:
+    one = Trial("root.a").does(apps("app-1 root.a user=2&2 groups=dev"))
+    rejection = one.partition.rejections["app-1"]
+    assert (rejection.user, rejection.groups) == ("", ())
+
+
 def test_a_rejection_is_forgotten_after_three_days() -> None:
     """Spec 2: Rejected starts the 3 day expire timer."""
     one = Trial().does(apps("app-1 root.x")).waits(4 * 24 * 3600)

@@ -1,0 +1,101 @@
+"""Families of figures, as every process tells its own: a JSON list, which the web service writes for Prometheus.
+
+A family is a value. Those of one name from several processes become one on the page, so wherever they are made they
+have the same kind and the same help.
+
+Not here: which figures there are (each process's `figures.py` or `own_figures.py`), and the page (`webservice/`).
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from msgspec import DecodeError, Raw, Struct
+from msgspec.json import Decoder, Encoder
+
+from common.histogram import Histogram
+
+Sample = tuple[tuple[str, ...], float]
+"""Label values, in the order of the family's labels, and the number."""
+
+Distribution = tuple[tuple[str, ...], list[int], float]
+"""Label values, how many were observed up to each bound but above the one before (at the end those above the last),
+and the sum.
+"""
+
+
+class Family(Struct, frozen=True, omit_defaults=True):
+    """Samples of one name; of a histogram the bounds of its buckets, and distributions instead of samples."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    samples: list[Sample] = []
+    bounds: tuple[float, ...] = ()
+    distributions: list[Distribution] = []
+
+
+class Written(Struct, frozen=True, omit_defaults=True):
+    """A family whose samples are encoded already: of many things that mostly are as they were the last time."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: tuple[str, ...]
+    samples: Raw
+
+
+_encoder: Final = Encoder()
+_decoder: Final = Decoder(list[Family])
+
+
+def encoded(found: Iterable[Family | Written]) -> bytes:
+    """As it travels."""
+    return _encoder.encode(list(found))
+
+
+def piece(samples: list[Sample]) -> bytes:
+    """Samples as they are encoded, to be put together with others."""
+    return _encoder.encode(samples)[1:-1]
+
+
+def whole(pieces: Iterable[bytes]) -> Raw:
+    """Such samples, one after the other."""
+    return Raw(b"[" + b",".join(filter(None, pieces)) + b"]")
+
+
+def families(body: bytes) -> list[Family]:
+    """What a process told.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    found = _decoder.decode(body)
+    for family in found:
+        labelled = [sample[0] for sample in family.samples] + [one[0] for one in family.distributions]
+        if any(len(values) != len(family.labels) for values in labelled):
+            raise DecodeError(f"{family.name}: a sample has not one value for each label")
+        if any(len(counts) != len(family.bounds) + 1 for _, counts, _ in family.distributions):
+            raise DecodeError(f"{family.name}: a distribution has not one count for each bucket")
+    return found
+
+
+def counter(name: str, what: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    """What only ever grows, until its process begins anew."""
+    return Family(name, "counter", what, labels, list(samples))
+
+
+def gauge(name: str, what: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    """What is so now."""
+    return Family(name, "gauge", what, labels, list(samples))
+
+
+def distribution(
+    name: str, what: str, labels: tuple[str, ...], observed: Iterable[tuple[tuple[str, ...], Histogram]]
+) -> Family:
+    """What was observed, by the values of the labels; all with the same bounds."""
+    listed = list(observed)
+    bounds = listed[0][1].bounds if listed else ()
+    return Family(
+        name, "histogram", what, labels, [], bounds, [(values, one.counts, one.sum_s) for values, one in listed]
+    )

@@ -1,0 +1,191 @@
+"""The keys of the tokens with which people say over REST who they are: a JWKS file (RFC 7517).
+
+Its entries are public keys of whoever issues tokens elsewhere, or secrets that `yunishard token` has made and signs
+with. What a key is decides alone how tokens are signed with it, whatever a token says: a public key is never taken for
+a secret, and a token without a signature for nothing.
+
+Not here: tokens (`webservice/door/tokens.py`, `shim/token.py`).
+"""
+
+import base64
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import jwt
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+KEY_FILE_BYTES_MAX: Final = 256 << 10
+"""Of a larger file nothing is read: no issuer has so many keys."""
+
+KEYS_MAX: Final = 100
+
+SECRET_BYTES: Final = 32
+"""Of a secret, at least, and of those that are made here: as long as what it signs with."""
+
+RSA_BITS_MIN: Final = 2048
+RSA_BITS_MAX: Final = 8192
+"""A longer one would make each look at a token slow."""
+
+SECRET: Final = "oct"  # noqa: S105 - the kind of key, no secret
+
+ALGORITHMS: Final[Mapping[tuple[str, str], str]] = {
+    ("RSA", ""): "RS256",
+    ("EC", "P-256"): "ES256",
+    ("OKP", "Ed25519"): "EdDSA",
+    (SECRET, ""): "HS256",
+}
+"""By kind of key and its curve."""
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class TokenKeyError(ValueError):
+    """A file of keys that cannot be used; one line that says why."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What is looked at of a key, by the names of RFC 7517 and RFC 7518; the rest is for who computes with it."""
+
+    kty: str
+    kid: str = ""
+    alg: str = ""
+    use: str = "sig"
+    crv: str = ""
+    d: str = ""
+    """Of a private key."""
+
+
+class _File(msgspec.Struct, frozen=True):
+    keys: list[msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A key, and the one algorithm that it is for."""
+
+    id: str
+    algorithm: str
+    jwk: jwt.PyJWK
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether whoever has it can sign with it."""
+        return self.algorithm == ALGORITHMS[SECRET, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKeys:
+    """All keys of a file, at least one; no two of one algorithm have the same id."""
+
+    keys: tuple[TokenKey, ...]
+
+    def find(self, key_id: str | None, algorithm: str) -> TokenKey | None:
+        """The key of a token with this header; one that names no key means the only one of its algorithm."""
+        found = [one for one in self.keys if one.algorithm == algorithm and key_id in (None, one.id)]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def secret(self) -> TokenKey | None:
+        """The first one to sign with."""
+        return next((one for one in self.keys if one.is_secret), None)
+
+
+def token_keys(text: bytes) -> TokenKeys:
+    """The keys in the text of a JWKS. Those that are not for signatures, or for algorithms that are not taken here, are
+    passed over: the files of issuers have some.
+
+    Raises:
+        TokenKeyError: it is no JWKS, or has no key for here, or one that is not as it must be.
+    """
+    try:
+        entries = msgspec.json.decode(text, type=_File).keys
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise TokenKeyError('no JWKS: expected JSON such as {"keys": [...]}') from None
+    if len(entries) > KEYS_MAX:
+        raise TokenKeyError(f"has {len(entries)} keys, {KEYS_MAX} are the most")
+    found = [key for number, entry in enumerate(entries, 1) if (key := _key(bytes(entry), number)) is not None]
+    if not found:
+        raise TokenKeyError(f"has no key for {', '.join(ALGORITHMS.values())}")
+    names = [(key.algorithm, key.id) for key in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise TokenKeyError(f"has two keys for {name[0]} with the id {name[1]!r}")
+    return TokenKeys(tuple(found))
+
+
+def _key(text: bytes, number: int) -> TokenKey | None:
+    try:
+        entry = msgspec.json.decode(text, type=_Entry)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TokenKeyError(f"key {number}: {error}") from None
+    algorithm = ALGORITHMS.get((entry.kty, entry.crv))
+    if algorithm is None or entry.alg not in ("", algorithm) or entry.use != "sig":
+        return None
+    if entry.d:
+        raise TokenKeyError(
+            f"key {number}: is a private key, which must not leave who issues tokens: give the public one"
+        )
+    try:
+        jwk = jwt.PyJWK.from_json(text.decode(), algorithm)
+    except (jwt.PyJWTError, ValueError) as error:
+        raise TokenKeyError(f"key {number}: cannot be used: {error}") from None
+    weakness = _weakness(jwk)
+    if weakness:
+        raise TokenKeyError(f"key {number}: {weakness}")
+    return TokenKey(entry.kid, algorithm, jwk)
+
+
+def _weakness(jwk: jwt.PyJWK) -> str:
+    key: object = jwk.key
+    if isinstance(key, RSAPublicKey) and not RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX:
+        return f"has {key.key_size} bits, expected {RSA_BITS_MIN} to {RSA_BITS_MAX}"
+    if isinstance(key, bytes) and len(key) < SECRET_BYTES:
+        return f"a secret of {len(key)} bytes is too short, {SECRET_BYTES} are the least"
+    return ""
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def read_token_keys(file: Path) -> TokenKeys:
+    """The keys in a file. One with a secret must be readable for its owner only.
+
+    Raises:
+        TokenKeyError: in one line without the path.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(KEY_FILE_BYTES_MAX + 1)
+            mode = os.fstat(opened.fileno()).st_mode
+    except OSError as error:
+        raise TokenKeyError(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(text) > KEY_FILE_BYTES_MAX:
+        raise TokenKeyError(f"is larger than {KEY_FILE_BYTES_MAX >> 10} KiB")
+    found = token_keys(text)
+    if found.secret is not None and mode & _OTHERS:
+        raise TokenKeyError("holds a secret that others may read; make a new one, and keep it with mode 600")
+    return found
+
+
+def write_secret(file: Path) -> str:
+    """Make a file with a new secret, which only this user may read; its id.
+
+    Raises:
+        FileExistsError: there is such a file; it has not changed.
+        OSError: it cannot be written.
+    """
+    key_id = secrets.token_hex(4)
+    secret = base64.urlsafe_b64encode(secrets.token_bytes(SECRET_BYTES)).rstrip(b"=").decode()
+    entry = {"kty": SECRET, "kid": key_id, "alg": ALGORITHMS[SECRET, ""], "use": "sig", "k": secret}
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(msgspec.json.encode({"keys": [entry]}) + b"\n")
+        opened.flush()
+        os.fsync(descriptor)
+    return key_id

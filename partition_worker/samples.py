@@ -1,0 +1,222 @@
+"""The answer to whoever keeps a history of the partition: what happened since, who has ended since, and how it is now.
+
+    start, instance   go on reading events with this number, if it is still this history; else from its beginning
+    since             the time after which ended applications are wanted
+    sample, keys      what is wanted besides
+
+What nobody has to know for a history is left out here and not by who asks: of ten events about an allocation one or two
+remain. Where an allocation was and whose it was is looked up in the partition, for events do not say it.
+
+Not here: keeping events (`event_ring.py`), when to ask (`webservice/history/collector.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice, takewhile
+from typing import Final
+
+from msgspec.json import Encoder
+
+from common import event_codes
+from common.messages import Answer, Resources
+from common.records import (
+    ENDED_MAX,
+    EVENTS_MAX,
+    KEYS_MAX,
+    Account,
+    Began,
+    Ended,
+    EndedApplication,
+    Failing,
+    Happened,
+    Sample,
+    Usage,
+)
+from common.resources import pruned, saturated
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.history import Use
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.effects import Happening
+from partition_worker.engine.limits.trackers import Trackers
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.rejection import Rejection
+from partition_worker.event_ring import EventRing, Span
+from partition_worker.events import cut
+from partition_worker.sights import used
+
+HOW: Final[Mapping[int, str]] = {
+    event_codes.ALLOC_CANCEL: "STOPPED_BY_RM",
+    event_codes.ALLOC_PREEMPT: "PREEMPTED_BY_SCHEDULER",
+    event_codes.ALLOC_TIMEOUT: "TIMEOUT",
+    event_codes.ALLOC_REPLACED: "PLACEHOLDER_REPLACED",
+    event_codes.ALLOC_NODEREMOVED: "NODE_REMOVED",
+}
+"""How an allocation ended, in the words of the scheduler interface where it has one, by the detail of the event."""
+
+_FAILURES: Final = (event_codes.APP_FAILING, event_codes.APP_FAILED)
+_EARLIER_NS: Final = 1_000_000_000
+"""How much earlier than an event of it an application may seem to have ended: events and states have times of their
+own.
+"""
+_encoder: Final = Encoder()
+
+
+def answer(partition: Partition, ring: EventRing, args: Mapping[str, str]) -> Answer:
+    """The account since what the arguments say; status 400 if they say nothing that can be read."""
+    try:
+        start, since_ns = int(args.get("start", "0")), int(args.get("since", "0"))
+    except ValueError as error:
+        return Answer(status=400, body=str(error).encode(errors="replace"))
+    if args.get("instance") != ring.instance:
+        start = 0
+    first = max(start, ring.lowest)
+    span = ring.since(first, EVENTS_MAX) or Span([], [])
+    after = first + len(span.times_ns)
+    caught_up = not len(ring) or after > ring.highest
+    account = Account(
+        instance=ring.instance,
+        tracked=partition.tracking,
+        first=first,
+        next=after,
+        first_ns=span.times_ns[0] if span.times_ns else 0,
+        last_ns=span.times_ns[-1] if span.times_ns else 0,
+        happened=list(_told(partition, span)),
+        ended=_ended(partition, since_ns),
+        sample=_sample(partition) if "sample" in args else None,
+        keys=_keys(partition) if "keys" in args and caught_up else None,
+    )
+    return Answer(status=200, body=_encoder.encode(account))
+
+
+# What happened --------------------------------------------------------------------------------------------------------
+
+
+def _told(partition: Partition, span: Span) -> Iterator[Happened]:
+    """Of these events what a history needs."""
+    owners = _Owners(partition, span.times_ns[0] if span.times_ns else 0)
+    nodes: dict[str, str] = {}  # of allocations in this span, for those that are gone by now
+    for at_ns, one in zip(span.times_ns, span.happenings, strict=True):
+        if one.kind == event_codes.NODE:
+            if one.change == event_codes.ADD and one.detail == event_codes.NODE_ALLOC:
+                nodes[one.reference_id] = one.object_id
+        elif one.kind != event_codes.APP:
+            continue
+        elif one.change == event_codes.ADD and one.detail == event_codes.APP_ALLOC:
+            yield Began(at_ns, *_allocation(partition, owners, nodes, one))
+        elif one.change == event_codes.REMOVE and one.detail in HOW:
+            yield Ended(at_ns, *_allocation(partition, owners, nodes, one), HOW[one.detail])
+        elif one.change == event_codes.SET and one.detail in _FAILURES and one.message:
+            yield Failing(at_ns, one.object_id, cut(one.message))
+
+
+def _allocation(
+    partition: Partition, owners: "_Owners", nodes: Mapping[str, str], one: Happening
+) -> tuple[str, str, str, str, str, Resources]:
+    key, application = one.reference_id, owners.find(one.object_id)
+    found = partition.allocations.get(key)
+    node_id = nodes.get(key) or (found.node_id if found is not None else "")
+    queue, user = (application.queue.path, application.user.name) if application is not None else ("", "")
+    return key, one.object_id, queue, user, node_id, saturated(one.resource)
+
+
+class _Owners:
+    """The applications of events since a time, also those that have ended since then."""
+
+    def __init__(self, partition: Partition, since_ns: int) -> None:
+        self._partition = partition
+        self._since_ns = since_ns - _EARLIER_NS
+        self._ended: dict[str, Application] | None = None
+
+    def find(self, application_id: str) -> Application | None:
+        found = self._partition.applications.get(application_id)
+        if found is not None:
+            return found
+        if self._ended is None:
+            self._ended = {one.application_id: one for one in _finished_after(self._partition, self._since_ns)}
+        return self._ended.get(application_id)
+
+
+# Who has ended --------------------------------------------------------------------------------------------------------
+
+
+def _ended(partition: Partition, since_ns: int) -> list[EndedApplication]:
+    """Completed, failed and rejected ones, in the order of their end."""
+    rejected = takewhile(lambda one: one.at_ns > since_ns, reversed(partition.rejections.values()))
+    both = merge(
+        ((one.at_ns, _rejected(one)) for one in reversed(list(rejected))),
+        ((one.finished_ns, _finished(one)) for one in _finished_after(partition, since_ns)),
+        key=lambda pair: pair[0],
+    )
+    return [one for _, one in islice(both, ENDED_MAX)]
+
+
+def _finished_after(partition: Partition, since_ns: int) -> list[Application]:
+    """Completed and failed ones, in the order of their end: the latest are last, so nobody looks at all."""
+    latest = takewhile(lambda one: one.finished_ns > since_ns, reversed(partition.ended.values()))
+    return list(latest)[::-1]
+
+
+def _finished(one: Application) -> EndedApplication:
+    return EndedApplication(
+        one.application_id,
+        one.queue.path,
+        one.user.name,
+        list(one.user.groups),
+        one.state,
+        one.submitted_ns,
+        one.started_ns,
+        one.finished_ns,
+        "",
+        used(one.history, Use.REAL),
+        used(one.history, Use.PREEMPTED),
+        used(one.history, Use.PLACEHOLDER),
+    )
+
+
+def _rejected(one: Rejection) -> EndedApplication:
+    return EndedApplication(
+        one.application_id,
+        one.queue_name,
+        one.user,
+        list(one.groups),
+        AppState.REJECTED,
+        one.at_ns,
+        0,
+        one.at_ns,
+        cut(one.reason),
+    )
+
+
+# How it is now --------------------------------------------------------------------------------------------------------
+
+
+def _sample(partition: Partition) -> Sample:
+    counters = partition.counters
+    return Sample(
+        running=sum(one.state is AppState.RUNNING for one in partition.applications.values()),
+        allocated=counters.allocated,
+        released=counters.released,
+        capacity=saturated(partition.fleet.total),
+        used=saturated(pruned(partition.tree.root.allocated)),
+        queues=[
+            Usage(queue.path, queue.running, saturated(allocated), saturated(pending))
+            for queue in partition.tree
+            if (allocated := pruned(queue.allocated)) | (pending := pruned(queue.pending)) or queue.running
+        ],
+        users=list(_trackers(partition.usage.users)),
+        groups=list(_trackers(partition.usage.groups)),
+    )
+
+
+def _trackers(trackers: Trackers) -> Iterator[Usage]:
+    """What each of them has in the root queue, which is in all."""
+    for tracker in trackers:
+        for level in tracker.levels.values():
+            if level.above is None and (level.applications or pruned(level.used)):
+                yield Usage(tracker.name, len(level.applications), saturated(pruned(level.used)))
+
+
+def _keys(partition: Partition) -> list[str] | None:
+    if partition.running_allocations > KEYS_MAX:
+        return None
+    return [key for one in partition.applications.values() for key in one.allocations]

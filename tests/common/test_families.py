@@ -1,0 +1,35 @@
+"""What one process tells is what another reads."""
+
+import pytest
+
+from common.families import counter, distribution, encoded, families, gauge
+from common.histogram import Histogram
+
+
+def test_what_is_told_is_read_again() -> None:
+    took = Histogram((0.5, 1.0))
+    took.observe(0.7)
+    told = [
+        counter("a_total", "About a.", ("state",), [(("on",), 3.0)]),
+        gauge("b", "About b.", (), [((), 0.5)]),
+        distribution("c_seconds", "About c.", ("what",), [(("x",), took)]),
+        distribution("d_seconds", "Nothing yet.", (), []),
+    ]
+    assert families(encoded(told)) == told
+    assert (told[2].bounds, told[2].distributions) == ((0.5, 1.0), [(("x",), [0, 1, 0], 0.7)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'[{"name":"a","kind":"summary","help":"","labels":[],"samples":[]}]',
+        b'[{"name":"a","kind":"gauge","help":"","labels":["x"],"samples":[[[],1]]}]',
+        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[["x"],[1],1]]}]',
+        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[[],[1,2],1]]}]',
+    ],
+)
+def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the text is msgspec's
+        families(body)
