@@ -15,18 +15,7 @@ from broker.versions import OWNERS
 from common.config.problems import Problem
 from common.machine import Send, send
 from common.messages import ConfigurationUpdated, Header
-
-
-class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """What the web service is told about a configuration in force; `version` counts from 1 for each RM."""
-
-    checksum: str
-    version: int
-    partitions: list[str]
-    file: bool
-    """Whether the change is written back to the watched file."""
-    followers: list[str]
-    """Ids of the other RMs that follow the file, and so the change."""
+from common.rest.configuration import ChangedView
 
 
 class Problems(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +84,7 @@ class FrontEnd(Asker):
     def granted(self, books: Books, registration: Registration, *, written_back: bool = False) -> list[Send]:
         latest = books.versions.history(registration.rm).latest
         others = (one for one in books.roster.registrations.values() if one.rm != registration.rm)
-        in_force = InForce(
+        in_force = ChangedView(
             checksum=registration.checksum,
             version=latest.number if latest else 0,
             partitions=list(registration.configs),

@@ -4,7 +4,6 @@ Shared by everything that decides about registrations and configurations. Not he
 `update.py`), and what is on its way (`changes.py`).
 """
 
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Final, Literal
 
 from broker.announcements import Announcements
 from broker.roster import NUMBERS_PER_INCARNATION, Roster
+from broker.tally import Tally
 from broker.versions import Versions
 from common.config.check import DEFAULT_TEXT, load_problems, loaded, validated
 from common.config.checksum import checksum_of
@@ -22,6 +22,7 @@ from common.config.naming import naming_problems
 from common.config.problems import ConfigError, Lines, Problem
 from common.config.rules import rule_problems
 from common.names import normalised
+from common.rm_ids import matching
 
 SameHierarchy = Literal["off", "warn", "enforce"]
 
@@ -105,6 +106,7 @@ class Books:
         """Of what that file said last, whether or not it can be used."""
         self.file_empty = bool(watched) and not core_text.strip()
         """Whether it has said nothing yet, so that the core's text is not from there."""
+        self.tally = Tally()
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self._numbers = incarnation * NUMBERS_PER_INCARNATION
@@ -116,8 +118,7 @@ class Books:
 
     def admits(self, rm: str) -> bool:
         """Whether an RM of this id may register at all."""
-        patterns = (".*".join(map(re.escape, allowed.split("*"))) for allowed in self.policy.allowed_rms)
-        return any(re.fullmatch(pattern, rm) for pattern in patterns)
+        return matching(self.policy.allowed_rms).fullmatch(rm) is not None
 
     def checked(self, rm: str, text: str, live: Container[str] = ()) -> Configuration:
         """The configuration that a text says, if this RM may have it.

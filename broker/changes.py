@@ -14,6 +14,7 @@ from broker.keeping import Keeping
 from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
 from broker.said import retirement
+from broker.tally import Outcome
 from common.machine import NEVER, Send
 from common.messages import ConfigVersion, ConfigVote, Recorded
 
@@ -30,6 +31,8 @@ class Change(ABC):
         """What comes with it into the history; None when the text in force stays the same."""
         self.recording = 0
         """The number under which the decision waits to be durable, once it has been taken."""
+        self.begun = rollout.deadline - ROLLOUT_MAX_S
+        """When, in Unix seconds."""
 
     @abstractmethod
     def outcome(self, books: Books) -> Registration:
@@ -87,7 +90,7 @@ class Changes:
         if change.recording:
             return []  # a worker that was started again, after the decision
         if vote.reason:
-            return self.abort(change, Refused(CONFLICT, f"partition {partition}: {vote.reason}"))
+            return self.abort(change, Refused(CONFLICT, f"partition {partition}: {vote.reason}"), "objected")
         change.rollout.accept(partition)
         return self._decide(change)
 
@@ -95,7 +98,10 @@ class Changes:
         """The record has the decision, or cannot take it."""
         if recorded.problem:
             reason = f"the configuration cannot be recorded: {recorded.problem}"
-            return self.abort(change, Refused(OUT_OF_ORDER, reason))
+            return self.abort(change, Refused(OUT_OF_ORDER, reason), "unrecorded")
+        tally = self._books.tally
+        tally.rollouts["committed"] += 1
+        tally.rollout_s.observe(max(0.0, now - change.begun))
         rm = change.rollout.rm
         if change.version is not None:
             self._books.versions.add(rm, change.version)
@@ -108,11 +114,12 @@ class Changes:
         for change in [one for one in self._under_way.values() if one.rollout.deadline <= now]:
             missing = ", ".join(change.rollout.missing())
             reason = f"no answer from the workers of {missing} within {ROLLOUT_MAX_S:.0f} s"
-            sends += self.abort(change, Refused(OUT_OF_ORDER, reason))
+            sends += self.abort(change, Refused(OUT_OF_ORDER, reason), "expired")
         return sends
 
-    def abort(self, change: Change, refusal: Refused) -> list[Send]:
+    def abort(self, change: Change, refusal: Refused, outcome: Outcome) -> list[Send]:
         """Refuse; workers that were only wanted for this end."""
+        self._books.tally.rollouts[outcome] += 1
         rollout, roster = change.rollout, self._books.roster
         del self._under_way[rollout.rm]
         roster.changed[rollout.rm] = None  # for those who waited for the end of it

@@ -79,7 +79,9 @@ class Keeping:
         del self._handed[rm]
         self._books.roster.changed[rm] = None
         if recorded.problem:
+            self._books.tally.unwritten += 1
             return True
+        self._books.tally.written += 1
         if handed.facts is None:
             self._durable.pop(rm, None)
         else:

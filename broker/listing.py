@@ -3,12 +3,13 @@
 Not here: anything about what partitions do (their workers are asked).
 """
 
-from broker.roster import Roster
+from broker.books import Books
 from common.messages import ManagerEntry, PartitionList
 
 
-def listing(roster: Roster, started_ns: int) -> PartitionList:
+def listing(books: Books, started_ns: int) -> PartitionList:
     """All RMs in order of registration."""
+    roster, astray = books.roster, books.tally.astray
     managers = roster.registrations.values()
     return PartitionList(
         partitions=list(roster.entries()),
@@ -20,6 +21,7 @@ def listing(roster: Roster, started_ns: int) -> PartitionList:
                 session=one.session,
                 registered_ns=one.registered_ns,
                 away_since_ns=int(roster.away.get(one.rm, 0) * 1e9),
+                nodes_astray=astray[one.rm],
             )
             for one in managers
         ],

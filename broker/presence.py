@@ -84,6 +84,7 @@ def _ended(books: Books, changes: Changes, rm: str) -> list[Send]:
     """
     change, sends = changes.of(rm), []
     if change is not None:
-        sends = changes.abort(change, Refused(NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy"))
+        sends = changes.abort(change, Refused(NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy"), "ended")
     books.roster.remove(rm)
+    books.tally.astray.pop(rm, None)
     return sends

@@ -1,13 +1,16 @@
 """Questions that workers have not answered, so that nobody waits for a worker that died with them.
 
-Not here: what is asked (the web service, the proxy), and the answers, which go by unopened.
+Not here: what is asked (the web service, the proxy), the answers, which go by unopened, and what the broker is asked
+itself (`figures.py`).
 """
 
 from collections.abc import Container
 from typing import Final
 
+from broker.roster import Roster
 from broker.said import answer
-from common.machine import Send
+from common.machine import Delivery, Send
+from common.messages import Header
 
 QUESTIONS_MAX: Final = 1_024
 """Questions to one partition that are remembered. Beyond it the oldest is forgotten: should its worker die, whoever
@@ -19,6 +22,23 @@ class Questions:
 
     def __init__(self) -> None:
         self._open: dict[str, dict[tuple[str, str], None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many there are."""
+        return sum(len(open_) for open_ in self._open.values())
+
+    def put(self, roster: Roster, delivery: Delivery) -> list[Send]:
+        """Somebody asks a partition: pass it on to its worker, or say why nobody can answer."""
+        header = delivery.header
+        if roster.owner(header.partition) is None:
+            return [answer(delivery.source, header.ref, 404, b"Partition not found")]
+        seat = roster.seats[header.partition]
+        if not seat.present:
+            return [answer(delivery.source, header.ref, 503, b"the partition is starting")]
+        self.asked(header.partition, delivery.source, header.ref)
+        asked = Header(kind=header.kind, partition=header.partition, ref=f"{delivery.source} {header.ref}")
+        return [Send(seat.worker, asked, delivery.body)]
 
     def asked(self, partition: str, asker: str, ref: str) -> None:
         """A question is on its way."""

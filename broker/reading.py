@@ -13,20 +13,10 @@ from broker.versions import Entry
 from common.machine import Delivery, Send
 from common.messages import Header, ReadConfig
 from common.names import RECORD
+from common.rest.configuration import VersionView
 
 _FORGOTTEN: Final = Entry(0, "", 0, "", "", "")
 """The version of an RM of which too many others made us forget the history."""
-
-
-class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the history; `at` in Unix nanoseconds."""
-
-    version: int
-    checksum: str
-    at: int
-    author: str
-    origin: str
-    current: bool
 
 
 class Current(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +73,7 @@ def _history(books: Books, rm: str, to: str, ref: str) -> Send:
         return _unknown(rm, to, ref)
     current = entries[-1].number if rm in books.roster.registrations else 0
     versions = [
-        Version(
+        VersionView(
             version=one.number,
             checksum=one.checksum,
             at=one.at_ns,

@@ -254,7 +254,7 @@ class Record:
         except sqlite3.Error as error:
             answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
         else:
-            answer = _version(header.rm, asked.version, row)
+            answer = version_told(header.rm, asked.version, row)
         self._answer(send(BROKER, answer, Header(kind="Answer", ref=header.ref)))
 
     def _answer(self, message: Send) -> None:
@@ -262,7 +262,8 @@ class Record:
         self._wake()
 
 
-def _version(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
+def version_told(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
+    """The answer to who asked for a version: what is recorded of it, or that nothing is."""
     if row is None:
         text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
         return Answer(status=404, body=text.encode())

@@ -48,6 +48,7 @@ class Registering(Change):
         roster, new = books.roster, self.registration
         before = roster.registrations.get(new.rm)
         roster.put(new)
+        books.tally.granted += 1
         roster.away.pop(new.rm, None)
         for partition in new.configs:
             roster.seats[partition].begun = roster.seats[partition].inherited = False
@@ -57,6 +58,7 @@ class Registering(Change):
         return [*superseded, *self.rollout.commit(roster), *settings, registered(new, self.call.ref)]
 
     def refused(self, books: Books, refusal: Refused) -> list[Send]:
+        books.tally.refused += 1
         books.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
         if refusal.code == "busy":
             return [refusal_of(self.registration.proxy, self.call, refusal.code, str(refusal))]
@@ -81,6 +83,7 @@ def register(
     try:
         return changes.begin(_registering(books, delivery, request, now))
     except Refused as refusal:
+        books.tally.refused += 1
         return [not_registered(delivery.source, header, str(refusal))]
 
 

@@ -46,6 +46,7 @@ def revived(books: Books, owner: Registration, header: Header, hello: Hello) -> 
     partition = header.partition
     seat = books.roster.seats[partition]
     state = found(owner, seat, header, hello)
+    books.tally.recoveries[state.name.lower()] += 1
     seat.inherited, seat.begun = False, state in (Found.GOES_ON, Found.BEHIND)
     if state is Found.LOST:
         owner = _another_life(books, owner, partition)

@@ -14,8 +14,10 @@ from broker.switch import Switch
 from broker.versions import Versions
 from broker.watched_file import WatchedFile
 from common.driver import clock, drive
-from common.names import FILE, RECORD
+from common.inspector import Inspected
+from common.names import BROKER, FILE, RECORD
 from common.process import Life
+from common.process_figures import ProcessFigures
 from common.sockets import Router, Wire
 
 _log = logging.getLogger("core.rmproxy")
@@ -51,9 +53,14 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
                 pause_s=args.pause_timeout,
             ),
         )
+        process = ProcessFigures(BROKER, wire=wire)
+        stack.callback(process.close)
+        switch.figures.around = process.families
         life.ready()
         life.on_stop(wire.wake)
-        await drive(switch, wire, life.stopping, write_notes=lambda: _write_notes(switch))
+        machine = Inspected(switch, wire.send)
+        stack.callback(machine.close)
+        await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(switch))
 
 
 def _watched(path: str | None, wire: Wire, stack: ExitStack) -> WatchedFile | None:

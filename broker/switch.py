@@ -5,6 +5,7 @@ to none.
                    Call               answered here: registration, resumption, another configuration
     worker -> RM   News, Refused      to the proxy of the RM, if the worker's lease holds
     front end      Query, Kill, ...   to the worker; its Answer finds back by the `ref` of the header
+                   Query "metrics"    without a partition: answered here, with what processes tell of themselves
                    ChangeConfig       another configuration for an RM; ReadConfig is answered here
     anybody        Heartbeat          answered with the incarnation of this broker
 
@@ -21,6 +22,7 @@ from broker.askers import FrontEnd, Manager
 from broker.books import Books, Policy
 from broker.changes import Changes
 from broker.facts import Facts, registration_of
+from broker.figures import AllFigures
 from broker.keeping import Keeping
 from broker.listing import listing
 from broker.offer import Offer
@@ -30,7 +32,7 @@ from broker.reading import read
 from broker.registration import hash_of, register
 from broker.revival import missed, revived
 from broker.roster import Seat
-from broker.said import answer, refusal_of, retirement, settings_for
+from broker.said import refusal_of, retirement, settings_for
 from broker.update import RETIRE_MAX_S, Wish, update
 from broker.versions import FROM_FILE, Versions
 from broker.watch import Watch
@@ -93,6 +95,7 @@ class Switch:
         self._keeping = Keeping(self.books, durable)
         self._changes = Changes(self.books, self._keeping)
         self._questions = Questions()
+        self.figures = AllFigures(self.books, self._questions)
         self._offer = Offer(self.books, self._changes)
         self._watch = Watch(self.books, self._changes)
         self._started_ns = int(now * 1e9)
@@ -246,17 +249,6 @@ class Switch:
             sends = self._followed_up(self._watch.peer_heard(delivery.source, now), now)
         return [Send(delivery.source, _HEARTBEAT, self._beat), *sends]
 
-    def _question(self, delivery: Delivery) -> list[Send]:
-        header = delivery.header
-        if self.roster.owner(header.partition) is None:
-            return [answer(delivery.source, header.ref, 404, b"Partition not found")]
-        seat = self.roster.seats[header.partition]
-        if not seat.present:
-            return [answer(delivery.source, header.ref, 503, b"the partition is starting")]
-        self._questions.asked(header.partition, delivery.source, header.ref)
-        asked = Header(kind=header.kind, partition=header.partition, ref=f"{delivery.source} {header.ref}")
-        return [Send(seat.worker, asked, delivery.body)]
-
     def _answer(self, delivery: Delivery) -> list[Send]:
         if delivery.source != RECORD and self._leased(delivery) is None:
             return []
@@ -271,8 +263,10 @@ class Switch:
     def _control(self, delivery: Delivery, now: float) -> list[Send]:
         header = delivery.header
         match header.kind:
+            case "Figures" | "NodesAstray" | "Query" if not header.partition:
+                return self.figures.heard(delivery, now)
             case kind if kind in _QUESTIONS:
-                return self._question(delivery)
+                return self._questions.put(self.roster, delivery)
             case "Answer":
                 return self._answer(delivery)
             case "Hello":
@@ -317,12 +311,13 @@ class Switch:
                 return [read(self.books, delivery, decoded(ReadConfig, delivery.body))]
             case "ListPartitions":
                 told = Header(kind="PartitionList", ref=header.ref)
-                return [send(delivery.source, listing(self.roster, self._started_ns), told)]
+                return [send(delivery.source, listing(self.books, self._started_ns), told)]
         return [refusal_of(delivery.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
     # Workers --------------------------------------------------------------------------------------------------------
 
     def _hello(self, delivery: Delivery, hello: Hello, now: float) -> list[Send]:
+        self.figures.began(delivery.source)
         if hello.role == SUPERVISOR:
             self._wanted = None
         if hello.role == RMPROXY:

@@ -69,6 +69,7 @@ class Watch:
                         f"the worker {seat.worker} was silent for {now - seat.heard:.0f} s, another one takes over"
                     )
                     roster.renew(partition)
+                    self._books.tally.renewed += 1
             elif not seat.missed_since:
                 seat.missed_since = now
             elif now - seat.missed_since >= OVERDUE_S:

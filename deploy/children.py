@@ -27,6 +27,15 @@ class Phase(Enum):
     KILLED = "killed"
 
 
+class Cause(Enum):
+    """Why a process that should run does not."""
+
+    ENDED = "ended"
+    FAILED = "failed"  # it said that it cannot run
+    SLOW = "slow"  # it was not ready in time
+    SILENT = "silent"
+
+
 @dataclass(slots=True)
 class Child:
     """A process, or the pause before it starts. A worker without a partition is a spare one."""
@@ -42,6 +51,8 @@ class Child:
     """When it was last started, or given its partition."""
     complaint: str = ""
     """Why it cannot run, if it said so, was too slow or fell silent; empty otherwise."""
+    cause: Cause = Cause.ENDED
+    """The same in a word."""
     restarts: Restarts = field(default_factory=Restarts)
 
     @property

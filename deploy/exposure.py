@@ -1,5 +1,5 @@
 """Which ports other machines can reach, and whether they may: a port that is not secured stays on loopback unless the
-operator says that the network can be trusted.
+operator says that the network can be trusted. And what the operator should know of those that may.
 
 Not here: whether the files of a secured port can be used, and whether ports are free (`premises.py`).
 """
@@ -39,6 +39,22 @@ def check_exposure(settings: Settings) -> None:
                 f"{settings.source(port)}: {scheme}{address}: is not secured, and other machines can reach it; "
                 f"{_ADVICE[port]}, or say --insecure if you trust the network"
             )
+
+
+def warnings(settings: Settings) -> list[str]:
+    """What may be started so, and that whoever starts it should know: a line for each."""
+    found = []
+    if not settings.web.auth and not _loopback(settings.rest):
+        found.append(
+            f"{settings.source('rest')}: {settings.rest}: whoever reaches this port may read all it has: queues, "
+            "applications, users, configurations; --auth makes people say who they are (docs/security.md)"
+        )
+    if settings.web.auth and not settings.scheduler_admins:
+        found.append(
+            f"{settings.source('auth')}: nobody is a scheduler administrator, so nobody may change configurations over "
+            "REST; name some by --scheduler-admins 'user,user group,group'"
+        )
+    return found
 
 
 def _loopback(address: Address) -> bool:

@@ -1,6 +1,8 @@
-"""Removing the journal of a partition that has ended, when its worker could not do that itself any more.
+"""Removing the journal of a partition that has ended, once none of its workers is left that could write to it.
 
-Not here: when a partition has ended (`supervisor.py`), and what is in a journal.
+A worker that somebody started by hand leaves its journal, and who started it removes the files. What is left after a
+death in between does no harm: a partition that gets the same name begins anew. Not here: when a partition has ended
+(`supervisor.py`), and what is in a journal.
 """
 
 import logging
@@ -16,9 +18,13 @@ _log = logging.getLogger("core.supervisor")
 
 
 def forget(folder: Path, partition: str) -> None:
-    """Remove everything that the partition has there. What cannot be removed stays, and the log says so."""
+    """Remove everything that the partition has there. What cannot be removed stays, and the log says so.
+
+    The database goes first: what is left without one, should this be interrupted, belongs to nothing.
+    """
     names = re.compile(re.escape(partition) + _FILES)
-    for path in [path for path in folder.iterdir() if names.fullmatch(path.name)]:
+    found = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    for path in sorted(found, key=lambda path: (path.suffix != ".sqlite", path.name)):
         try:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         except OSError as error:

@@ -15,8 +15,14 @@ from common.process import LOG_LEVELS
 
 SAME_HIERARCHY: Final = ("off", "warn", "enforce")
 
+TOKEN: Final = "token"  # noqa: S105 - the way, no secret
+CERTIFICATE: Final = "certificate"
+PROXY: Final = "proxy"
+WAYS: Final = (TOKEN, CERTIFICATE, PROXY)
+"""How somebody can say over REST who they are, in the order in which they are looked for."""
+
 YES_NO: Final = "true|false"
-"""The metavar of what is or is not; on the command line its flag alone says that it is."""
+"""The metavar of what is or is not; on the command line its flag alone says that it is, unless that is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +52,14 @@ _PORTS: Final = "ports"
 _TLS: Final = "TLS (certificate chains and keys are PEM files)"
 _KEYS: Final = "keys of the native port (`yunishard keys` makes them)"
 _WHO: Final = "who may"
+_ASKS: Final = "who asks over REST (see docs/security.md)"
 _MANUAL: Final = "for tests and teaching"
 _PLUGINS: Final = "plug-ins"
 _WAITING: Final = "asks that wait"
 _BOUNDS: Final = "how much there may be"
 _LOST: Final = "what is lost, and when"
 _KEPT: Final = "what is kept, and told"
+_PAGES: Final = "what else the REST port has"
 
 _ALL: Final = (
     Option(
@@ -99,6 +107,12 @@ _ALL: Final = (
     Option(name="rest-tls-cert", metavar="FILE", group=_TLS, about="certificate of the REST port (default: no TLS)"),
     Option(name="rest-tls-key", metavar="FILE", group=_TLS, about="its key"),
     Option(
+        name="rest-tls-client-ca",
+        metavar="FILE",
+        group=_TLS,
+        about="who signs certificates of people, for --auth certificate",
+    ),
+    Option(
         name="native-keys",
         metavar="DIR",
         group=_KEYS,
@@ -130,6 +144,39 @@ _ALL: Final = (
         group=_WHO,
         about="who may change settings, configurations and applications, as 'user,user group,group', "
         "besides the user who runs this (default: nobody)",
+    ),
+    Option(
+        name="auth",
+        metavar="WAYS",
+        group=_ASKS,
+        default="off",
+        about="how people have to say who they are: token, certificate, proxy, with commas between (default: off)",
+    ),
+    Option(
+        name="auth-keys",
+        metavar="FILE",
+        group=_ASKS,
+        about="keys of tokens: a JWKS, or the secret that `yunishard token` makes; watched for changes",
+    ),
+    Option(name="auth-issuer", metavar="TEXT", group=_ASKS, about="take only tokens with this `iss` (default: any)"),
+    Option(
+        name="auth-audience",
+        metavar="TEXT",
+        group=_ASKS,
+        about="take only tokens that have this in `aud` (default: only those without)",
+    ),
+    Option(
+        name="auth-proxy",
+        metavar="ADDRESSES",
+        group=_ASKS,
+        about="addresses or networks of proxies whose X-Forwarded-User is believed, with commas between",
+    ),
+    Option(
+        name="cors",
+        metavar="ORIGINS",
+        group=_ASKS,
+        about="sites whose pages may use the API, as in https://ui.example, with commas between "
+        "(default: all may read without --auth, else none)",
     ),
     Option(
         name="preemption-threshold",
@@ -243,11 +290,45 @@ _ALL: Final = (
         about="room for the journal of each partition, as in 512MiB (default: 1GiB)",
     ),
     Option(
+        name="history",
+        metavar=YES_NO,
+        group=_KEPT,
+        default="true",
+        about="keep what applications, queues and users had over time (default: true)",
+    ),
+    Option(
+        name="history-max",
+        metavar="BYTES",
+        group=_KEPT,
+        default="1GiB",
+        about="room for that, the oldest goes first (default: 1GiB)",
+    ),
+    Option(
+        name="history-age",
+        metavar="DURATION",
+        group=_KEPT,
+        default="720h",
+        about="it is forgotten after so long (default: 720h)",
+    ),
+    Option(
         name="log-level",
         metavar="|".join(LOG_LEVELS),
         group=_KEPT,
         default="info",
         about="how much to log (default: info)",
+    ),
+    Option(
+        name="web-root",
+        metavar="DIR",
+        group=_PAGES,
+        about="directory with the files of a web UI, to be served there (default: none)",
+    ),
+    Option(
+        name="debug",
+        metavar=YES_NO,
+        group=_PAGES,
+        default="false",
+        about="answer under /debug/stack and /debug/pprof/, too",
     ),
 )
 

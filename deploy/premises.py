@@ -23,6 +23,7 @@ from common.config.hierarchy import hierarchy_problems
 from common.config.problems import ConfigError
 from common.config.rules import rule_problems
 from common.names import PREDICATE_PLUGINS
+from common.token_keys import TokenKeyError, read_token_keys
 from deploy.exposure import check_exposure
 from deploy.native_keys import NativeKeys, native_keys
 from deploy.settings import Resolved, Settings, Tls, reason_of
@@ -31,6 +32,8 @@ from deploy.values import NATIVE_SCHEME, Address, Unusable
 
 RECORD: Final = "broker.sqlite"
 SHOWN: Final = "settings.json"
+AUDIT: Final = "audit.log"
+HISTORY: Final = "history.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Premises:
     """Where the workers keep their partitions."""
     settings: Path
     """The settings in force, as a list of `name`, `value` and `source`, for whoever asks over REST."""
+    audit: Path
+    """Where the web service writes down every change that somebody wanted."""
+    history: Path
+    """Where it keeps what there was over time, in a directory that only this user can enter."""
     keys: NativeKeys | None
     """Of the native port."""
 
@@ -62,13 +69,24 @@ def prepared(settings: Settings) -> Iterator[Premises]:
     _check_predicates(settings)
     _check_tls(settings, "grpc", settings.grpc_tls)
     _check_tls(settings, "rest", settings.rest_tls)
+    _check_token_keys(settings)
+    _check_web_root(settings)
     keys = native_keys(settings)
     check_exposure(settings)
     with ExitStack() as stack:
         state = claimed(settings, stack)
         _check_ports(settings)  # after the lock: the processes of a killed instance held ports too
         shown = _shown(settings.resolved, state.run, settings.source("state"))
-        yield Premises(f"ipc://{state.socket}", state.lock, state.folder / RECORD, state.journals, shown, keys)
+        yield Premises(
+            broker=f"ipc://{state.socket}",
+            lock=state.lock,
+            record=state.folder / RECORD,
+            journals=state.journals,
+            settings=shown,
+            audit=state.folder / AUDIT,
+            history=state.history / HISTORY,
+            keys=keys,
+        )
 
 
 def _check_config(settings: Settings) -> None:
@@ -99,6 +117,22 @@ def _check_predicates(settings: Settings) -> None:
         if name not in there:
             known = ", ".join(sorted(there)) or "none"
             raise Unusable(f"{settings.source('predicates')}: no plug-in {name!r} is installed; there are: {known}")
+
+
+def _check_token_keys(settings: Settings) -> None:
+    file = settings.web.auth_keys
+    try:
+        if file is not None:
+            read_token_keys(file)
+    except TokenKeyError as error:
+        advice = "`yunishard token --new-key` makes one"
+        raise Unusable(f"{settings.source('auth-keys')}: {file}: {error}; {advice}") from None
+
+
+def _check_web_root(settings: Settings) -> None:
+    root = settings.web.root
+    if root is not None and not root.is_dir():
+        raise Unusable(f"{settings.source('web-root')}: {root}: is no directory; give the one with the UI's index.html")
 
 
 # TLS ------------------------------------------------------------------------------------------------------------------

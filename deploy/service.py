@@ -8,13 +8,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from common.driver import clock
+from common.families import Family, encoded
 from common.machine import NEVER, send
-from common.messages import Hello, WorkersWanted
+from common.messages import Figures, Hello, WorkersWanted
 from common.names import BROKER, SUPERVISOR
+from common.process_figures import ProcessFigures, Teller
 from common.sockets import Dealer
 from common.wire import decoded
 from deploy.instructions import (
@@ -41,9 +43,12 @@ _log = logging.getLogger("core.supervisor")
 class Link:
     """The connection to the broker, while there is one. It only ever hears which workers are wanted."""
 
-    def __init__(self, address: str, report: Callable[[Event], None]) -> None:
+    def __init__(
+        self, address: str, report: Callable[[Event], None], families: Callable[[], Iterable[Family]] = tuple
+    ) -> None:
         self._address = address
         self._report = report
+        self._families = families
         self._dealer: Dealer | None = None
 
     def open(self) -> None:
@@ -52,6 +57,12 @@ class Link:
         self._dealer = Dealer(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
         self._dealer.watch()
         self._dealer.give(send(BROKER, Hello(role=SUPERVISOR)))
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell our figures, if somebody is there to hear them."""
+        if self._dealer is not None:
+            self._dealer.give(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
 
     def close(self) -> None:
         """Drop it, if it is there."""
@@ -72,7 +83,9 @@ async def supervise(plan: Plan, commands: Commands, *, inherited: int, journals:
     events: asyncio.Queue[Event] = asyncio.Queue()
     _leave_on_signals(lambda: events.put_nowait(Leave()))
     supervisor = Supervisor(plan)
-    link = Link(plan.broker, events.put_nowait)
+    own = ProcessFigures(SUPERVISOR)
+    link = Link(plan.broker, events.put_nowait, lambda: [*own.families(), *supervisor.families()])
+    teller = Teller(link.tell)
     async with asyncio.TaskGroup() as group:
         processes = Processes(commands, inherited=inherited, group=group, report=events.put_nowait)
         while supervisor.status is None:
@@ -83,7 +96,8 @@ async def supervise(plan: Plan, commands: Commands, *, inherited: int, journals:
                 todo += supervisor.tick(now)
             for instruction in todo:
                 await _do(instruction, processes, link, journals)
-    link.close()
+    for one in (teller, own, link):
+        one.close()
     return supervisor
 
 

@@ -4,7 +4,8 @@ Every value arrives as text with the name of its source, so that a wrong one is 
 mend it. An empty value counts as not given (`YUNISHARD_CONFIG=` in a compose file). Paths in a settings file are
 relative to that file.
 
-Not here: which settings there are (`options.py`), what their texts mean (`values.py`), whether ports are free and files
+Not here: which settings there are (`options.py`), what their texts mean (`values.py`), what only the web service needs
+(`web_settings.py`), whether ports are free and files
 and directories usable (`premises.py`).
 """
 
@@ -34,6 +35,7 @@ from deploy.values import (
     word,
     yes_no,
 )
+from deploy.web_settings import WebSettings, web_settings
 
 SETTINGS_FILE: Final = "settings"
 """`--settings` and YUNISHARD_SETTINGS name the file; it is not a setting itself."""
@@ -124,6 +126,7 @@ class Settings:
     state: Path | None
     """None for a temporary directory."""
     log_level: str
+    web: WebSettings
     sources: Mapping[str, str]
     """Where each setting was given, as in `--grpc`, `YUNISHARD_GRPC` or `grpc in settings.yaml`."""
     resolved: tuple[Resolved, ...]
@@ -174,6 +177,7 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         journal_max_bytes=size_bytes(given["journal-max"], minimum=JOURNAL_BYTES_MIN),
         state=None if state is None else path(state),
         log_level=word(given["log-level"], OPTIONS["log-level"].metavar.split("|")),
+        web=web_settings(given),
         sources={name: value.source for name, value in given.items()},
         resolved=(),
     )

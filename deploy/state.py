@@ -38,6 +38,7 @@ LOCK: Final = "lock"
 
 _RUN: Final = "run"
 _JOURNALS: Final = "journals"
+_HISTORY: Final = "history"
 _PREFIX: Final = "yunishard-"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -52,6 +53,7 @@ class State:
     run: Path
     """For what is of no use any more at the next start."""
     journals: Path
+    history: Path
     socket: Path
     """Where the broker's is to be, in a directory that only this user can enter."""
     lock: int
@@ -68,7 +70,7 @@ def claimed(settings: Settings, stack: ExitStack, *, patience_s: float = HOLDER_
     folder = _temporary(stack) if settings.state is None else settings.state.absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        run, journals = (_private(folder / name, source) for name in (_RUN, _JOURNALS))
+        run, journals, history = (_private(folder / name, source) for name in (_RUN, _JOURNALS, _HISTORY))
         lock = _locked(folder / LOCK, source, patience_s)
     except FileExistsError:
         raise Unusable(f"{source}: {folder}: not a directory; choose one with --state") from None
@@ -76,7 +78,7 @@ def claimed(settings: Settings, stack: ExitStack, *, patience_s: float = HOLDER_
         advice = "choose a directory you can write to with --state, or use --ephemeral"
         raise Unusable(f"{source}: {folder}: {reason_of(error)}; {advice}") from None
     stack.callback(os.close, lock)
-    return State(folder, run, journals, _socket_path(run, stack), lock)
+    return State(folder, run, journals, history, _socket_path(run, stack), lock)
 
 
 def _private(folder: Path, source: str) -> Path:

@@ -19,14 +19,17 @@ and so is that worker should the broker have begun anew meanwhile and not know i
 Not here: clocks, processes, sockets, signals (`processes.py` and `service.py` do what the instructions say).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from common.families import Family
 from common.machine import NEVER
 from common.messages import WorkersWanted
-from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Child, Phase, worker_title
+from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Cause, Child, Phase, worker_title
+from deploy.figures import families
 from deploy.instructions import (
     Alive,
     Announce,
@@ -113,6 +116,12 @@ class Supervisor:
         self._looked = 0.0
         self._broker = Child(BROKER, BROKER, due=0.0)
         self._children: dict[str, Child] = {BROKER: self._broker}
+        self._restarts: Counter[tuple[str, Cause]] = Counter()
+        """By role."""
+
+    def families(self) -> Iterator[Family]:
+        """Figures of what runs, and of what had to be started again."""
+        return families(self._children.values(), self._restarts)
 
     @property
     def deadline(self) -> float:
@@ -153,7 +162,7 @@ class Supervisor:
             case Ready():
                 yield from self._ready(self._children[event.name], event.endpoints, now)
             case Failed():
-                self._children[event.name].complaint = event.reason
+                self._children[event.name].complaint, self._children[event.name].cause = event.reason, Cause.FAILED
             case Died():
                 yield from self._died(self._children.pop(event.name), event.ending, now)
             case WorkersWanted():
@@ -205,7 +214,8 @@ class Supervisor:
             self._goal, self._outcome = Goal.END, CANNOT_START
             self.failure = f"{child.name} cannot start: {child.complaint or ending}"
             return
-        child.phase, child.complaint = Phase.PAUSED, ""
+        self._restarts[child.role, child.cause] += 1
+        child.phase, child.complaint, child.cause = Phase.PAUSED, "", Cause.ENDED
         child.due = now + child.restarts.pause(now - child.since)
         yield Note("info", f"{child.title} starts again in {child.due - now:.1f} s")
         self._keep(child)
@@ -217,9 +227,10 @@ class Supervisor:
 
     def _lose_patience(self, child: Child) -> Iterator[Instruction]:
         if child.phase is Phase.STARTING:
+            child.cause = child.cause if child.complaint else Cause.SLOW
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
         elif child.phase is Phase.READY:
-            child.complaint = f"silent for {self._patience_s(child):g} s"
+            child.complaint, child.cause = f"silent for {self._patience_s(child):g} s", Cause.SILENT
         reason = child.complaint or f"still there {STOP_MAX_S:.0f} s after it was asked to stop"
         yield Note("warning", f"{child.title}: {reason}: killing it")
         yield from self._kill(child)

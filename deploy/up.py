@@ -8,9 +8,11 @@ import asyncio
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
+from deploy.exposure import warnings
 from deploy.options import OPTIONS, YES_NO
 from deploy.premises import Premises, prepared
 from deploy.processes import COMMANDS, Commands
@@ -18,6 +20,7 @@ from deploy.service import supervise
 from deploy.settings import SETTINGS_FILE, Settings, Tls, settings_from
 from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
 from deploy.values import Unusable
+from deploy.web_settings import WebSettings
 
 SILENCES_MAX: Final = 5
 """A process of ours is killed once it has been silent for so many times what makes a resource manager count as away:
@@ -64,7 +67,7 @@ def add_settings(parser: argparse.ArgumentParser, *, rest_metavar: str = "", res
         for option in OPTIONS.values():
             if option.group != heading:
                 continue
-            if option.metavar == YES_NO:
+            if option.metavar == YES_NO and option.default == "false":
                 group.add_argument(option.flag, dest=option.name, action="store_const", const="true", help=option.about)
             else:
                 other = rest_metavar and option.name == "rest"
@@ -96,6 +99,8 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
         stream=sys.stderr,
     )
     with prepared(settings) as premises:
+        for warning in warnings(settings):
+            logging.getLogger("core.supervisor").warning("%s", warning)
         plan = Plan(
             broker=premises.broker,
             native=f"tcp://{settings.native}",
@@ -134,7 +139,15 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
             *memory,
             *_tls(settings.grpc_tls),
         ),
-        WEBSERVICE: ("--settings", str(premises.settings), *heartbeat, *admins, *_tls(settings.rest_tls)),
+        WEBSERVICE: (
+            *("--settings", str(premises.settings)),
+            *heartbeat,
+            *admins,
+            *_tls(settings.rest_tls),
+            *("--audit", str(premises.audit)),
+            *_history(settings.web, premises.history),
+            *_web(settings.web),
+        ),
         WORKER: (
             *heartbeat,
             *("--journal", str(premises.journals)),
@@ -147,6 +160,27 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
             *(("--manual",) if settings.manual else ()),
         ),
     }
+
+
+def _history(web: WebSettings, file: Path) -> tuple[str, ...]:
+    if not web.history:
+        return ()
+    bounds = (f"--history-max={web.history_max_bytes}", f"--history-age={web.history_age_s:.0f}")
+    return ("--history", str(file), *bounds)
+
+
+def _web(web: WebSettings) -> tuple[str, ...]:
+    """What the web service is told besides what others are told, too."""
+    return (
+        *((f"--auth={','.join(web.auth)}",) if web.auth else ()),
+        *((f"--auth-keys={web.auth_keys}",) if web.auth_keys else ()),
+        *((f"--auth-issuer={web.auth_issuer}",) if web.auth_issuer else ()),
+        *((f"--auth-audience={web.auth_audience}",) if web.auth_audience else ()),
+        *((f"--auth-proxy={','.join(map(str, web.auth_proxy))}",) if web.auth_proxy else ()),
+        *((f"--cors={','.join(web.cors)}",) if web.cors else ()),
+        *((f"--web-root={web.root}",) if web.root else ()),
+        *(("--debug",) if web.debug else ()),
+    )
 
 
 def _tls(tls: Tls | None) -> tuple[str, ...]:

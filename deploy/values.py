@@ -11,7 +11,7 @@ from typing import Final
 
 from common.acl import AclError, parse_acl
 from common.durations import seconds
-from common.names import RM_ID
+from common.rm_ids import RmIdError, rm_ids_of
 
 NATIVE_SCHEME: Final = "tcp://"
 PORT_MAX: Final = 65535
@@ -92,10 +92,11 @@ def word(given: Given, words: Sequence[str]) -> str:
 
 def rm_ids(given: Given) -> tuple[str, ...]:
     """Ids of resource managers with commas between, `*` in them for any text; blanks around them do not count."""
-    found = tuple(name.strip() for name in given.text.split(","))
-    if not all(RM_ID.fullmatch(name.replace("*", "x")) for name in found):
-        raise Unusable(f"{given.source}: expected ids with commas between, as in 'rm-1,test-*', got {given.text!r}")
-    return found
+    try:
+        return rm_ids_of(given.text)
+    except RmIdError:
+        expected = "expected ids with commas between, as in 'rm-1,test-*'"
+        raise Unusable(f"{given.source}: {expected}, got {given.text!r}") from None
 
 
 def plugin_names(given: Given) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 Only headers and sizes are looked at. A numbered command is under way until an acknowledgement of it comes by on its
 way back; an update without a number until its partition says so, by its `ref`. Beyond the credit the proxy refuses. An
-`Ack` passes if it acknowledges something that came by and was not acknowledged; an answer about predicates if there
-was a question. So everything that passes is bounded by the windows of both directions.
+`Ack` passes if it acknowledges something that came by and was not acknowledged; an answer if there was a question. So
+everything that passes is bounded by the windows of both directions.
 
 A resumption begins a new account, as what was under way comes again: an RM that does nothing but resume is slowed down
 by `patience.py`. Not here: gaps and repetitions, which are the partition's to notice.
@@ -12,7 +12,7 @@ by `patience.py`. Not here: gaps and repetitions, which are the partition's to n
 from collections import deque
 from typing import Final
 
-from common.messages import Header
+from common.messages import QUESTIONS, Header
 from common.outbox import WINDOW
 
 UNNUMBERED_BYTES: Final = 1 << 20
@@ -46,6 +46,11 @@ class Credit:
         """Number and size."""
         self._size = self._unnumbered = self._acknowledged = 0
 
+    @property
+    def under_way(self) -> tuple[int, int]:
+        """Commands on their way to the partition that are not acknowledged: how many, and the bytes of their bodies."""
+        return len(self._under_way), self._size + self._unnumbered
+
     # From the RM ----------------------------------------------------------------------------------------------------
 
     def admits(self, header: Header, size: int) -> bool:
@@ -70,7 +75,7 @@ class Credit:
         return True
 
     def answers(self) -> bool:
-        """Whether somebody waits for an answer about predicates."""
+        """Whether somebody waits for an answer."""
         if not self._questions:
             return False
         self._questions -= 1
@@ -87,7 +92,7 @@ class Credit:
         under_way, ack = self._under_way, header.ack
         while under_way and under_way[0][0] <= ack:
             self._size -= under_way.popleft()[1]
-        if header.kind == "PredicatesAsked":
+        if header.kind in QUESTIONS:
             self._questions += 1
         elif header.ref and header.ref.startswith(_MARK):
             self._unnumbered = max(0, self._unnumbered - _marked(header.ref.removeprefix(_MARK)))

@@ -11,6 +11,7 @@ resume. Not here: registration itself (the broker's), how much an RM may send (`
 (`patience.py`), sockets, gRPC.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -27,6 +28,8 @@ from common.messages import (
     Heartbeat,
     Hello,
     ManagerAway,
+    NodeResponse,
+    NodesAstray,
     Received,
     Refused,
     Registered,
@@ -86,6 +89,11 @@ class Front:
         self._calls: dict[str, tuple[str, Header]] = {}
         """Calls that the broker has not answered: our number to the peer and the header as it came."""
         self._numbers = 0
+
+    @property
+    def seats(self) -> Mapping[str, Seat]:
+        """By RM id."""
+        return self._seats
 
     @property
     def deadline(self) -> float:
@@ -239,7 +247,9 @@ class Front:
         return sends
 
     def _stranger(self, delivery: Delivery, partition: str, now: float) -> list[Send]:
-        """A command for a partition that does not exist: refused item by item, and acknowledged."""
+        """A command for a partition that does not exist: refused item by item, and acknowledged. The broker counts the
+        nodes among them.
+        """
         header = delivery.header
         wrong: list[Send] = []
         try:
@@ -248,6 +258,9 @@ class Front:
             answer, wrong = Received(), self._wrong(delivery, "malformed", str(error), now)
             if not header.seq:
                 return wrong
+        if isinstance(answer, NodeResponse) and answer.rejected:
+            told = NodesAstray(count=len(answer.rejected))
+            wrong = [send(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
         if not says_something(answer):
             answer = Received()
         back = Header(

@@ -10,11 +10,16 @@ from typing import Final
 import grpc
 
 from common.driver import drive
+from common.families import encoded
 from common.keys import read_pair, server_file
+from common.machine import send
 from common.memory import MemoryLimit
+from common.messages import Figures
 from common.names import BROKER, RMPROXY
 from common.process import Life
+from common.process_figures import ProcessFigures, Teller
 from common.sockets import Dealer, Inbox, Router, Wire
+from rmproxy.counting import Counting
 from rmproxy.doorkeeper import Doorkeeper
 from rmproxy.front import Front
 from rmproxy.grpc_admin import Admin
@@ -53,8 +58,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         life.ready(native=native.address, grpc=grpc_address)
         life.on_stop(wire.wake)
         front = Front(instance=f"{secrets.token_hex(4)}.", heartbeat_s=args.heartbeat, silence_s=args.silence)
+        counting = Counting(front)
         wire.send(front.hello())
-        await drive(front, wire, life.stopping, write_notes=lambda: _write_notes(front))
+        with _telling(counting, wire):
+            await drive(counting, wire, life.stopping, write_notes=lambda: _write_notes(front))
         for message in front.goodbye():
             wire.send(message)
     finally:
@@ -62,6 +69,20 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             socket.close()
         await port.stop(STOP_GRACE_S)
         stack.close()
+
+
+def _telling(counting: Counting, wire: Wire) -> ExitStack:
+    """The broker is told this process's figures, until this is closed."""
+    stack = ExitStack()
+    process = ProcessFigures(RMPROXY, wire=wire)
+    stack.callback(process.close)
+
+    def tell() -> None:
+        told = encoded([*process.families(), *counting.families()])
+        wire.send(send(BROKER, Figures(process=RMPROXY, families=told)))
+
+    stack.callback(Teller(tell).close)
+    return stack
 
 
 def _write_notes(front: Front) -> None:

@@ -33,9 +33,9 @@ from common.messages import (
     UpdateConfiguration,
     WorkersWanted,
 )
-from common.names import FILE, RECORD, partition_of, worker_name
+from common.names import FILE, RECORD, worker_name
 from common.wire import decoded
-from tests.machines import ONE_QUEUE, RM, SESSION, arrives
+from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"

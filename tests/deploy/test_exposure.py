@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.exposure import check_exposure, secured
+from deploy.exposure import check_exposure, secured, warnings
 from deploy.settings import settings_from
 from deploy.values import Unusable
 
@@ -38,3 +38,19 @@ def test_a_port_with_tls_is_secured() -> None:
     assert (secured(settings, "grpc"), secured(settings, "rest"), secured(settings, "native")) == (True, True, False)
     assert refusal(grpc="0.0.0.0:1", rest="0.0.0.0:2", **TLS) == ""
     assert refusal(grpc="0.0.0.0:1", rest="0.0.0.0:2", rest_tls_cert="c", rest_tls_key="k").startswith("--grpc: ")
+
+
+def warned(**flags: str) -> list[str]:
+    """The settings that a warning begins with."""
+    given = {name.replace("_", "-"): text for name, text in flags.items()}
+    return [line.partition(":")[0] for line in warnings(settings_from(given, HOME))]
+
+
+def test_a_rest_port_that_tells_everybody_everything_is_warned_about() -> None:
+    assert warned(rest="0.0.0.0:1", insecure="true") == ["--rest"]
+    assert warned(rest="127.0.0.1:1") == []
+    assert warned(rest="0.0.0.0:1", auth="token", auth_keys="k", scheduler_admins="ann") == []
+
+
+def test_a_system_that_nobody_may_administer_is_warned_about() -> None:
+    assert warned(auth="token", auth_keys="k") == ["--auth"]

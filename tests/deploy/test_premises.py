@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.token_keys import write_secret
 from deploy.options import OPTIONS
 from deploy.premises import prepared
 from deploy.settings import Settings, settings_from
@@ -115,3 +116,29 @@ def test_a_port_that_other_machines_can_reach_is_refused_before_anything_is_made
 
 def test_a_plug_in_that_is_not_installed_is_refused() -> None:
     assert refusal(asked(predicates="racks")) == "--predicates: no plug-in 'racks' is installed; there are: none"
+
+
+def test_a_web_root_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+    with prepared(asked(**{"web-root": str(tmp_path)})):
+        pass
+    missing = tmp_path / "none"
+    assert refusal(asked(**{"web-root": str(missing)})).startswith(f"--web-root: {missing}: is no directory; ")
+
+
+def test_keys_of_tokens_are_tried_before_anything_is_made(tmp_path: Path) -> None:
+    file, state = tmp_path / "keys", tmp_path / "state"
+
+    def line() -> str:
+        return refusal(asked(**{"auth": "token", "auth-keys": str(file), "state": str(state)}))
+
+    assert line().startswith(f"--auth-keys: {file}: cannot be read: no such file or directory; `yunishard token --new")
+    file.write_text("{}")
+    assert "no JWKS" in line()
+    file.unlink()
+    write_secret(file)
+    file.chmod(0o644)
+    assert "others may read" in line()
+    assert not state.exists()
+    file.chmod(0o600)
+    with prepared(asked(**{"auth": "token", "auth-keys": str(file), "state": str(state)})):
+        pass

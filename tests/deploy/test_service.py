@@ -258,6 +258,11 @@ def test_every_role_is_told_its_settings(folder: Path) -> None:
             "--same-hierarchy",
         ]
         assert "--scheduler-admins=ann" in web
+        assert web[web.index("--audit") + 1] == str(folder / "s" / "audit.log")
+        assert web[web.index("--history") + 1] == str(folder / "s" / "history" / "history.sqlite")
+        assert f"--history-max={1024**3}" in web
+        assert "--history-age=2592000" in web
+        assert [part for part in web if part.startswith(("--auth", "--cors", "--web-root", "--debug"))] == []
         assert "--preemption-threshold=50" in worker
         assert "--preemption-pause=15" in worker
         assert worker[worker.index("--asks-max") + 1] == "1000"
@@ -274,4 +279,12 @@ def test_every_role_is_told_its_settings(folder: Path) -> None:
         assert "--manual" in worker
         shown = json.loads(Path(web[web.index("--settings") + 1]).read_text())
         assert {"name": "allowed-rms", "value": "rm-1,rm-2", "source": "--allowed-rms"} in shown
+        assert system.stop() == 0
+
+
+def test_who_starts_a_system_that_tells_everybody_everything_is_warned(folder: Path) -> None:
+    ports = (*FREE_PORTS[:4], "--rest", "0.0.0.0:0", "--insecure")
+    with up("--ephemeral", *ports, folder=folder, module=FAKES) as system:
+        system.announced()
+        assert "--rest: 0.0.0.0:0: whoever reaches this port may read all it has" in system.errors
         assert system.stop() == 0

@@ -44,7 +44,8 @@ def test_an_ephemeral_directory_is_private_and_gone_at_the_end() -> None:
 def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     with used(folder) as state:
-        assert state == State(folder, folder / "run", folder / "journals", folder / "run" / "broker.sock", state.lock)
+        run, journals, history = (folder / name for name in ("run", "journals", "history"))
+        assert state == State(folder, run, journals, history, run / "broker.sock", state.lock)
         assert (folder / "lock").read_text() == f"{os.getpid()}\n"
     assert folder.exists()
     with used(folder):
@@ -55,7 +56,7 @@ def test_nobody_else_can_enter_where_the_socket_and_the_journals_are(tmp_path: P
     before = os.umask(0)
     try:
         with used(tmp_path / "a") as state:
-            assert [mode(folder) for folder in (state.folder, state.run, state.journals)] == [0o700] * 3
+            assert [mode(one) for one in (state.folder, state.run, state.journals, state.history)] == [0o700] * 4
             assert state.run.stat().st_uid == os.geteuid()
     finally:
         os.umask(before)
@@ -69,7 +70,7 @@ def test_the_directory_of_an_older_release_is_taken_over(tmp_path: Path) -> None
         assert mode(state.journals) == 0o700
 
 
-@pytest.mark.parametrize("name", ["run", "journals"])
+@pytest.mark.parametrize("name", ["run", "journals", "history"])
 @pytest.mark.parametrize("others", [0o710, 0o701, 0o740])
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path, name: str, others: int) -> None:
     (tmp_path / name).mkdir()

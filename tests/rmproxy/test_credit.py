@@ -1,6 +1,6 @@
 import pytest
 
-from common.messages import Header
+from common.messages import QUESTIONS, Header
 from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from rmproxy.credit import HEADER_BYTES, UNNUMBERED_BYTES, Credit, mark
 
@@ -98,10 +98,11 @@ def test_after_a_resumption_what_came_by_may_be_acknowledged_again() -> None:
     assert credit.acknowledges(9)
 
 
-def test_each_question_may_be_answered_once() -> None:
+@pytest.mark.parametrize("kind", sorted(QUESTIONS))
+def test_each_question_may_be_answered_once(kind: str) -> None:
     credit = Credit()
     assert not credit.answers()
-    credit.heard(news(kind="PredicatesAsked"))
+    credit.heard(news(kind=kind))
     assert [credit.answers(), credit.answers()] == [True, False]
 
 

@@ -22,6 +22,8 @@ from common.messages import (
     RegisterResourceManager,
     RejectedAllocation,
     Resume,
+    StateDumpAnswered,
+    StateDumpAsked,
 )
 from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.wire import body_of, decoded
@@ -343,6 +345,15 @@ def test_a_question_about_predicates_reaches_the_rm_and_its_answer_the_core() ->
     )
     assert front.handle(arrives(BROKER, asked, partition=PARTITION), 0) == [sent(PEER, asked, partition=PARTITION)]
     answer = PredicatesAnswered(question=3)
+    assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [sent(BROKER, answer, partition=PARTITION)]
+    assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [], "it was asked once"
+
+
+def test_a_question_for_the_rms_own_state_reaches_it_and_its_answer_the_core() -> None:
+    front = open_front()
+    asked = StateDumpAsked(question=3, deadline_milli_seconds=2000)
+    assert front.handle(arrives(BROKER, asked, partition=PARTITION), 0) == [sent(PEER, asked, partition=PARTITION)]
+    answer = StateDumpAnswered(question=3, text="{}")
     assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [sent(BROKER, answer, partition=PARTITION)]
     assert front.handle(arrives(PEER, answer, partition=PARTITION), 0) == [], "it was asked once"
 

@@ -21,7 +21,7 @@ from common.messages import (
 )
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.grpc_admin import EVENT_STREAMS_MAX
+from rmproxy.grpc_admin import ASK_PAUSE_S, EVENT_STREAMS_MAX
 from rmproxy.si import scheduler_pb2 as si
 from tests.rmproxy.world import BOUND, PARTITION, RM, Code, World, accepted, accepted_pb, end_of, play, running
 
@@ -302,6 +302,20 @@ def test_an_rm_has_so_many_streams_of_events_and_no_more() -> None:
             code, text = await end_of(stub.Events(EVENTS))
             assert code == Code.RESOURCE_EXHAUSTED
             assert text.startswith(f"RM rm-1 has {EVENT_STREAMS_MAX} streams of events open")
+
+    play(scenario)
+
+
+def test_all_streams_of_an_rm_together_ask_once_in_a_while() -> None:
+    async def scenario() -> None:
+        async with running() as world, admin_of(world) as stub:
+            await world.register()
+            calls = [stub.Events(EVENTS) for _ in range(5)]
+            asked_at = []
+            for _ in calls:
+                await told(world, Query)
+                asked_at.append(asyncio.get_running_loop().time())
+            assert asked_at[-1] - asked_at[0] >= (len(calls) - 1.5) * ASK_PAUSE_S
 
     play(scenario)
 

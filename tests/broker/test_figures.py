@@ -1,0 +1,134 @@
+"""What the broker tells of itself and of those who have told it theirs."""
+
+import pytest
+
+from broker.figures import KEPT_S
+from common.families import Family, Sample, encoded, families, gauge
+from common.messages import Answer, Figures, Hello, ListPartitions, NodesAstray, PartitionList, Query
+from common.names import RMPROXY, SUPERVISOR
+from common.process_up import up
+from common.wire import decoded
+from tests.broker.house import PROXY, WEB, House, registered
+from tests.machines import ONE_QUEUE, PARTITION, RM, said
+
+UP = "yunishard_process_up"
+
+
+def asked(house: House) -> list[Family]:
+    [sent] = house.hear(WEB, Query(what="metrics"), rm="", session="", ref="q")
+    assert (sent.to, sent.header.ref) == (WEB, "q")
+    answer = decoded(Answer, sent.body)
+    assert answer.status == 200
+    return families(answer.body)
+
+
+def samples(house: House, name: str) -> dict[tuple[str, ...], float]:
+    return dict(sample for family in asked(house) if family.name == name for sample in family.samples)
+
+
+def tells(house: House, peer: str, *told: Family) -> None:
+    body = encoded([up(peer), *told])
+    assert house.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
+
+
+def test_what_a_process_has_told_is_told_on() -> None:
+    house = House()
+    tells(house, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
+    assert samples(house, "windows") == {(): 7}
+    assert samples(house, UP) == {(RMPROXY, ""): 1, (SUPERVISOR, ""): 0}
+
+
+def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
+    house = House()
+    tells(house, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
+    house.wait(house.now + KEPT_S)
+    assert samples(house, "windows") == {}
+    assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
+
+
+def test_one_that_has_begun_anew_has_told_nothing_yet() -> None:
+    house = House()
+    tells(house, SUPERVISOR)
+    house.hear(SUPERVISOR, Hello(role=SUPERVISOR), rm="", session="")
+    assert samples(house, UP)[SUPERVISOR, ""] == 0
+
+
+def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
+    house = House()
+    tells(house, RMPROXY)
+    house.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
+    assert samples(house, UP)[RMPROXY, ""] == 1
+    assert house.switch.books.warnings[-1].startswith("the figures of rmproxy cannot be read: ")
+
+
+def test_nobody_else_tells_figures() -> None:
+    house = House()
+    house.hear("stranger", Figures(process=RMPROXY, families=encoded([up(RMPROXY)])), rm="", session="")
+    assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
+
+
+@pytest.mark.parametrize(("peer", "what"), [(WEB, "partition"), (PROXY, "metrics")])
+def test_without_a_partition_only_the_web_service_is_answered_and_only_about_figures(peer: str, what: str) -> None:
+    [sent] = House().hear(peer, Query(what=what), rm="", session="", ref="q")
+    assert said([sent]) == [Answer(status=404, body=b"Partition not found")]
+
+
+def test_what_happens_is_counted() -> None:
+    house = registered()
+    assert samples(house, "yunishard_broker_rollouts_total")["committed",] == 1
+    assert samples(house, "yunishard_broker_registrations_total") == {("granted",): 1, ("refused",): 0}
+    assert samples(house, "yunishard_broker_record_writes_total")["durable",] > 0
+    assert samples(house, "yunishard_broker_managers") == {("there",): 1, ("away",): 0}
+    assert samples(house, "yunishard_broker_partitions") == {("running",): 1, ("starting",): 0, ("leaving",): 0}
+    [took] = [family for family in asked(house) if family.name == "yunishard_broker_rollout_seconds"]
+    assert sum(took.distributions[0][1]) == 1
+    house.away()
+    assert samples(house, "yunishard_broker_managers") == {("there",): 0, ("away",): 1}
+
+
+def test_a_configuration_that_is_not_carried_out_is_counted_by_why() -> None:
+    house = registered()
+    [ask] = [one for one in house.update(ONE_QUEUE.replace("batch", "other")) if one.header.kind == "PrepareConfig"]
+    house.vote(ask, "no room")
+    house.disk_problem = "full"
+    house.agree(house.update(ONE_QUEUE.replace("batch", "another")))
+    outcomes = samples(house, "yunishard_broker_rollouts_total")
+    assert {outcome: count for (outcome,), count in outcomes.items() if count} == {
+        "committed": 1,
+        "objected": 1,
+        "unrecorded": 1,
+    }
+    assert samples(house, "yunishard_broker_record_writes_total")["refused",] == 1
+
+
+def test_a_worker_that_comes_back_is_counted_by_what_it_had() -> None:
+    house = registered()
+    house.returns(PARTITION)
+    house.speaks(PARTITION)
+    house.lost(PARTITION)
+    found = samples(house, "yunishard_broker_recoveries_total")
+    assert (found["goes_on",], found["lost",]) == (1, 1)
+
+
+def test_questions_that_wait_are_counted() -> None:
+    house = registered()
+    house.hear(WEB, Query(what="queues"), partition=PARTITION, rm="", session="", ref="q")
+    assert samples(house, "yunishard_broker_questions_waiting") == {(): 1}
+
+
+def test_nodes_for_a_partition_that_an_rm_does_not_have_are_counted_and_listed() -> None:
+    house = registered()
+    for _ in range(2):
+        house.hear(PROXY, NodesAstray(count=2))
+    house.hear(PROXY, NodesAstray(count=2), rm="rm-9")  # who is not registered
+    assert samples(house, "yunishard_rm_failed_nodes_total") == {(RM,): 4}
+    [listing] = said(house.hear(WEB, ListPartitions(), rm="", session="", ref="q"))
+    assert isinstance(listing, PartitionList)
+    assert [one.nodes_astray for one in listing.managers] == [4]
+
+
+def test_what_the_shell_tells_of_the_process_is_among_it() -> None:
+    house = House()
+    own: list[Sample] = [((), 3)]
+    house.switch.figures.around = lambda: [gauge("own", "Own.", (), own)]
+    assert samples(house, "own") == {(): 3}

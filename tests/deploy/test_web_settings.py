@@ -1,0 +1,107 @@
+"""What only the web service is told: each value, and what belongs together."""
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from deploy.settings import settings_from
+from deploy.values import Unusable
+from deploy.web_settings import WebSettings
+
+HOME = {"XDG_STATE_HOME": "/xdg"}
+TLS = {"rest-tls-cert": "c", "rest-tls-key": "k", "rest-tls-client-ca": "ca"}
+
+
+def web(**flags: str) -> WebSettings:
+    return settings_from({name.replace("_", "-"): text for name, text in flags.items()}, HOME).web
+
+
+def refusal(**flags: str) -> str:
+    with pytest.raises(Unusable) as refused:
+        web(**flags)
+    return str(refused.value)
+
+
+def test_without_anything_nobody_says_who_they_are_and_the_history_is_kept() -> None:
+    settings = web()
+    assert (settings.auth, settings.auth_keys, settings.auth_proxy, settings.cors) == ((), None, (), ())
+    assert (settings.history, settings.history_max_bytes, settings.history_age_s) == (True, 1024**3, 30 * 86400)
+    assert (settings.root, settings.debug) == (None, False)
+
+
+def test_every_setting_can_be_given() -> None:
+    settings = web(
+        auth="proxy, certificate,token",
+        auth_keys="/keys",
+        auth_issuer="us",
+        auth_audience="yunishard",
+        auth_proxy="127.0.0.1, 10.0.0.0/8,::1",
+        cors="https://UI.example, http://localhost:8080,https://[::1]",
+        history="no",
+        history_max="64MiB",
+        history_age="48h",
+        web_root="/ui",
+        debug="yes",
+        **TLS,
+    )
+    assert settings == WebSettings(
+        auth=("token", "certificate", "proxy"),
+        auth_keys=Path("/keys"),
+        auth_issuer="us",
+        auth_audience="yunishard",
+        auth_proxy=(ip_network("127.0.0.1"), ip_network("10.0.0.0/8"), ip_network("::1")),
+        cors=("https://ui.example", "http://localhost:8080", "https://[::1]"),
+        history=False,
+        history_max_bytes=64 << 20,
+        history_age_s=48 * 3600,
+        root=Path("/ui"),
+        debug=True,
+    )
+
+
+def test_without_auth_every_page_may_be_allowed() -> None:
+    assert web(cors="*").cors == ("*",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"auth": "password"}, "--auth: expected off, or some of token, certificate, proxy, got 'password'"),
+        ({"auth": "off,token"}, "--auth: expected off, or some of token, certificate, proxy, got 'off,token'"),
+        ({"auth": "token"}, "--auth: token needs --auth-keys too"),
+        ({"auth": "certificate"}, "--auth: certificate needs --rest-tls-client-ca too"),
+        ({"auth": "proxy"}, "--auth: proxy needs --auth-proxy too"),
+        ({"auth_keys": "k"}, "--auth-keys: needs --auth token too"),
+        ({"auth_issuer": "us"}, "--auth-issuer: needs --auth token too"),
+        ({"auth_audience": "us"}, "--auth-audience: needs --auth token too"),
+        ({"auth_proxy": "::1", "auth": "token", "auth_keys": "k"}, "--auth-proxy: needs --auth proxy too"),
+        (TLS, "--rest-tls-client-ca: needs --auth certificate too"),
+        (
+            {"auth": "proxy", "auth_proxy": "localhost"},
+            "--auth-proxy: expected addresses or networks, as in 127.0.0.1,10.1.0.0/16, got 'localhost'",
+        ),
+        (
+            {"auth": "proxy", "auth_proxy": "10.0.0.1/8"},
+            "--auth-proxy: expected addresses or networks, as in 127.0.0.1,10.1.0.0/16, got '10.0.0.1/8'",
+        ),
+        (
+            {"cors": "ui.example"},
+            "--cors: expected origins such as https://ui.example:8443, or *, got 'ui.example'",
+        ),
+        ({"cors": "https://a,*"}, "--cors: expected origins such as https://ui.example:8443, or *, got 'https://a,*'"),
+        (
+            {"cors": "https://a/"},
+            "--cors: expected origins such as https://ui.example:8443, or *, got 'https://a/'",
+        ),
+        (
+            {"cors": "*", "auth": "proxy", "auth_proxy": "::1"},
+            "--cors: * would let every page use what --auth protects; name the sites instead, as in https://ui.example",
+        ),
+        ({"history_max": "1MiB"}, "--history-max: 1MiB is too little, 16 MiB is the least"),
+        ({"history_age": "59m"}, "--history-age: 59m is too short, 1h is the least"),
+        ({"history": "maybe"}, "--history: expected true or false, got 'maybe'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(flags: dict[str, str], line: str) -> None:
+    assert refusal(**flags) == line
