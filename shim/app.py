@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Do it; the exit status."""
     try:
-        rest = Rest(args.rest, args.ca)
+        rest = Rest(args.rest, args.ca, args.token_file)
         partition = args.partition or _partition_of(rest, args.application)
         query = {"queue": args.queue} if args.action == "move" else {}
         answer = _done(rest, partition, ("application", args.application, args.action), query)

@@ -28,6 +28,7 @@ from common.messages import (
 from shim.manager import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
 from shim.predicates import Predicate
 from shim.results import Callbacks, Result
+from shim.state_dump import StateDump
 from shim.syncs import Sync
 
 NO_CALLBACKS: Final = Callbacks()
@@ -50,6 +51,7 @@ class BlockingResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        state_dump: StateDump | None = None,
         events: bool = False,
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
@@ -71,6 +73,7 @@ class BlockingResourceManager:
             build_info=build_info,
             extra_config=extra_config,
             predicate=predicate,
+            state_dump=state_dump,
             events=events,
             keys=keys,
             timeout_s=timeout_s,

@@ -36,6 +36,7 @@ examples:
   yunishard config put queues.yaml             change queues while it runs
   yunishard app move spark-17 root.research    let it go on in another queue
   yunishard keys allow rm-1.key rm-1           let a resource manager in
+  yunishard token alice --groups ops           let somebody in over REST
   yunishard journal show rm-1_default          what came, and what was told
   yunishard settings                           what is in force, and why
   yunishard replay LOG.swf.gz --local          replay a workload log
@@ -75,6 +76,7 @@ COMMANDS: Final = {
     "app": Command("shim.app", "kill an application, or move it to another queue"),
     "schedule": Command("shim.schedule", "make decisions step by step, in manual mode"),
     "keys": Command("shim.keys", "make keys for the native port, and say who may use them"),
+    "token": Command("shim.token", "make a token for REST, or show what is in one"),
     "journal": Command("partition_worker.journal.command", "look into the journal of a partition, and check it"),
     "settings": Command("shim.settings", "show every setting and where it came from"),
     "completion": Command("shim.completion", "print a completion script for your shell"),

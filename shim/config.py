@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
     """Do it; the exit status."""
     act, _ = _ACTIONS[args.action]
     try:
-        rest = Rest(args.rest, args.ca)
+        rest = Rest(args.rest, args.ca, args.token_file)
         return act(args, rest, args.rm or _only_rm(rest))
     except Failed as failed:
         if args.json and failed.problems:

@@ -8,10 +8,8 @@ Every call may leave messages to send; `to_send` hands them out. Not here: socke
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, get_args
 
-from common.config.checksum import checksum_of
 from common.messages import (
     AllocationResponse,
     ApplicationResponse,
@@ -29,14 +27,16 @@ from common.messages import (
     RegisterResourceManager,
     ResumeWanted,
     SchedulingStateResponse,
+    StateDumpAnswered,
+    StateDumpAsked,
     SyncDone,
-    UpdateConfiguration,
 )
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.session import Outgoing, Session, SessionState
 from common.split import split
 from common.wire import WireError, decoded, header_of
-from shim.failures import Closed, ConfigurationRefused, OutcomeUnknown, RegistrationRefused, SessionLost
+from shim.changes import Changes
+from shim.failures import Closed, RegistrationRefused, SessionLost
 from shim.predicates import Predicate, answer
 from shim.results import Result
 from shim.syncs import Sync, Syncs
@@ -57,16 +57,6 @@ _SESSION_ENDS: Final = frozenset({"superseded", "forbidden"})
 
 _TRY_AGAIN: Final = frozenset({"busy", "flood"})
 """The codes of refusals after which the same call is right, a little later."""
-
-
-@dataclass(slots=True)
-class _Change:
-    """Another configuration that was asked for."""
-
-    request: UpdateConfiguration
-    sent: bool = False
-    outcome: ConfigurationUpdated | Exception | None = None
-    """None until there is an answer, or until it is known that there may be none."""
 
 
 class Dialogue:
@@ -101,13 +91,9 @@ class Dialogue:
         """Results taken since the last acknowledgement."""
         self._behind = False
         """Whether updates were refused because too little of what the core said was acknowledged."""
-        self._changes: dict[str, _Change] = {}
-        """By the reference that the answer will repeat; all and only those that somebody waits for."""
-        self._changes_made = 0
-        self._checksum = ""
-        """Of the configuration that we believe in force; empty if the core did not say."""
-        self._extra_config = request.extra_config
-        """What was sent last: it holds until something else is sent."""
+        self._changes = Changes(request)
+        self._state_wanted: list[tuple[str, StateDumpAsked]] = []
+        """Partitions that want to know what we know, and their questions, until somebody takes them."""
 
     def to_send(self) -> list[Outgoing]:
         """What is to be sent now, in this order."""
@@ -143,29 +129,27 @@ class Dialogue:
 
     def change(self, text: str, extra_config: dict[str, str] | None) -> str:
         """Ask for another configuration, now or once the session has been resumed; the reference for `outcome`."""
-        if extra_config is not None:
-            self._extra_config = extra_config
-        self._changes_made += 1
-        reference = f"configuration-{self._changes_made}"
-        self._changes[reference] = _Change(
-            UpdateConfiguration(
-                rm_id=self._request.rm_id,
-                policy_group=self._request.policy_group,
-                config=text,
-                extra_config=self._extra_config,
-            )
-        )
+        reference = self._changes.ask(text, extra_config)
         if self.session.state == "open":
-            self._send_changes()
+            self._to_send += self._changes.sent(self.session)
         return reference
 
     def outcome(self, reference: str) -> ConfigurationUpdated | Exception | None:
         """What became of a change, or None as long as that may still be heard."""
-        return self._changes[reference].outcome
+        return self._changes.outcome(reference)
 
     def drop(self, reference: str) -> None:
         """Nobody waits for this change any more. What is still heard of it counts as news."""
-        del self._changes[reference]
+        self._changes.drop(reference)
+
+    def state_wanted(self) -> list[tuple[str, StateDumpAsked]]:
+        """Partitions that want to know what we know, and their questions, once."""
+        wanted, self._state_wanted = self._state_wanted, []
+        return wanted
+
+    def tell_state(self, partition: str, answered: StateDumpAnswered) -> None:
+        """Answer such a question, if that is possible now; later it would be of no use."""
+        self._say(self.session.say(partition, answered))
 
     def take(self) -> Result | None:
         """The next result, or None if there is nothing. Asking for it says that the one before has been dealt with."""
@@ -244,9 +228,10 @@ class Dialogue:
             case Registered():
                 self._entered, self.complaint = True, ""
                 self.expects = message
-                self._compare(message)
+                if (changed := self._changes.resumed(message)) is not None:
+                    self._buffer.append(Result("", changed))
                 self._to_send += self.session.repeated()
-                self._send_changes()
+                self._to_send += self._changes.sent(self.session)
             case ConfigurationUpdated():
                 self._reconfigured(header.ref, message)
             case ResumeWanted() if before == "open":
@@ -262,6 +247,8 @@ class Dialogue:
                 self._refused(header, message)
             case PredicatesAsked() if self._predicate is not None and self.session.state == "open":
                 self._to_send.append(self.session.say(header.partition, answer(message, self._predicate)))
+            case StateDumpAsked():
+                self._state_wanted.append((header.partition, message))
             case PartitionRestarted():
                 self._forget(header.partition)
                 self._buffer.append(Result(header.partition, message))
@@ -269,10 +256,7 @@ class Dialogue:
                 pass  # acknowledgements, and what an earlier session was meant to hear
 
     def _reconfigured(self, ref: str, message: ConfigurationUpdated) -> None:
-        self._checksum = message.checksum
-        if ref in self._changes:
-            self._changes[ref].outcome = message
-        else:
+        if not self._changes.answered(ref, message):
             self._buffer.append(Result("", message))
         for partition in self._syncs.partitions():
             if partition not in message.partitions:
@@ -301,7 +285,7 @@ class Dialogue:
             case "unknown-session" if self.session.state == "open":
                 self.resume()  # who speaks for us may have died, without the core behind it
             case _ if header.ref in self._changes:
-                self._changes[header.ref].outcome = ConfigurationRefused(refused)
+                self._changes.refused(header.ref, refused)
             case "gap":
                 self.resume()
             case "window":
@@ -316,33 +300,6 @@ class Dialogue:
     def _say(self, outgoing: Outgoing) -> None:
         if self.session.state == "open":
             self._to_send.append(outgoing)
-
-    def _compare(self, registered: Registered) -> None:
-        """The configuration may have changed while nobody could tell us: by others, or as we asked before the break.
-
-        What was asked for is not sent again: somebody may have changed the configuration since, which that would undo.
-        """
-        known, self._checksum = self._checksum, registered.checksum
-        changed = bool(known and registered.checksum) and known != registered.checksum
-        now = ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
-        for change in self._changes.values():
-            if not change.sent or change.outcome is not None:
-                continue
-            if changed and checksum_of(change.request.config) == registered.checksum:
-                change.outcome = now
-            else:
-                change.outcome = OutcomeUnknown(
-                    f"{self._request.rm_id}: the connection broke before the core answered: look which "
-                    "configuration it has (`yunishard config get`), or send this one again"
-                )
-        if changed and all(change.outcome is not now for change in self._changes.values()):
-            self._buffer.append(Result("", now))
-
-    def _send_changes(self) -> None:
-        for reference, change in self._changes.items():
-            if not change.sent:
-                change.sent = True
-                self._to_send.append(self.session.update_configuration(change.request, ref=reference))
 
     def _forget(self, partition: str) -> None:
         """Drop what a partition said before it died and nobody took: none of it is true any more."""

@@ -35,3 +35,20 @@ class ResyncFailed(RuntimeError):
     """The partition has not taken the report: nothing was removed, and nothing is placed until another one is complete.
     The text says why.
     """
+
+
+def silence(address: str, rm_id: str, timeout_s: float, *, spoken: bool, complaint: str) -> Exception:
+    """That a registration was not answered in time: whether there was anybody to say it to (`spoken`), and why the core
+    wanted another attempt, if it said so.
+    """
+    if complaint:
+        return RegistrationRefused(f"{complaint} (tried for {timeout_s:g} s)")
+    if not spoken:
+        return ConnectionError(
+            f"nothing answers at {address} within {timeout_s:g} s: is the core running there "
+            "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
+        )
+    return TimeoutError(
+        f"{address} took the registration of {rm_id} and did not answer within {timeout_s:g} s: "
+        "look at the core's log, then try again"
+    )

@@ -28,9 +28,9 @@ from common.allowed_keys import (
     allow_list,
     entry_of,
     is_key,
-    rm_ids_of,
 )
 from common.keys import SERVER, KeyFileError, fingerprint, read_public, write_pair
+from common.rm_ids import RmIdError, rm_ids_of
 from shim.tables import show
 
 ABOUT: Final = """\
@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
         action(args)
     except (Refused, FileExistsError) as error:
         return _failed(args.action, str(error), REFUSED)
-    except (AllowListError, KeyFileError) as error:
+    except (AllowListError, RmIdError, KeyFileError) as error:
         return _failed(args.action, str(error), UNUSABLE)
     except OSError as error:
         if error.filename is None:

@@ -13,11 +13,13 @@ from typing import Final
 
 from common.keys import ClientKeys
 from common.machine import NEVER
+from common.messages import StateDumpAnswered
 from common.session import SessionState
 from common.wire import frames_of
 from shim.connection import Connection, KeyRefused
 from shim.dialogue import READ_AHEAD_MESSAGES, Dialogue
 from shim.pulse import Pulse
+from shim.state_dump import StateDump, StateDumps
 
 _UNDER_WAY: Final[frozenset[SessionState]] = frozenset({"resuming", "leaving"})
 """States that an answer ends which should come soon."""
@@ -32,13 +34,16 @@ class Link:
         ConnectionError: the address cannot be one.
     """
 
-    def __init__(self, address: str, dialogue: Dialogue, keys: ClientKeys | None) -> None:
+    def __init__(
+        self, address: str, dialogue: Dialogue, keys: ClientKeys | None, state_dump: StateDump | None = None
+    ) -> None:
         self.address = address
         self.waiting = 0
         """How many wait for something that may be behind what nobody takes."""
         self.arrived = asyncio.Event()  # both only pulse: set and cleared at once, that wakes whoever waits just now
         self.room = asyncio.Event()
         self._dialogue = dialogue
+        self._dumps = None if state_dump is None else StateDumps(state_dump, self._tell_state)
         self._pulse = Pulse(random.random)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -65,6 +70,8 @@ class Link:
         """Close once the last messages have left."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._dumps is not None:
+            self._dumps.close()
         await self._connection.close()
 
     # What the connection calls --------------------------------------------------------------------------------------
@@ -92,12 +99,19 @@ class Link:
         _pulse(self.arrived)
         if room:
             _pulse(self.room)
+        for partition, question in self._dialogue.state_wanted():
+            if self._dumps is not None:
+                self._dumps.asked(partition, question)
 
     def shut_out(self, reason: str) -> None:
         """The port does not let us in."""
         rm_id = self._dialogue.session.rm_id
         self._dialogue.end(KeyRefused(f"{self.address} does not let {rm_id} in: {reason}"))
         self.wake()
+
+    def _tell_state(self, partition: str, answered: StateDumpAnswered) -> None:
+        self._dialogue.tell_state(partition, answered)
+        self.flush()
 
     # Time -----------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from common.keys import ClientKeys, KeyFileError
 from common.messages import (
     EVENTS,
     PREDICATES,
+    STATE_DUMP,
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -51,10 +52,12 @@ from shim.failures import (
     RegistrationRefused,
     ResyncFailed,
     SessionLost,
+    silence,
 )
 from shim.link import Link
 from shim.predicates import Predicate
-from shim.results import Callbacks, Result
+from shim.results import Callbacks, Result, Results
+from shim.state_dump import StateDump
 from shim.syncs import Sync
 
 __all__ = [
@@ -70,6 +73,7 @@ __all__ = [
     "Result",
     "ResyncFailed",
     "SessionLost",
+    "StateDump",
 ]
 # An exception to "no re-exports": who writes a resource manager should find all of it in one place.
 
@@ -96,12 +100,13 @@ class ResourceManager:
         request: RegisterResourceManager,
         predicate: Predicate | None = None,
         keys: ClientKeys | None = None,
+        state_dump: StateDump | None = None,
     ) -> None:
         self.address = address
         self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
         self._taking = False
         """The consumer waits for a result."""
-        self._link = Link(address, self._dialogue, keys)
+        self._link = Link(address, self._dialogue, keys, state_dump)
 
     @classmethod
     async def connect(
@@ -115,6 +120,7 @@ class ResourceManager:
         build_info: Mapping[str, str] | None = None,
         extra_config: Mapping[str, str] | None = None,
         predicate: Predicate | None = None,
+        state_dump: StateDump | None = None,
         events: bool = False,
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
@@ -122,10 +128,11 @@ class ResourceManager:
         """Connect and register. That removes all that an earlier process with the same `rm_id` had.
 
         `config` is the text of a `queues.yaml`; without one the core uses its own. With a `predicate` it has a say in
-        which ask may run on which node (`shim/predicates.py`); with `events` it hears every two seconds what has
-        happened in its partitions. `keys` is the resource manager's own secret key file
-        (`yunishard keys new`), for a core that has keys; the core's `server.key` is in the same directory. Without it
-        the environment variable YUNISHARD_KEYS counts; an empty text means none.
+        which ask may run on which node (`shim/predicates.py`); `state_dump` says what it knows when somebody looks for
+        a fault (`shim/state_dump.py`); with `events` it hears every two seconds what has happened in its partitions.
+        `keys` is the resource manager's own secret key file (`yunishard keys new`), for a core that has keys; the
+        core's `server.key` is in the same directory. Without it the environment variable YUNISHARD_KEYS counts; an
+        empty text means none.
 
         Raises:
             RegistrationRefused: the core says why.
@@ -134,6 +141,7 @@ class ResourceManager:
             ConnectionError: nothing answers at this address.
             TimeoutError: something is there, but the answer did not come in time.
         """
+        capabilities = {PREDICATES: predicate is not None, EVENTS: events, STATE_DUMP: state_dump is not None}
         request = RegisterResourceManager(
             rm_id=rm_id,
             version=version,
@@ -141,10 +149,10 @@ class ResourceManager:
             build_info=dict(build_info or {}),
             config=config,
             extra_config=dict(extra_config or {}),
-            capabilities=[*([] if predicate is None else [PREDICATES]), *([EVENTS] if events else [])],
+            capabilities=[name for name, wanted in capabilities.items() if wanted],
         )
         file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
-        rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None)
+        rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None, state_dump)
         registered = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -253,7 +261,7 @@ class ResourceManager:
         Raises:
             SessionLost: (when read) connect again.
         """
-        return _Results(self._take)
+        return Results(self._take)
 
     async def run(self, callbacks: Callbacks) -> None:
         """Call the callbacks for all results, until `close`. What a callback raises ends this and is raised here."""
@@ -369,27 +377,9 @@ class ResourceManager:
             raise type(over)(*over.args)  # a new one for each who hears it, or their tracebacks would grow together
 
     def _silence(self, timeout_s: float) -> Exception:
-        if self._dialogue.complaint:
-            return RegistrationRefused(f"{self._dialogue.complaint} (tried for {timeout_s:g} s)")
-        if self._dialogue.session.state == "new":
-            return ConnectionError(
-                f"nothing answers at {self.address} within {timeout_s:g} s: is the core running there "
-                "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
-            )
-        return TimeoutError(
-            f"{self.address} took the registration of {self.rm_id} and did not answer within {timeout_s:g} s: "
-            "look at the core's log, then try again"
-        )
-
-
-class _Results(AsyncIterator[Result]):
-    """Not a generator, so that nothing is left hanging when one consumer breaks off and another goes on."""
-
-    def __init__(self, take: Callable[[], Awaitable[Result]]) -> None:
-        self._take = take
-
-    async def __anext__(self) -> Result:
-        return await self._take()
+        dialogue = self._dialogue
+        spoken = dialogue.session.state != "new"
+        return silence(self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint)
 
 
 def _allocation_request(allocations: list[Allocation], releases: list[AllocationRelease]) -> AllocationRequest:

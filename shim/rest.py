@@ -1,7 +1,8 @@
 """Asking a running system over REST, for the commands that look at it or change it.
 
 It is asked directly, never through a proxy of the environment: who may change what is decided by who opened the
-connection. Times and sizes are bounded. Every failure is one line that says what to do next.
+connection, or by a token, which is not passed on to another address. Times and sizes are bounded. Every failure is one
+line that says what to do next.
 
 Not here: what is asked (`config.py`, `app.py`, `settings.py`).
 """
@@ -9,11 +10,13 @@ Not here: what is asked (`config.py`, `app.py`, `settings.py`).
 import argparse
 import http.client
 import json
+import os
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -23,6 +26,13 @@ CHANGE_MAX_S: Final = 90.0
 """A change may take longer than a question: the core starts workers for new partitions meanwhile."""
 BODY_BYTES_MAX: Final = 64 * 2**20
 
+TOKEN_FILE: Final = "YUNISHARD_TOKEN_FILE"  # noqa: S105 - its name
+"""The variable that names the file with the token, unless an option does."""
+
+TOKEN_BYTES_MAX: Final = 8 << 10
+"""Longer ones are taken nowhere."""
+
+UNKNOWN: Final = 401
 NOT_FOUND: Final = 404
 NO_PARTITION: Final = "Partition not found"
 """What the system says of a partition that it does not have."""
@@ -82,14 +92,22 @@ def add_rest(parser: argparse.ArgumentParser) -> None:
     """Describe where the system is."""
     parser.add_argument("--rest", metavar="URL", default=REST_DEFAULT, help=f"the system (default: {REST_DEFAULT})")
     parser.add_argument("--ca", metavar="FILE", help="who signed its certificate (default: those this machine trusts)")
+    add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-class Rest:
-    """A running system."""
+def add_token_file(parser: argparse.ArgumentParser) -> None:
+    """Describe what says who asks."""
+    about = f"who asks, as `yunishard token` makes it (default: ${TOKEN_FILE}, or none)"
+    parser.add_argument("--token-file", metavar="FILE", help=about)
 
-    def __init__(self, url: str, ca: str | None = None) -> None:
+
+class Rest:
+    """A running system. Without a file of a token that of the environment counts, if there is one."""
+
+    def __init__(self, url: str, ca: str | None = None, token_file: str | None = None) -> None:
         self.url = url.rstrip("/")
+        self._token = _token(token_file)
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
             raise Failed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNREACHABLE)
         self._open = _opener(self.url, ca)
@@ -147,6 +165,8 @@ class Rest:
         asked = {name: value for name, value in query.items() if value}
         url = f"{where}?{urlencode(asked)}" if asked else where
         request = urllib.request.Request(url, data=body, method=method, headers=dict(headers or {}))  # noqa: S310 - http(s) only, see above
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             with self._open(request, timeout_s) as response:
                 return Answer(_bounded(response), _tag(response.headers.get("ETag")))
@@ -175,6 +195,23 @@ class Rest:
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
             text = f"{self.url}: {said}: {next_step}"
         return Failed(text, status=UNREACHABLE)
+
+
+def _token(file: str | None) -> str:
+    """The token in a file; empty if none is named."""
+    source = "--token-file" if file else TOKEN_FILE
+    path = file or os.environ.get(TOKEN_FILE, "")
+    if not path:
+        return ""
+    try:
+        with Path(path).open("rb") as opened:
+            text = opened.read(TOKEN_BYTES_MAX + 1).decode("ascii", errors="replace").strip()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise Failed(f"{source}: {path}: cannot be read: {reason}", status=UNREACHABLE) from None
+    if not text or len(text) > TOKEN_BYTES_MAX or not text.isascii() or not text.isprintable() or " " in text:
+        raise Failed(f"{source}: {path}: holds no token: `yunishard token USER > {path}` makes one", status=UNREACHABLE)
+    return text
 
 
 def _opener(url: str, ca: str | None) -> Callable[[urllib.request.Request, float], http.client.HTTPResponse]:
@@ -214,6 +251,9 @@ def _refuse(status: int, body: bytes) -> NoReturn:
             problems = [problem for problem in found.get("problems", []) if isinstance(problem, dict)]
     except ValueError:
         pass  # plain text is as good
+    if status == UNKNOWN:
+        how = f"--token-file FILE or {TOKEN_FILE} (`yunishard token USER > FILE` makes one)"
+        text = f"{text.partition('. ')[0]}: say who you are by {how}"
     if status == PRECONDITION_FAILED:
         text += ": somebody has changed it meanwhile; look at it (`yunishard config get`), then try again"
     raise Failed(" ".join(text.split()) or f"refused with status {status}", code=status, problems=problems)

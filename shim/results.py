@@ -3,7 +3,7 @@
 Not here: where it comes from, and in which thread the functions run (`manager.py`, `blocking.py`).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -53,6 +53,16 @@ class Result(NamedTuple):
 
     partition: str
     news: Update
+
+
+class Results(AsyncIterator[Result]):
+    """Not a generator, so that nothing is left hanging when one consumer breaks off and another goes on."""
+
+    def __init__(self, take: Callable[[], Awaitable[Result]]) -> None:
+        self._take = take
+
+    async def __anext__(self) -> Result:
+        return await self._take()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

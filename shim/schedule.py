@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Make them; the exit status."""
     try:
-        rest = Rest(args.rest, args.ca)
+        rest = Rest(args.rest, args.ca, args.token_file)
         answer = rest.in_partition(args.partition, "schedule", query={"steps": str(args.steps)})
         found = answer.as_json()
     except Failed as failed:

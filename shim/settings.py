@@ -17,7 +17,7 @@ from common.extra_config import effective
 from deploy.settings import Resolved, settings_from
 from deploy.up import add_settings, flags_of
 from deploy.values import Unusable
-from shim.rest import Failed, Rest
+from shim.rest import Failed, Rest, add_token_file
 from shim.tables import show
 
 RM_PREFIX: Final = "rm/"
@@ -46,16 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, MORE
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--ca", metavar="FILE", help="with a URL: who signed its certificate")
+    add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of name, value and source")
     add_settings(parser, rest_metavar="URL|HOST:PORT", rest_about="a URL: ask the system there; else as of `up`")
 
 
 def main(args: argparse.Namespace) -> int:
     """Show them; the exit status."""
-    flags = {name: value for name, value in flags_of(args).items() if name != "ca"}
+    flags = {name: value for name, value in flags_of(args).items() if name not in ("ca", "token_file")}
     url = flags.get("rest", "")
     try:
-        shown = [*_asked(Rest(url, args.ca))] if "://" in url else [*settings_from(flags, os.environ).resolved]
+        rest = Rest(url, args.ca, args.token_file) if "://" in url else None
+        shown = [*_asked(rest)] if rest else [*settings_from(flags, os.environ).resolved]
     except (Unusable, Failed) as error:
         sys.stderr.write(f"yunishard settings: {error}\n")
         return error.status if isinstance(error, Failed) else WRONG

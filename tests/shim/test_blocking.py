@@ -234,14 +234,17 @@ def test_a_callback_may_report_everything_again() -> None:
         await core.says(SyncDone(nodes=["n9"]), seq=1, ack=3)
 
     swept: SimpleQueue[SyncDone | None] = SimpleQueue()
+    made = threading.Event()
 
     def report(partition: str) -> None:
+        assert made.wait(PATIENCE_S)
         with rm.resync(partition) as sync:
             rm.update_nodes([node("n1")])
         swept.put(sync.swept)
 
     with core_that(story) as address:
         rm = BlockingResourceManager(address, rm_id="rm-1", callbacks=Callbacks(partition_restarted=report))
+        made.set()
         assert swept.get(timeout=PATIENCE_S) == SyncDone(nodes=["n9"])
         rm.close()
 

@@ -29,7 +29,13 @@ def said(shell: str, text: str, folder: Path) -> set[str]:
 
 
 CASES = [
-    ("", {"up", "replay", "validate", "config", "app", "schedule", "keys", "journal", "settings", "completion"}),
+    (
+        "",
+        {
+            *("up", "replay", "validate", "config", "app", "schedule"),
+            *("keys", "journal", "settings", "token", "completion"),
+        },
+    ),
     ("keys allow q", {"q u.yaml"}),
     ("keys re", {"revoke"}),
     ("up --e", {"--ephemeral"}),
@@ -49,6 +55,11 @@ CASES = [
     ("config diff --s", {"--summary"}),
     ("config diff current q", {"q u.yaml"}),
     ("settings --rest ", set[str]()),
+    ("token --sc", {"--scope"}),
+    ("token --scope ", {"read"}),
+    ("token --keys q", {"q u.yaml"}),
+    ("up --history ", {"true", "false"}),
+    ("app kill --token-file q", {"q u.yaml"}),
     ("journal ver", {"verify"}),
     ("journal show --k", {"--kind"}),
     ("journal verify q", {"q u.yaml"}),

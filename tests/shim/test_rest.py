@@ -4,11 +4,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from shim.rest import REFUSED, UNREACHABLE, Failed, Rest
-from tests.shim.fake_web import web
+from tests.shim.fake_web import FakeWeb, web
 
 
 def failure(url: str, ca: str | None = None) -> Failed:
@@ -90,3 +91,54 @@ def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch
     with web() as fake:
         fake.says("GET settings", [])
         assert Rest(fake.url + "/").get("settings").as_json() == []
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def sent(fake: FakeWeb, token_file: str | None = None) -> str | None:
+    """The header with which it is asked."""
+    Rest(fake.url, token_file=token_file).get("settings")
+    return fake.heard[-1][1].get("Authorization")
+
+
+def test_a_token_is_sent_from_the_file_that_an_option_names_else_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("aaa.bbb.ccc\n")
+    (tmp_path / "b").write_text("ddd.eee.fff")
+    with web() as fake:
+        fake.says("GET settings", [])
+        assert sent(fake) is None
+        assert sent(fake, str(tmp_path / "a")) == "Bearer aaa.bbb.ccc"
+        monkeypatch.setenv("YUNISHARD_TOKEN_FILE", str(tmp_path / "b"))
+        assert sent(fake) == "Bearer ddd.eee.fff"
+        assert sent(fake, str(tmp_path / "a")) == "Bearer aaa.bbb.ccc"
+
+
+def test_a_token_is_not_taken_along_to_another_address(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("aaa.bbb.ccc")
+    with web() as fake, web() as other:
+        fake.answers["GET /ws/v1/settings"] = (301, b"", {"Location": f"{other.url}/ws/v1/settings"})
+        other.says("GET settings", [])
+        assert Rest(fake.url, token_file=str(tmp_path / "token")).get("settings").as_json() == []
+        assert fake.heard[0][1]["Authorization"] == "Bearer aaa.bbb.ccc"
+        assert "Authorization" not in other.heard[0][1]
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a\nb", "\xe9", "x" * 9000])
+def test_a_file_without_a_token_is_refused_before_anything_is_asked(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(Failed, match="holds no token: `yunishard token USER > "):
+        Rest("http://127.0.0.1:9", token_file=str(tmp_path / "token"))
+    with pytest.raises(Failed, match=r"--token-file: .*/none: cannot be read: no such file"):
+        Rest("http://127.0.0.1:9", token_file=str(tmp_path / "none"))
+
+
+def test_who_is_not_known_is_told_how_to_say_so() -> None:
+    with web() as fake:
+        fake.refuses("GET settings", 401, "It is not known who asks. Say so by a certificate")
+        assert str(failure(fake.url)) == (
+            "It is not known who asks: say who you are by --token-file FILE or YUNISHARD_TOKEN_FILE"
+            " (`yunishard token USER > FILE` makes one)"
+        )
