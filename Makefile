@@ -45,6 +45,7 @@ bench: setup ## measure what has to be fast
 	$(BIN)/python -m benchmarks.configuration
 	$(BIN)/python -m benchmarks.recovery
 	$(BIN)/python -m benchmarks.tenants
+	$(BIN)/python -m benchmarks.rest
 
 sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))

@@ -1,49 +1,78 @@
 """The API as an ASGI application: a request becomes a call of its route, the reply gets its headers and is compressed.
 
 What the router answers (unknown path, other method, redirect) is plain text without the API's own headers.
-What changes something is done only for somebody who is known and is logged. No page of another site may read of that,
-nor what YuniKorn does not tell.
-Not here: the routes (`routes.py`), the port (`service.py`).
+Not here: the routes (`routes.py`), the port (`service.py`), who may use a route (`door/entrance.py`), what has to
+happen around a change (`changing.py`), which other sites' pages may read an answer (`cors.py`).
 """
 
 import asyncio
 import gzip
 import html
 import logging
+import secrets
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from common.messages import Actor
-from webservice.access import Access
-from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup
+from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup, Turns
+from webservice.changing import Changes
 from webservice.config_routes import YAML
+from webservice.cors import Cors
+from webservice.door.entrance import Entrance, viewer_of
 from webservice.errors import RequestError
+from webservice.flow import Flow
+from webservice.guard import Guard
+from webservice.history.lists import LISTS
+from webservice.history.past import Past
+from webservice.own_figures import OwnFigures
 from webservice.parameters import has_bad_escape
-from webservice.people import Nobody, People
+from webservice.people import People
 from webservice.router import Elsewhere, Match, OtherMethods, find
-from webservice.routes import ROUTES
-from webservice.same_site import objection
+from webservice.routes import routes
+from webservice.shelf import Shelf
+from webservice.streams.streams import Streams
+from webservice.web_root import is_api, serve
+from webservice.written import written
 
 BODY_BYTES_MAX: Final = 16 << 20
 GZIP_BYTES_MIN: Final = 1400
 THREAD_BYTES_MIN: Final = 256 << 10
 """From this size on a body is compressed in a thread, so that other requests go on."""
 
-PRIVATE: Final = frozenset({"/ws/v1/settings", "/ws/v1/config/history", "/ws/v1/config/version/{number}"})
+PRIVATE: Final = frozenset(
+    {
+        "/ws/v1/settings",
+        "/ws/v1/config/history",
+        "/ws/v1/config/version/{number}",
+        *(f"/ws/v1/history/{name}" for name in LISTS),
+    }
+)
 """Paths that YuniKorn does not have, with answers that may be nobody else's business."""
 
-WRITTEN_LENGTH_MAX: Final = 500
-"""Characters of path and query in a log line."""
+HEADERS_MAX: Final = 100
+"""Of a request; one with more is answered with 431."""
 
-OUTCOME_LENGTH_MAX: Final = 200
-"""Characters of the reason in the log line of a change that was refused."""
+REQUESTS_OF_ONE_MAX: Final = 250
+"""Requests of one address that may run at the same time; more are answered with 429. Whoever is behind a proxy shares
+its address, and so this bound.
+"""
+
+RETRY_AFTER_S: Final = 1
+
+UNKNOWN: Final = 401
+"""The status that says that it is not known who asks."""
+
+OWN_CACHE_ONLY: Final = "private, no-cache"
+"""An answer that is for whoever asked: a proxy must not give it to others, nor a browser without asking again."""
 
 _GZIP_FASTEST: Final = 1
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -51,115 +80,127 @@ _log = logging.getLogger("core.rest")
 
 
 class Api:
-    """Answers requests with what its link knows; `people` tells who asks for a change."""
+    """Answers requests with what its link knows. `people` tells who asks for a change where nobody has to say who they
+    are, as is so without a `guard` of its own.
+    """
 
-    def __init__(self, link: Link, people: People, startup: Startup) -> None:
+    def __init__(self, link: Link, people: People, startup: Startup, guard: Guard | None = None) -> None:
+        guard = guard or Guard(Entrance(people), Cors(startup.cors))
         self._link = link
-        self._people = people
+        self._entrance = guard.entrance
+        self._changes = Changes(guard.entrance, guard.audit)
+        self._cors = guard.cors
         self._startup = startup
+        self._routes = routes(debug=startup.debug)
+        self._turns = Turns()
+        self._running: Counter[str] = Counter()
+        """Requests that are being answered, by address; all and only addresses that have some."""
+        self.streams = Streams(link.ask)
+        self._shelf = Shelf(link.ask)
+        self.past: Past | None = None
+        self.figures = OwnFigures()
+        self.figures.around.append(self.streams.families)
+        self.figures.around.append(self._shelf.families)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         assert scope["type"] == "http", "only HTTP is served"
         request = Request(scope, receive)
+        host = request.client.host if request.client else ""
+        self._running[host] += 1
+        try:
+            await self._answer(request, receive, send)
+        finally:
+            self._running[host] -= 1
+            if not self._running[host]:
+                del self._running[host]
+
+    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         try:
-            response = await self._respond(request)
+            response = self._too_much(request) or await self._respond(request)
         except ClientDisconnect:
             return  # nobody is left to answer
         passed_ms = (time.perf_counter() - began) * 1000
-        _log.debug("%s %s: %d in %.1f ms", request.method, _written(request), response.status_code, passed_ms)
-        await response(scope, receive, send)
+        _log.debug("%s %s: %d in %.1f ms", request.method, _asked_for(request), response.status_code, passed_ms)
+        await response(request.scope, receive, send)
+
+    def _too_much(self, request: Request) -> Response | None:
+        """What is answered to a request without looking at what it wants, if it is one too many."""
+        if len(request.scope["headers"]) > HEADERS_MAX:
+            return _text(431, f"More than {HEADERS_MAX} headers\n")
+        if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            return _text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
+        return None
 
     async def _respond(self, request: Request) -> Response:
         if has_bad_escape(request.scope["raw_path"].decode("latin-1")):
             return _text(400, "400 Bad Request")
         path: str = request.scope["path"]
-        match find(ROUTES, request.method, path):
-            case Match() as match:
-                return await self._call(request, match)
+        match find(self._routes, request.method, path):
+            case Match(route=route) as match:
+                began = time.perf_counter()
+                response = await self._call(request, match)
+                took_s = time.perf_counter() - began
+                self.figures.answered(route.method, route.path, response.status_code, took_s)
+                return response
             case Elsewhere(path=mended):
                 return _redirect(request, mended)
             case OtherMethods(allowed=allowed) if request.method == "OPTIONS":
-                return Response(b"", headers={"Allow": allowed})
+                told = self._cors.preflight(request.headers.get("Origin"), allowed.split(", "))
+                return Response(b"", headers={"Allow": allowed, **told})
             case OtherMethods(allowed=allowed):
                 return _text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
+            case None if self._startup.web_root is not None and not is_api(path):
+                return await _file(request, self._startup.web_root)
             case None:
-                return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
+                return _nothing()
 
     async def _call(self, request: Request, match: Match[Respond | Changing]) -> Response:
-        route = match.route.answer
+        route, call = match.route, self._asked(request, match.parameters)
+        own: dict[str, str] = {}
         try:
-            if isinstance(route, Changing):
-                reply = await self._changed(request, match, route)
+            if isinstance(route.answer, Changing):
+                own["X-Request-Id"] = secrets.token_hex(8)
+                reply = await self._changes.make(request, call, route, route.answer, own["X-Request-Id"])
             else:
-                reply = await route(self._asked(request, match.parameters))
+                caller = await self._entrance.caller(request, call.headers, route)
+                self._entrance.admit(request, call.headers, route, caller)
+                reply = await route.answer(replace(call, viewer=viewer_of(caller)))
         except RequestError as error:
             reply = Reply(error.body, error.status)
-        headers = {"Content-Type": reply.content_type, **reply.headers}
-        if reply.content_type in (JSON, YAML) and not _is_private(match.route, request):
-            headers["Access-Control-Allow-Origin"] = "*"
-            headers["Access-Control-Allow-Methods"] = ", ".join(sorted((match.route.method, "OPTIONS")))
-            headers["Access-Control-Allow-Headers"] = "X-Requested-With,Content-Type,Accept,Origin"
+            if error.status == UNKNOWN:
+                own["WWW-Authenticate"] = "Bearer"
+        headers = {"Content-Type": reply.content_type, **reply.headers, **own}
+        if self._cors.named_only or reply.content_type in (JSON, YAML):
+            methods = sorted((route.method, "OPTIONS"))
+            is_private = _is_private(route, request)
+            _add(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
+        if not self._entrance.is_open:
+            headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
         content = reply.body
         if not isinstance(content, bytes):
-            return StreamingResponse(content, reply.status, headers)
-        if len(content) >= GZIP_BYTES_MIN and accepts_gzip(request.headers.get("Accept-Encoding", "")):
-            content = await _compressed(content)
-            headers["Content-Encoding"] = "gzip"
-            headers["Vary"] = ", ".join([*filter(None, [headers.get("Vary")]), "Accept-Encoding"])
-        return Response(content, reply.status, headers)
+            return Flow(content, reply.status, headers)
+        return await _whole(request, content, reply.status, headers)
 
     def _asked(self, request: Request, parameters: dict[str, str]) -> Call:
         async def body() -> bytes:
             return await _body(request)
 
-        return Call(self._link, parameters, _values(request), body, _headers(request), self._startup)
-
-    async def _changed(self, request: Request, match: Match[Respond | Changing], route: Changing) -> Reply:
-        """What came of a change, which is logged whatever that is."""
-        who, outcome = "an unknown user", ""
-        try:
-            actor = await self._actor(request)
-            who = actor.user
-            _require_right(actor, match.route)
-            call = self._asked(request, match.parameters)
-            content = await call.body()
-            if await request.is_disconnected():  # who asked has gone, and its address may be somebody else's by now
-                raise ClientDisconnect
-
-            async def body() -> bytes:
-                return content
-
-            reply = await route.respond(replace(call, body=body), actor)
-            outcome = str(reply.status)
-        except RequestError as error:
-            outcome = f"{error.status} {' '.join(error.text.split())[:OUTCOME_LENGTH_MAX]}"
-            raise
-        finally:
-            what = f"{request.method} {_written(request)}"
-            _log.info("%s by %s from %s: %s", what, who, _address(request), outcome or "given up")
-        return reply
-
-    async def _actor(self, request: Request) -> Actor:
-        client, server = request.scope.get("client"), request.scope.get("server")
-        if client is None or server is None:
-            raise RequestError(403, "Refused: it is not known where the request came from")
-        reason = objection(_headers(request), scheme=request.scope["scheme"], server=server[0])
-        if reason:
-            raise RequestError(403, f"Refused: {reason}")
-        try:
-            return await self._people.actor((client[0], client[1]), (server[0], server[1]))
-        except Nobody as nobody:
-            raise RequestError(403, f"It is not known who asks: {nobody}") from None
-
-
-def _require_right(actor: Actor, route: ApiRoute) -> None:
-    if route.access is Access.ADMINS and not actor.scheduler_admin:
-        raise RequestError(
-            403,
-            f"User {actor.user!r} is not a scheduler administrator, and only they may do this."
-            " Ask one of them, or to be named by the setting scheduler-admins",
+        return Call(
+            self._link,
+            parameters,
+            _values(request),
+            body,
+            self.streams,
+            self._shelf,
+            request.scope["raw_path"].decode("latin-1"),
+            _headers(request),
+            self._startup,
+            figures=self.figures,
+            past=self.past,
+            turns=self._turns,
         )
 
 
@@ -186,16 +227,16 @@ def _is_private(route: ApiRoute, request: Request) -> bool:
     return isinstance(route.answer, Changing) or route.path in PRIVATE or own_form
 
 
-def _written(request: Request) -> str:
-    """Path and query as they came, escapes and all, so that nobody can write lines into the log."""
-    query = request.scope["query_string"]
-    raw: bytes = request.scope["raw_path"] + (b"?" + query if query else b"")
-    return ascii(raw.decode("latin-1"))[1:-1][:WRITTEN_LENGTH_MAX]
+def _asked_for(request: Request) -> str:
+    return written(request.scope["raw_path"], request.scope["query_string"])
 
 
-def _address(request: Request) -> str:
-    client = request.client
-    return "an unknown address" if client is None else f"{client.host} port {client.port}"
+def _add(headers: dict[str, str], more: Mapping[str, str]) -> None:
+    """Add headers; of Vary, all that it names."""
+    varies = [named for named in (headers.get("Vary"), more.get("Vary")) if named]
+    headers.update(more)
+    if varies:
+        headers["Vary"] = ", ".join(varies)
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
@@ -205,6 +246,31 @@ def accepts_gzip(accept_encoding: str) -> bool:
         if coding.strip().lower() == "gzip":
             return parameter.strip() != "q=0"
     return False
+
+
+async def _whole(request: Request, content: bytes, status: int, headers: dict[str, str]) -> Response:
+    """A response with all of its body, compressed if that is worth while and the client takes it."""
+    if len(content) >= GZIP_BYTES_MIN and accepts_gzip(request.headers.get("Accept-Encoding", "")):
+        content = await _compressed(content)
+        _add(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+    return Response(content, status, headers)
+
+
+async def _file(request: Request, root: Path) -> Response:
+    """A file of the web UI."""
+    if request.method not in ("GET", "HEAD"):
+        return _text(405, "Method Not Allowed\n", {"Allow": "GET, HEAD", "X-Content-Type-Options": "nosniff"})
+    found = await asyncio.to_thread(serve, root, request.scope["path"], _headers(request))
+    if found is None:
+        return _nothing()
+    headers = dict(found.headers)
+    if request.method == "HEAD":
+        return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
+    return await _whole(request, found.body, found.status, headers)
+
+
+def _nothing() -> Response:
+    return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
 
 
 async def _compressed(body: bytes) -> bytes:

@@ -32,12 +32,12 @@ from common.messages import (
     Schedule,
 )
 from common.names import BROKER, WEBSERVICE
+from common.process import HEARTBEAT_S
 from common.sockets import Dealer, Wire
 from common.wire import WireError, body_of, decoded
 from webservice.calls import Change
 from webservice.errors import RequestError
 
-HEARTBEAT_S: Final = 1.0
 ANSWER_MAX_S: Final = 10.0
 CHANGE_MAX_S: Final = 30.0
 """Longer than the broker takes to give up on a roll-out (20 s), so that it is the one to say what came of it."""
@@ -74,9 +74,9 @@ class BrokerLink:
         self._next_beat: asyncio.TimerHandle | None = None
         self._incarnation = ""
         """The broker's, once it is known."""
-        self._wire = Wire()
-        self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self._wire.wake)
-        self._wire.add(BROKER, self._dealer)
+        self.wire = Wire()
+        self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
+        self.wire.add(BROKER, self._dealer)
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
         self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
@@ -92,7 +92,7 @@ class BrokerLink:
         self._beat()
         try:
             while True:
-                for delivery in await self._wire.receive(math.inf):
+                for delivery in await self.wire.receive(math.inf):
                     if delivery.header.kind == Heartbeat.__name__:
                         self._beaten(decoded(Heartbeat, delivery.body).incarnation)
                     else:
@@ -104,7 +104,7 @@ class BrokerLink:
 
     def _beat(self) -> None:
         """Say that this process lives, now and from now on."""
-        self._wire.send(send(BROKER, Heartbeat()))
+        self.wire.send(send(BROKER, Heartbeat()))
         self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
 
     def _beaten(self, incarnation: str) -> None:
@@ -112,15 +112,15 @@ class BrokerLink:
         before, self._incarnation = self._incarnation, incarnation
         if before not in ("", incarnation):
             for question in self._questions.values():
-                self._wire.send(question)
+                self.wire.send(question)
 
     async def ask(self, partition: str, query: Query) -> Answer:
-        """A worker's answer.
+        """A worker's answer, or without a partition the broker's.
 
         Raises:
             RequestError: 503, with what went wrong.
         """
-        whom = f"Partition {partition}"
+        whom = f"Partition {partition}" if partition else "The broker"
         return await self._question(Header(kind="", partition=partition), query, Answer, whom=whom)
 
     async def read(self, rm: str, question: ReadConfig) -> Answer:
@@ -177,7 +177,7 @@ class BrokerLink:
         if not isinstance(message, Change):
             self._questions[ref] = wanted
         try:
-            self._wire.send(wanted)
+            self.wire.send(wanted)
             return await self._open[ref]
         finally:
             del self._open[ref]

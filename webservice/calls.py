@@ -3,8 +3,10 @@
 Not here: which routes there are (`routes.py`), HTTP (`api.py`).
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol
 
 from common.messages import (
@@ -21,8 +23,12 @@ from common.messages import (
 )
 from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.errors import RequestError
-from webservice.resolve import AmbiguityError, Directory
+from webservice.history.past import Past
+from webservice.own_figures import OwnFigures
+from webservice.resolve import AmbiguityError, Directory, UnknownRmError, narrowed
 from webservice.router import Route
+from webservice.shelf import Shelf
+from webservice.streams.streams import Streams
 from webservice.views import SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
@@ -44,11 +50,36 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """Where what there was over time is kept, and how much of it."""
+
+    path: Path
+    bytes_max: int
+    age_max_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Startup:
     """What the process was told when it started."""
 
     settings: tuple[SettingView, ...] = ()
     deadlock: Deadlock = NO_DEADLOCKS
+    history: HistoryFile | None = None
+    """None if nothing is kept."""
+    web_root: Path | None = None
+    """Directory with the files of a web UI; None for none."""
+    debug: bool = False
+    """Whether routes that look into the running process may be used."""
+    cors: tuple[str, ...] = ()
+    """Origins whose pages may use the API, or `*`; empty if nothing was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What is done for one caller at a time."""
+
+    dump: asyncio.Lock = field(default_factory=asyncio.Lock)
+    profile: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +92,35 @@ class Call:
     parameters: dict[str, str]
     query: dict[str, str]
     body: Callable[[], Awaitable[bytes]]
+    streams: Streams
+    shelf: Shelf
+    path: str
+    """As it came, with its escapes."""
     headers: Mapping[str, str] = field(default_factory=dict)
     startup: Startup = field(default_factory=Startup)
     viewer: Actor | None = None
     """Who asks, where people have to say so and see only what is theirs; None for one who sees everything."""
+    figures: OwnFigures = field(default_factory=OwnFigures)
+    """What this process counts."""
+    past: Past | None = None
+    """What there was over time; None if it is not kept."""
+    turns: Turns = field(default_factory=Turns)
+
+
+class Pieces(Protocol):
+    """Pieces of a body as they come; an asynchronous generator is such."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None:
+        """Nobody takes any further piece; also said after the last one, and when none was taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What to send back: a body, or pieces of one as they come, which are sent at once and never compressed."""
 
-    body: bytes | AsyncGenerator[bytes, None]
+    body: bytes | Pieces
     status: int = 200
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -96,15 +145,32 @@ class Named:
 
     full_name: str
     shown: str
+    rm_id: str
+
+
+async def registered(call: Call) -> PartitionList:
+    """Who is registered with which partitions; of the resource manager only that the parameter `rm` names, if it does.
+
+    Whoever may ask this may know of every resource manager, for the list of clusters names them all.
+
+    Raises:
+        RequestError: nobody of that name is registered.
+    """
+    known = await call.link.partitions()
+    rm_id = call.query.get("rm", "")
+    try:
+        return narrowed(known, rm_id) if rm_id else known
+    except UnknownRmError as error:
+        raise RequestError(404, str(error)) from None
 
 
 async def partition_of(call: Call) -> Named:
-    """The partition that the path names.
+    """The partition that the path names, among those of the resource manager that the parameter `rm` names.
 
     Raises:
         RequestError: there is none, or several.
     """
-    directory = Directory((await call.link.partitions()).partitions)
+    directory = Directory((await registered(call)).partitions)
     found = named(directory, call.parameters["partition"])
     if found is None:
         raise RequestError(404, "Partition not found")
@@ -121,7 +187,7 @@ def named(directory: Directory, name: str) -> Named | None:
         entry: PartitionEntry | None = directory.find(name)
     except AmbiguityError as error:
         raise RequestError(409, str(error)) from None
-    return None if entry is None else Named(entry.full_name, directory.shown(entry))
+    return None if entry is None else Named(entry.full_name, directory.shown(entry), entry.rm_id)
 
 
 def document(answer: Answer) -> bytes:

@@ -17,20 +17,19 @@ from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.messages import Actor, Answer, ChangeConfig, ReadConfig
 from common.names import RM_ID
+from common.rest.configuration import ChangedView
 from webservice.access import Access
 from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document
 from webservice.conditions import entity_tag, expected_checksum, is_known
 from webservice.config_view import config_json, config_yaml
 from webservice.errors import RequestError
+from webservice.resolve import RM_SHOWN_MAX
 from webservice.router import Route
 from webservice.views import SettingView, VerdictView, encoded
 
 YAML: Final = "application/x-yaml; charset=UTF-8"
 JSON_ONLY: Final = "application/json"
 """The one value of `Accept` that asks for JSON."""
-
-RM_SHOWN_MAX: Final = 64
-"""Characters of the id of a resource manager that an error repeats."""
 
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
 _LOADED_MAX: Final = 4
@@ -45,18 +44,6 @@ class _Version(Struct, frozen=True):
     checksum: str
     config: str
     extra: dict[str, str] = {}
-
-
-class _Changed(Struct, frozen=True, kw_only=True):
-    """What the broker says of a change that was made."""
-
-    checksum: str
-    version: int
-    partitions: list[str]
-    file: bool
-    """Whether it is written back to the watched file."""
-    followers: list[str]
-    """The other resource managers that follow the file, and so the change."""
 
 
 class _Refused(Struct, frozen=True):
@@ -175,7 +162,7 @@ async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
     answer = await call.link.change(wanted, rm=rm)
     if answer.status == 400:
         raise _refusal(answer)
-    changed = _understood(answer, _Changed)
+    changed = _understood(answer, ChangedView)
     return Reply(encoded(changed), headers={"ETag": entity_tag(changed.checksum)})
 
 

@@ -68,9 +68,15 @@ _CHECKS: Final = (
 """Name and description of each check: those of YuniKorn, in its order, and our own."""
 
 
-def view(bodies: Sequence[tuple[str, bytes]], *, silent: Sequence[str] = (), away: Sequence[str] = ()) -> HealthView:
+def view(
+    bodies: Sequence[tuple[str, bytes]],
+    *,
+    silent: Sequence[str] = (),
+    away: Sequence[str] = (),
+    failed_nodes: int = 0,
+) -> HealthView:
     """The health of all partitions together, of each its full name and what its worker said; which partitions do not
-    answer, and which resource managers are away.
+    answer, which resource managers are away, and how many nodes were registered for a partition that does not exist.
 
     Raises:
         RequestError: a worker said what cannot be read.
@@ -81,7 +87,7 @@ def view(bodies: Sequence[tuple[str, bytes]], *, silent: Sequence[str] = (), awa
             found.append((name, _decoder.decode(body)))
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
-    checks = _checks([*_diagnoses(found), *_conditions(found, silent, away)])
+    checks = _checks([*_diagnoses(found, failed_nodes), *_conditions(found, silent, away)])
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
@@ -92,7 +98,7 @@ def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:
     ]
 
 
-def _diagnoses(found: Sequence[tuple[str, Found]]) -> list[tuple[str, bool]]:
+def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: int) -> list[tuple[str, bool]]:
     """What each check says, and whether it failed."""
     errors = sum(one.scheduling_errors for _, one in found)
     negative = [name for name, one in found for _ in range(one.negative)]
@@ -105,7 +111,7 @@ def _diagnoses(found: Sequence[tuple[str, Found]]) -> list[tuple[str, bool]]:
     drift = [f"{name}: {problem}" for name, one in found for problem in one.drift]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
-        ("There were 0 failed nodes logged in the metrics", False),  # they are refused before they reach a partition
+        (f"There were {failed_nodes} failed nodes logged in the metrics", failed_nodes > 0),
         (f"Partitions with negative resources: {_quoted(negative)}", bool(negative)),
         (f"Nodes with negative resources: {_quoted(negative_nodes)}", bool(negative_nodes)),
         (f"Partitions with inconsistent data: {_quoted(inconsistent)}", bool(inconsistent)),

@@ -1,4 +1,4 @@
-"""Samples of all workers, written in the text format of Prometheus.
+"""Families of all processes, written in the text format of Prometheus.
 
 While there is one partition its series have the labels of YuniKorn. Where there are several each series has the label
 `partition` besides, so that nothing of two resource managers is ever added up or taken for the other's. A family
@@ -6,80 +6,65 @@ without series is left out.
 Rejected: writing with prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`;
 its parser reads what is written here (see the test).
 
-Not here: the figures themselves, which each worker gives (`partition_worker/figures.py`).
+Not here: the figures themselves (each process has its own), and asking for them (`metric_routes.py`).
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import DecodeError, Struct
-from msgspec.json import Decoder
+from common.families import Distribution, Family
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
+_UNESCAPED: Final = re.compile(r'[^\\\n"]*')
+
+EXACT_MAX: Final = 1e15
+"""Below it the digits of a whole number are those of its shortest form: the quick way for bytes of memory."""
+
 PARTITION: Final = "partition"
 
-Labels = tuple[tuple[str, str], ...]
-"""Names and values, in the order of the names."""
+_Series = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names and values of labels, in the order of the names."""
 
 
-class Family(Struct, frozen=True):
-    """All series of a name in one partition; `labels` are the names for the values that each sample begins with.
-
-    A histogram has distributions instead: label values, how much was observed up to each bound but above the one before
-    (at the end what was above the last), and the sum.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: list[str]
-    samples: list[tuple[list[str], float]]
-    bounds: list[float] = []
-    distributions: list[tuple[list[str], list[int], float]] = []
-
-
-@dataclass(slots=True)
 class _Shown:
-    """All series of a name, in all partitions."""
+    """All series of a name, whoever told them."""
 
-    kind: str
-    help: str
-    values: dict[Labels, float] = field(default_factory=dict)
-    distributions: dict[Labels, tuple[list[float], list[int], float]] = field(default_factory=dict)
-    """Upper bounds, counts, and the sum."""
+    def __init__(self, first: Family) -> None:
+        self.kind = first.kind
+        self.help = first.help
+        self.values: dict[_Series, float] = {}
+        self.distributions: dict[_Series, tuple[tuple[float, ...], Distribution]] = {}
+        """Upper bounds, and what was observed."""
 
-    def add(self, family: Family, more: Labels) -> None:
+    def add(self, family: Family, partition: str) -> None:
+        """What one process told, with the name of its partition if that is to be said."""
+        if family.kind != self.kind:
+            return  # a name has one type; no two of our own families meet so
+        more = (partition,) if partition else ()
+        given = (*family.labels, PARTITION) if partition else family.labels
+        order = sorted(range(len(given)), key=given.__getitem__)
+        names = tuple(given[place] for place in order)
         for values, value in family.samples:
-            self.values[_named(family, values, more)] = value
-        bounds = [*family.bounds, math.inf]
-        for values, counts, observed in family.distributions:
-            self.distributions[_named(family, values, more)] = bounds, counts, observed
+            every = (*values, *more)
+            self.values[_said(names, tuple([every[place] for place in order]))] = value
+        for one in family.distributions:
+            every = (*one[0], *more)
+            self.distributions[_said(names, tuple([every[place] for place in order]))] = family.bounds, one
 
 
-_decoder: Final = Decoder(list[Family])
-
-
-def families(body: bytes) -> list[Family]:
-    """What a worker answered.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    found = _decoder.decode(body)
-    for family in found:
-        labelled = [sample[0] for sample in family.samples] + [one[0] for one in family.distributions]
-        if any(len(values) != len(family.labels) for values in labelled):
-            raise DecodeError(f"{family.name}: a sample has not one value for each label")
-        if any(len(counts) != len(family.bounds) + 1 for _, counts, _ in family.distributions):
-            raise DecodeError(f"{family.name}: a distribution has not one count for each bucket")
-    return found
+def _said(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
+    """The labels of a series; what is about no partition does not say so."""
+    if PARTITION not in names or values[names.index(PARTITION)]:
+        return names, values
+    place = names.index(PARTITION)
+    return (*names[:place], *names[place + 1 :]), (*values[:place], *values[place + 1 :])
 
 
 def text(
@@ -91,28 +76,33 @@ def text(
     shown: dict[str, _Shown] = {}
     for partition, found in [*partitions, ("", list(others))]:
         for family in found:
-            more = ((PARTITION, partition),) if several and partition and PARTITION not in family.labels else ()
-            shown.setdefault(family.name, _Shown(family.kind, family.help)).add(family, more)
+            if family.name not in shown:
+                shown[family.name] = _Shown(family)
+            shown[family.name].add(family, partition if several and PARTITION not in family.labels else "")
     lines: list[str] = []
     for name, one in sorted(shown.items()):
         if not one.values and not one.distributions:
             continue
         lines.append(f"# HELP {name} {one.help.translate(_HELP_ESCAPES)}")
         lines.append(f"# TYPE {name} {one.kind}")
-        lines += [f"{name}{_labels(labels)} {number(value)}" for labels, value in sorted(one.values.items())]
-        for labels, (bounds, counts, observed) in sorted(one.distributions.items()):
-            lines += _histogram(name, labels, bounds, counts, observed)
-    return "".join(f"{line}\n" for line in lines).encode()
+        lines += [f"{name}{_labels(*labels)} {number(value)}" for labels, value in sorted(one.values.items())]
+        for (names, values), (bounds, observed) in sorted(one.distributions.items()):
+            lines += _histogram(name, names, values, bounds, observed)
+    lines.append("")
+    return "\n".join(lines).encode()
 
 
-def _histogram(name: str, labels: Labels, bounds: list[float], counts: list[int], observed: float) -> Iterator[str]:
+def _histogram(
+    name: str, names: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...], observed: Distribution
+) -> Iterator[str]:
     """A bucket also counts all that are below it; its bound is the last of its labels."""
+    _, counts, total = observed
     count = 0
-    for bound, here in zip(bounds, counts, strict=True):
+    for bound, here in zip((*bounds, math.inf), counts, strict=True):
         count += here
-        yield f"{name}_bucket{_labels((*labels, ('le', number(bound))))} {number(count)}"
-    yield f"{name}_sum{_labels(labels)} {number(observed)}"
-    yield f"{name}_count{_labels(labels)} {number(count)}"
+        yield f"{name}_bucket{_labels((*names, 'le'), (*values, number(bound)))} {number(count)}"
+    yield f"{name}_sum{_labels(names, values)} {number(total)}"
+    yield f"{name}_count{_labels(names, values)} {number(count)}"
 
 
 def number(value: float) -> str:
@@ -127,15 +117,20 @@ def number(value: float) -> str:
         return "+Inf" if value > 0 else "-Inf"
     if value == 0 or 1e-4 <= abs(value) < 1e6:
         return repr(value).removesuffix(".0")
+    if 1e6 <= value < EXACT_MAX and value == int(value):
+        digits = str(int(value))
+        fraction = digits[1:].rstrip("0")
+        return f"{digits[0]}{'.' if fraction else ''}{fraction}e+{len(digits) - 1:02d}"
     mantissa, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")
     return f"{mantissa}e{int(exponent):+03d}"
 
 
-def _named(family: Family, values: list[str], more: Labels) -> Labels:
-    return tuple(sorted([*zip(family.labels, values, strict=True), *more]))
-
-
-def _labels(labels: Labels) -> str:
-    if not labels:
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    if not names:
         return ""
-    return "{" + ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels) + "}"
+    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)]) + "}"
+
+
+def _escaped(value: str) -> str:
+    """A label's value; nearly all are as they are, and there are tens of thousands."""
+    return value if _UNESCAPED.fullmatch(value) else value.translate(_LABEL_ESCAPES)

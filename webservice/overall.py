@@ -1,34 +1,36 @@
-"""What is about all partitions at once: the clusters, the partitions, the metrics, the health.
+"""What is about all partitions at once: the clusters, the partitions, the health.
 
 Partitions of several resource managers come together here and nowhere else, so here is decided what one of them that
-does not answer means for the others. Not here: one partition (`partition_routes.py`).
+does not answer means for the others. Not here: one partition (`partition_routes.py`), the metrics (`metric_routes.py`).
 """
 
 import asyncio
-import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from common.messages import PartitionEntry, PartitionList, Query
-from webservice import health, metrics
+from common.rest.utilisation import UtilisationView
+from webservice import health
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Reply
+from webservice.calls import ApiRoute, Call, Reply, registered
 from webservice.errors import RequestError
-from webservice.metrics import Family
+from webservice.lasting import age
 from webservice.resolve import Directory
 from webservice.router import Route
+from webservice.shelf import Shelved
 from webservice.views import ClusterView, SilentView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
 
 PART_MAX_S: Final = 3.0
-"""How long a partition may take to give its part of a list, of metrics or health. Whoever collects them waits for ten
+"""How long a partition may take to give its part of a list or of health. Whoever collects them waits for ten
 seconds or so, and the other partitions must not be missing because of this one.
 """
 
 
 async def clusters(call: Call) -> Reply:
     """One entry for each partition."""
-    known = await call.link.partitions()
+    known = await registered(call)
     builds = [{**build, "rmId": rm_id} for rm_id, build in sorted(known.build_information.items())]
     away = {one.rm_id: one.away_since_ns for one in known.managers}
     return Reply(
@@ -52,36 +54,31 @@ async def partitions(call: Call) -> Reply:
     """What every worker says of its partition; of one that says nothing only whose it is, for others are not to miss
     theirs because of it.
     """
-    known = await call.link.partitions()
-    said = dict((await _parts(call, known, "partition")).said)
-    bodies = [
-        said.get(entry.full_name, encoded(SilentView(cluster_id=entry.rm_id, name=shown))).strip()
-        for shown, entry in Directory(known.partitions).all()
-    ]
-    return Reply(b"[" + b",".join(bodies) + b"]\n")
+    known = await registered(call)
+    parts = await _parts(call, known, "partition")
+    return _listed(known, parts, lambda shown, entry: encoded(SilentView(cluster_id=entry.rm_id, name=shown)))
 
 
-async def all_metrics(call: Call) -> Reply:
-    """The metrics of all partitions that answer, and of each whether it does."""
-    known = await call.link.partitions()
-    parts = await _parts(call, known, "metrics")
-    found = []
-    for partition, body in parts.said:
-        try:
-            found.append((partition, metrics.families(body)))
-        except ValueError as error:
-            raise RequestError(503, f"Partition {partition} answered what cannot be read: {error}") from None
-    others = [_presence(parts), _absence(known, time.time())] if known.partitions else []
-    text = metrics.text(found, others, several=len(known.partitions) > 1)
-    return Reply(text, content_type=metrics.CONTENT_TYPE)
+async def node_utilisations(call: Call) -> Reply:
+    """How full the nodes of every partition are, without those of one that does not answer; `null` while there is no
+    partition, as clients of YuniKorn expect.
+    """
+    known = await registered(call)
+    if not known.partitions:
+        return Reply(b"null\n")
+    parts = await _parts(call, known, "utilisation")
+    return _listed(known, parts, lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown)))
 
 
 async def healthcheck(call: Call) -> Reply:
     """What the latest look at each partition found."""
-    known = await call.link.partitions()
+    known = await registered(call)
     parts = await _parts(call, known, "health")
     away = [one.rm_id for one in known.managers if one.away_since_ns]
-    return Reply(encoded(health.view(parts.said, silent=[name for name, _ in parts.silent], away=away)))
+    failed = sum(one.nodes_astray for one in known.managers)
+    silent = [name for name, _ in parts.silent]
+    view = health.view(parts.said, silent=silent, away=away, failed_nodes=failed)
+    return Reply(encoded(view), headers=age(parts.age_s))
 
 
 class _Parts(NamedTuple):
@@ -89,6 +86,15 @@ class _Parts(NamedTuple):
 
     said: list[tuple[str, bytes]]
     silent: list[tuple[str, str]]
+    age_s: float
+    """Of the oldest answer among them."""
+
+
+def _listed(known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]) -> Reply:
+    """What each partition said of itself, in a list; of those that said nothing what is known without them."""
+    said = dict(parts.said)
+    bodies = [said.get(entry.full_name) or silent(shown, entry) for shown, entry in Directory(known.partitions).all()]
+    return Reply(b"[" + b",".join(body.strip() for body in bodies) + b"]\n", headers=age(parts.age_s))
 
 
 async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
@@ -98,7 +104,7 @@ async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
         RequestError: nobody answers.
     """
 
-    async def ask(shown: str, entry: PartitionEntry) -> bytes | str:
+    async def ask(shown: str, entry: PartitionEntry) -> Shelved | str:
         try:
             async with asyncio.timeout(PART_MAX_S):
                 return await _asked(call, shown, entry, what)
@@ -109,43 +115,30 @@ async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
 
     entries = Directory(known.partitions).all()
     answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in entries))
-    parts = _Parts([], [])
+    said: list[tuple[str, Shelved]] = []
+    silent: list[tuple[str, str]] = []
     for (_, entry), answer in zip(entries, answers, strict=True):
-        if isinstance(answer, bytes):
-            parts.said.append((entry.full_name, answer))
+        if isinstance(answer, Shelved):
+            said.append((entry.full_name, answer))
         else:
-            parts.silent.append((entry.full_name, answer))
-    if parts.silent and not parts.said:
-        raise RequestError(503, parts.silent[0][1])
-    return parts
+            silent.append((entry.full_name, answer))
+    if silent and not said:
+        raise RequestError(503, silent[0][1])
+    oldest_s = max((found.age_s for _, found in said), default=0.0)
+    return _Parts([(name, found.answer.body) for name, found in said], silent, oldest_s)
 
 
-async def _asked(call: Call, shown: str, entry: PartitionEntry, what: str) -> bytes:
-    answer = await call.link.ask(entry.full_name, Query(what=what, name=shown))
-    if answer.status != 200:
-        told = answer.body.decode(errors="replace").strip()
-        raise RequestError(503, f"Partition {entry.full_name} answered with status {answer.status}: {told}")
-    return answer.body
-
-
-def _presence(parts: _Parts) -> Family:
-    samples = [([name], 1.0) for name, _ in parts.said] + [([name], 0.0) for name, _ in parts.silent]
-    what = "Whether the partition answers; if not, its other series are missing."
-    return Family("yunishard_partition_up", "gauge", what, [metrics.PARTITION], samples)
-
-
-def _absence(known: PartitionList, now: float) -> Family:
-    samples = [
-        ([one.rm_id], max(0.0, round(now - one.away_since_ns / 1e9, 3)) if one.away_since_ns else 0.0)
-        for one in known.managers
-    ]
-    what = "For how long nothing has been heard of the resource manager, and so nothing is placed; 0 while it is there."
-    return Family("yunishard_rm_away_seconds", "gauge", what, ["rm"], samples)
+async def _asked(call: Call, shown: str, entry: PartitionEntry, what: str) -> Shelved:
+    found = await call.shelf.answer(entry.full_name, Query(what=what, name=shown))
+    if found.answer.status != 200:
+        told = found.answer.body.decode(errors="replace").strip()
+        raise RequestError(503, f"Partition {entry.full_name} answered with status {found.answer.status}: {told}")
+    return found
 
 
 ROUTES: Final[tuple[ApiRoute, ...]] = (
     Route("GET", "/ws/v1/clusters", clusters, Access.KNOWN),
     Route("GET", "/ws/v1/partitions", partitions, Access.KNOWN),
-    Route("GET", "/ws/v1/metrics", all_metrics, Access.ADMINS),
+    Route("GET", "/ws/v1/scheduler/node-utilizations", node_utilisations, Access.KNOWN),
     Route("GET", "/ws/v1/scheduler/healthcheck", healthcheck, Access.KNOWN),
 )

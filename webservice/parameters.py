@@ -6,6 +6,7 @@ everything that a name may hold. Not here: whether what is named exists.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -17,8 +18,8 @@ PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
 ACTIVE_STATUSES: Final = ("new", "accepted", "running", "completing", "failing", "resuming")
 """Those that YuniKorn has, and names when it is asked for another one."""
 
-LIMIT_MAX: Final = 100_000
-"""The most entries that may be asked for; there are fewer."""
+LIMIT_MAX: Final = 10_000
+"""The most entries that one page may have."""
 
 STARTING: Final = "starting"
 """That of applications that begin to run in a queue sorted by `stateaware`; YuniKorn has no such status any more."""
@@ -111,12 +112,18 @@ def active_status(text: str) -> str:
     return status
 
 
-def limit(text: str) -> int:
-    """How many entries of a list are wanted.
+def page(query: Mapping[str, str]) -> dict[str, str]:
+    """Which part of a list is wanted: `limit`, how many entries at most, and `after`, the key of the one before them.
+    Nothing if all of it is.
 
     Raises:
-        RequestError: it is no number, or too large.
+        RequestError: the limit is no number, or no possible one; or there is only the key.
     """
-    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) > LIMIT_MAX:
-        raise RequestError(400, f"limit must be a number from 0 to {LIMIT_MAX}")
-    return int(text)
+    text = query.get("limit")
+    if text is None and "after" in query:
+        raise RequestError(400, "after is for pages of a list: say with limit how many entries one has")
+    if text is None:
+        return {}
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= LIMIT_MAX:
+        raise RequestError(400, f"limit must be a number from 1 to {LIMIT_MAX}")
+    return {"limit": str(int(text)), "after": query.get("after", "")}

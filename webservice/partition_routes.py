@@ -9,15 +9,18 @@ from typing import Final
 
 from common.messages import Query
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Named, Reply, Respond, document, named, partition_of
+from webservice.calls import ApiRoute, Call, Named, Reply, Respond, named, partition_of, registered
 from webservice.errors import RequestError
+from webservice.lasting import lasting
 from webservice.parameters import (
     ACTIVE,
     PARTITION_STATES,
     active_status,
     application_state,
+    decoded,
     group_name,
-    limit,
+    page,
+    queue_name,
     queue_path,
     user_name,
 )
@@ -40,8 +43,8 @@ def about_usage(what: str) -> Respond:
     """Ask for all usage: where there is no partition nobody uses anything, which is no error."""
 
     async def respond(call: Call) -> Reply:
-        partition = await _tracked_by(call)
-        return Reply(b"[]\n") if partition is None else await _ask(call, partition, what)
+        part, partition = page(call.query), await _tracked_by(call)
+        return Reply(b"[]\n") if partition is None else await _ask(call, partition, what, **part)
 
     return respond
 
@@ -63,11 +66,11 @@ async def _tracked_by(call: Call) -> Named | None:
     """The partition whose usage is meant. While there is one it is meant by any name, for usage was never asked for by
     partition; None if there is none to mean.
     """
-    directory = Directory((await call.link.partitions()).partitions)
+    directory = Directory((await registered(call)).partitions)
     found = named(directory, call.parameters["partition"])
     if found is None and len(directory.all()) == 1:
         ((shown, only),) = directory.all()
-        return Named(only.full_name, shown)
+        return Named(only.full_name, shown, only.rm_id)
     return found
 
 
@@ -81,9 +84,15 @@ def about_named(what: str) -> Respond:
 
 
 async def preemptions(call: Call) -> Reply:
-    """Who had to go for whom, the newest first; with the query parameter `limit` so many at most."""
-    wanted = {"limit": str(limit(call.query["limit"]))} if "limit" in call.query else {}
-    return await _ask(call, await partition_of(call), "preemptions", **wanted)
+    """Who had to go for whom, the newest first."""
+    part = page(call.query)
+    return await _ask(call, await partition_of(call), "preemptions", **part)
+
+
+async def nodes(call: Call) -> Reply:
+    """All nodes with what runs on them."""
+    part = page(call.query)
+    return await _ask(call, await partition_of(call), "nodes", **part)
 
 
 async def queue(call: Call) -> Reply:
@@ -96,8 +105,17 @@ async def queue(call: Call) -> Reply:
 
 async def queue_applications(call: Call) -> Reply:
     """The applications in a leaf."""
-    path = queue_path(call.parameters["queue"])
-    return await _ask(call, await partition_of(call), "queue-applications", queue=path)
+    path, part = queue_path(call.parameters["queue"]), page(call.query)
+    return await _ask(call, await partition_of(call), "queue-applications", queue=path, **part)
+
+
+async def queue_application(call: Call) -> Reply:
+    """One active application of a leaf."""
+    text = decoded(call.parameters["queue"])
+    partition = await partition_of(call)
+    return await _ask(
+        call, partition, "application", queue=queue_name(text), application=call.parameters["application"]
+    )
 
 
 async def queue_applications_by_state(call: Call) -> Reply:
@@ -121,13 +139,13 @@ async def applications_by_state(call: Call) -> Reply:
 def _wanted(call: Call, states: tuple[str, ...]) -> dict[str, str]:
     state = application_state(call.parameters["state"], states)
     status = active_status(call.query.get("status", "")) if state == ACTIVE else ""
-    return {"state": state, "status": status} if status else {"state": state}
+    return {"state": state, **({"status": status} if status else {}), **page(call.query)}
 
 
 async def _ask(call: Call, partition: Named, what: str, **args: str) -> Reply:
     """Ask, and pass on the document."""
     query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
-    return Reply(document(await call.link.ask(partition.full_name, query)))
+    return lasting(call, await call.shelf.answer(partition.full_name, query))
 
 
 _USER: Final = about_usage_of("user", user_name, "User not found")
@@ -139,9 +157,10 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     Route("GET", f"{_PARTITION}/queue/{{queue}}", queue, Access.SEEN),
     Route("GET", f"{_PARTITION}/queue/{{queue}}/applications", queue_applications, Access.SEEN),
     Route("GET", f"{_PARTITION}/queue/{{queue}}/applications/{{state}}", queue_applications_by_state, Access.SEEN),
+    Route("GET", f"{_PARTITION}/queue/{{queue}}/application/{{application}}", queue_application, Access.SEEN),
     Route("GET", f"{_PARTITION}/applications/{{state}}", applications_by_state, Access.SEEN),
     Route("GET", f"{_PARTITION}/application/{{application}}", about_named("application"), Access.SEEN),
-    Route("GET", f"{_PARTITION}/nodes", about_partition("nodes"), Access.SEEN),
+    Route("GET", f"{_PARTITION}/nodes", nodes, Access.SEEN),
     Route("GET", f"{_PARTITION}/node/{{node}}", about_named("node"), Access.SEEN),
     Route("GET", f"{_PARTITION}/preemptions", preemptions, Access.SEEN),
     Route("GET", f"{_PARTITION}/usage/users", about_usage("users"), Access.SEEN),

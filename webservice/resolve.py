@@ -2,13 +2,45 @@
 
 Inside, a partition is `<rm-id>_<name>`. People say the plain name while no other resource manager has one of the same
 name; `<rm-id>_<name>` and `[rm-id]name` always work. What is shown always leads back to the partition it stands for.
+Whoever narrows a question down to one resource manager names, and is shown, what that one has and nothing else.
 
 Not here: asking the partition.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
-from common.messages import PartitionEntry
+from msgspec.structs import replace
+
+from common.messages import PartitionEntry, PartitionList
+
+RM_SHOWN_MAX: Final = 64
+"""Characters of the id of a resource manager that an error repeats."""
+
+
+class UnknownRmError(LookupError):
+    """A resource manager that is not registered."""
+
+    def __init__(self, rm_id: str, known: list[str]) -> None:
+        registered = ", ".join(known) or "none"
+        super().__init__(f"RM {rm_id[:RM_SHOWN_MAX]!r} is not registered, those that are: {registered}")
+
+
+def narrowed(known: PartitionList, rm_id: str) -> PartitionList:
+    """What one resource manager has of it. An RM that has no partition is an RM all the same.
+
+    Raises:
+        UnknownRmError: there is none of that id.
+    """
+    managers = [one for one in known.managers if one.rm_id == rm_id]
+    if rm_id not in known.build_information and not managers:
+        raise UnknownRmError(rm_id, sorted({*known.build_information, *(one.rm_id for one in known.managers)}))
+    return replace(
+        known,
+        partitions=[entry for entry in known.partitions if entry.rm_id == rm_id],
+        build_information={id_: build for id_, build in known.build_information.items() if id_ == rm_id},
+        managers=managers,
+    )
 
 
 class AmbiguityError(LookupError):

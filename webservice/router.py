@@ -19,7 +19,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[_T]):
-    """A method and a path in lower case, in which a segment such as `{queue}` stands for any text without a slash."""
+    """A method and a path in lower case, in which a segment such as `{queue}` stands for any text without a slash. Few
+    paths end with a slash, and that is a part of them.
+    """
 
     method: str
     path: str
@@ -66,7 +68,7 @@ def find(routes: Sequence[Route[_T]], method: str, path: str) -> Match[_T] | Els
 
 def _parameters(pattern: str, path: str) -> dict[str, str] | None:
     pairs = _pairs(pattern, path)
-    if pairs is None or path.endswith("/"):  # a slash at the end is a mistake to mend, not an empty name
+    if pairs is None or path.endswith("/") != pattern.endswith("/"):  # a mistake to mend, not an empty name
         return None
     if any(name is None and fixed != given for fixed, name, given in pairs):
         return None
@@ -74,7 +76,7 @@ def _parameters(pattern: str, path: str) -> dict[str, str] | None:
 
 
 def _mended(pattern: str, path: str) -> str | None:
-    pairs = _pairs(pattern, posixpath.normpath("/" + path.strip("/")))
+    pairs = _pairs(pattern, posixpath.normpath("/" + path.strip("/")) + "/" * pattern.endswith("/"))
     if pairs is None or any(name is None and fixed != given.lower() for fixed, name, given in pairs):
         return None
     return "/".join(fixed if name is None else given for fixed, name, given in pairs)

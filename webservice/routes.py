@@ -5,13 +5,35 @@ Not here: what answers them (the modules that are joined here), and how a path f
 
 from typing import Final
 
-from webservice import admin_routes, config_routes, event_routes, overall, partition_routes
+from webservice import (
+    admin_routes,
+    config_routes,
+    debug_routes,
+    event_routes,
+    history_routes,
+    metric_routes,
+    overall,
+    partition_routes,
+)
 from webservice.calls import ApiRoute
+from webservice.openapi_routes import with_document
 
-ROUTES: Final[tuple[ApiRoute, ...]] = (
+_DESCRIBED: Final[tuple[ApiRoute, ...]] = (
     *overall.ROUTES,
+    *metric_routes.ROUTES,
     *event_routes.ROUTES,
+    *history_routes.ROUTES,
     *config_routes.ROUTES,
     *partition_routes.ROUTES,
     *admin_routes.ROUTES,
+    *debug_routes.ROUTES,
 )
+
+ROUTES: Final = with_document(_DESCRIBED)
+
+_HIDDEN: Final = frozenset(route.path for route in debug_routes.HIDDEN)
+
+
+def routes(*, debug: bool) -> tuple[ApiRoute, ...]:
+    """Those that there are, with the setting `debug` or without."""
+    return ROUTES if debug else tuple(route for route in ROUTES if route.path not in _HIDDEN)

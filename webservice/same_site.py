@@ -7,10 +7,13 @@ must be us. Programs such as curl say nothing of the kind. Not here: who asks (`
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED: Final = (
+    *("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"),
+    *("x-forwarded-user", "x-forwarded-groups"),
+)
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?")
 _NEXT: Final = "Ask the address itself, such as http://127.0.0.1:PORT, from a terminal of this machine"
 
@@ -26,19 +29,28 @@ def objection(headers: Mapping[str, str], *, scheme: str, server: str) -> str:
     host = headers.get("host", "")
     if not _is_this_machine(_host_name(host), server):
         return f"Host {host!r} is not an address of this machine. {_NEXT}"
-    origin = headers.get("origin")
-    if origin is not None and not _is_same(origin, f"{scheme}://{host}"):
-        return f"a page of {origin!r} may not change anything here. {_NEXT}"
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return f"a page of another site may not change anything here. {_NEXT}"
+    reason = foreign_page(headers, allowed=(f"{scheme}://{host}".lower(),))
+    if reason:
+        return f"{reason}. {_NEXT}"
     forwarded = [name for name in _FORWARDED if name in headers]
     if forwarded:
         return f"the header {forwarded[0]} says that a proxy asks for somebody who is not known here. {_NEXT}"
     return ""
 
 
-def _is_same(origin: str, own: str) -> bool:
-    return origin.lower() == own.lower()
+def foreign_page(headers: Mapping[str, str], *, allowed: Collection[str]) -> str:
+    """Why a page may not have sent such a request that changes something; empty if it may, or no page did.
+
+    Args:
+        headers: By name in lower case.
+        allowed: The origins whose pages may, in lower case.
+    """
+    origin = headers.get("origin")
+    if origin is not None:
+        return "" if origin.lower() in allowed else f"a page of {origin!r} may not change anything here"
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return "a page of another site may not change anything here"
+    return ""
 
 
 def _host_name(host: str) -> str:

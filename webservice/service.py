@@ -1,10 +1,14 @@
-"""The web service as a process: its port, its link to the broker, an ordered stop. It holds no state of its own."""
+"""The web service as a process: its port, its link to the broker, an ordered stop. It holds no state of its own
+but the history, which it keeps in a file.
+"""
 
 import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -12,10 +16,16 @@ import msgspec
 import uvicorn
 
 from common.memory import MemoryLimit
+from common.names import WEBSERVICE
+from common.process import HEARTBEAT_S
+from common.process_figures import ProcessFigures
 from webservice.api import Api
-from webservice.broker_link import HEARTBEAT_S, BrokerLink
+from webservice.broker_link import BrokerLink
 from webservice.calls import Startup
 from webservice.client_faults import ClientFaults
+from webservice.guard import Guard
+from webservice.history.keeping import Keeper
+from webservice.history.past import Past
 from webservice.http1 import ImpatientHttp
 from webservice.people import People
 from webservice.views import SettingView
@@ -48,6 +58,16 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of a port that speaks TLS."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+    """Who signs certificates of people, which are asked for then and may be left out; None if there are none."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -93,17 +113,48 @@ async def serve(
     listener: socket.socket,
     people: People,
     startup: Startup,
-    tls: tuple[str, str] | None = None,
+    guard: Guard | None = None,
+    tls: Tls | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
-    """Answer requests at the listener until it is time to stop, over TLS if there are a certificate and its key. A
-    defect in the link to the broker ends the process.
+    """Answer requests at the listener until it is time to stop, over TLS if there are files for it. A defect in the
+    link to the broker ends the process.
     """
     logging.getLogger("uvicorn.error").addFilter(ClientFaults())
     link = BrokerLink(broker, heartbeat_s=heartbeat_s)
-    server = _Server(
+    api = Api(link, people, startup, guard)
+    keeper = Keeper(startup.history) if startup.history is not None else None
+    if keeper is not None:
+        api.past = Past(keeper)
+        api.figures.around.append(keeper.families)
+    server = _server(api, tls)
+    process = ProcessFigures(WEBSERVICE, wire=link.wire)
+    api.figures.around.append(process.families)
+    async with asyncio.TaskGroup() as tasks:
+        answering = tasks.create_task(link.run())
+        serving = tasks.create_task(server.serve(sockets=[listener]))
+        keeping = [tasks.create_task(keeper.run(link))] if keeper is not None else []
+        host, port, *_ = listener.getsockname()
+        life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
+        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _too_much(used, life))
+        await life.stopping.wait()
+        limit.close()
+        process.close()
+        api.streams.close()
+        server.should_exit = True
+        await serving
+        people.close()
+        for keep in keeping:
+            keep.cancel()
+        if api.past is not None:
+            api.past.close()
+        answering.cancel()
+
+
+def _server(api: Api, tls: Tls | None) -> _Server:
+    return _Server(
         uvicorn.Config(
-            Api(link, people, startup),
+            api,
             http=ImpatientHttp,
             ws="none",
             lifespan="off",
@@ -114,22 +165,12 @@ async def serve(
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=STOP_MAX_S,
-            ssl_certfile=tls[0] if tls else None,
-            ssl_keyfile=tls[1] if tls else None,
+            ssl_certfile=tls.cert if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+            ssl_ca_certs=tls.client_ca if tls else None,
+            ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
         )
     )
-    async with asyncio.TaskGroup() as tasks:
-        answering = tasks.create_task(link.run())
-        serving = tasks.create_task(server.serve(sockets=[listener]))
-        host, port, *_ = listener.getsockname()
-        life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
-        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _too_much(used, life))
-        await life.stopping.wait()
-        limit.close()
-        server.should_exit = True
-        await serving
-        people.close()
-        answering.cancel()
 
 
 def _too_much(used_bytes: int, life: Life) -> None:

@@ -7,7 +7,7 @@ Not here: what a partition shows of itself (`common/rest/partition.py`).
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct, field
 from msgspec.json import Encoder
@@ -35,7 +35,7 @@ class SilentView(Struct, frozen=True, kw_only=True, rename="camel"):
     cluster_id: str
     """Whose it is."""
     name: str
-    state: str = "Silent"
+    state: Literal["Silent"] = "Silent"
 
 
 class NoEventsView(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from common.messages import (
     PREDICATES,
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED,
+    STATE_DUMP,
     STOPPED_BY_RM,
     AcceptedApplication,
     AcceptedNode,
@@ -48,6 +49,8 @@ from common.messages import (
     Resume,
     ResumeWanted,
     SchedulingStateResponse,
+    StateDumpAnswered,
+    StateDumpAsked,
     SyncBegin,
     SyncDone,
     SyncEnd,
@@ -89,7 +92,7 @@ SAID: Final = (
             build_info={"buildVersion": "7.1"},
             config=QUEUES,
             extra_config={"event.trackingEnabled": "true"},
-            capabilities=[PREDICATES],
+            capabilities=[PREDICATES, STATE_DUMP],
         ),
         ref="register",
     ),
@@ -155,6 +158,7 @@ SAID: Final = (
             ],
         )
     ),
+    of_partition(StateDumpAnswered(question=3, text='{"pods":12,"watching":true}')),
 )
 """By a resource manager."""
 
@@ -304,6 +308,7 @@ HEARD: Final = (
         ),
         ack=6,
     ),
+    of_partition(StateDumpAsked(question=3, deadline_milli_seconds=2000), ack=6),
     of_session(Heartbeat()),
 )
 """By a resource manager, from the core."""

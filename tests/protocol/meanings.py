@@ -53,8 +53,8 @@ MEANINGS: Final = {
     "SyncEnd.allocations": "Asks, allocations and foreign allocations that were reported, each key once",
     "RegisterResourceManager.version": "Of the RM, for people; not looked at",
     "RegisterResourceManager.build_info": "Texts about the RM's program, shown over REST",
-    "RegisterResourceManager.capabilities": "What it can do that not every RM can: `predicates`. Unknown ones are "
-    "passed over",
+    "RegisterResourceManager.capabilities": "What it can do, or wants, that not every RM does: `predicates`, `events`, "
+    "`state-dump`. Unknown ones are passed over",
     "UpdateConfiguration.extra_config": "The RM's settings: they replace all earlier ones, even if the configuration "
     "is refused. Left out: none",
     "Resume": "Go on in the same session: what was sent and not acknowledged is sent again, both ways",
@@ -117,6 +117,8 @@ MEANINGS: Final = {
     "Received": "The core's `Ack`: only the `ack` of its header counts",
     "Heartbeat.incarnation": "Only used inside the core",
     "PredicatesAsked.deadline_milli_seconds": "An answer that takes longer counts as no",
+    "StateDumpAsked.deadline_milli_seconds": "An answer that takes longer is of no use",
+    "StateDumpAnswered.text": "What the RM knows, as a JSON object of at most 1 MiB",
     "PredicatesAsked.asked": "The pairs, at most 1,024",
     "PredicatesArgs.allocate": "Whether it is to run there now. Otherwise the node is to be kept for it, or it is to "
     "take the place of its placeholder there",

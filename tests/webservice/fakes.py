@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 
 import httpx
+from starlette.types import Receive, Scope, Send
 
 from common.acl import NOBODY, Acl
 from common.config.checksum import checksum_of
@@ -12,7 +13,10 @@ from common.messages import Actor, Answer, ChangeConfig, PartitionEntry, Partiti
 from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.calls import Change, Startup
+from webservice.door.certificates import EXTENSION, Certificate
 from webservice.errors import RequestError
+from webservice.guard import Guard
+from webservice.history.past import Past
 from webservice.people import Account, People
 
 Reader = Callable[[str, ReadConfig], Answer]
@@ -88,8 +92,12 @@ class FakeLink:
         self.read_of: list[tuple[str, ReadConfig]] = []
         self.changes: list[tuple[str, Change]] = []
         """Each with the resource manager or partition it was for."""
+        self.figures = Answer(status=200, body=b"[]")
+        """What the broker tells of everybody but workers."""
 
     async def ask(self, partition: str, query: Query) -> Answer:
+        if not partition:
+            return self.figures
         self.asked.append((partition, query))
         return self.worker(query)
 
@@ -121,12 +129,21 @@ def request(
     client: tuple[str, int] = CLIENT,
     who: People | None = None,
     startup: Startup | None = None,
+    guard: Guard | None = None,
+    shown: Certificate | None = None,
+    past: Past | None = None,
 ) -> httpx.Response:
-    """The API's answer; redirects are not followed and nothing is decompressed unless asked for."""
-    api = Api(link, who or people(), startup or Startup())
+    """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
+    certificate with which the client has come.
+    """
+    api = Api(link, who or people(), startup or Startup(), guard)
+    api.past = past
+
+    async def connection(scope: Scope, receive: Receive, send: Send) -> None:
+        await api({**scope, "extensions": {EXTENSION: {"shown": shown}}}, receive, send)
 
     async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(app=api, client=client)
+        transport = httpx.ASGITransport(app=connection, client=client)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
             return await visitor.request(
                 method, httpx.URL(path), headers={"Accept-Encoding": "", **(headers or {})}, content=body

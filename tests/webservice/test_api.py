@@ -3,10 +3,11 @@
 import asyncio
 import logging
 
+import httpx
 import pytest
 from starlette.types import Message
 
-from common.messages import Answer, Query
+from common.messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api
 from webservice.api import Api, accepts_gzip
@@ -299,3 +300,41 @@ def test_two_lines_of_a_header_are_one_list() -> None:
     empty: Message = {"type": "http.request", "body": b"", "more_body": True}
     sent = converse(asked, {"headers": headers}, [WHOLE, empty])
     assert (sent[0]["status"], asked.changes) == (400, [])
+
+
+def test_a_request_with_too_many_headers_is_refused() -> None:
+    asked = FakeLink(partition())
+    headers = [(b"host", b"127.0.0.1:9080"), *((b"x-%d" % number, b"") for number in range(api.HEADERS_MAX))]
+    sent = converse(asked, {"headers": headers}, [WHOLE])
+    assert (sent[0]["status"], asked.changes) == (431, [])
+    empty: Message = {"type": "http.request", "body": b"", "more_body": True}
+    assert converse(asked, {"headers": headers[:-1]}, [WHOLE, empty])[0]["status"] == 200
+
+
+def test_an_address_with_too_many_requests_at_once_has_to_wait() -> None:
+    waiting, most = asyncio.Event(), api.REQUESTS_OF_ONE_MAX
+
+    class SlowLink(FakeLink):
+        async def partitions(self) -> PartitionList:
+            await waiting.wait()
+            return self.known
+
+    async def run() -> tuple[list[int], int]:
+        app = Api(SlowLink(), people(), Startup())
+
+        async def ask(host: str) -> httpx.Response:
+            transport = httpx.ASGITransport(app=app, client=(host, 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
+                return await visitor.get("/ws/v1/clusters")
+
+        asked = [asyncio.create_task(ask("10.0.0.7")) for _ in range(most)]
+        await asyncio.sleep(0)
+        late = await ask("10.0.0.7")
+        assert late.headers["retry-after"] == "1"
+        other = asyncio.create_task(ask("10.0.0.8"))
+        waiting.set()
+        found = [(await one).status_code for one in (*asked, other)]
+        return [*found, (await ask("10.0.0.7")).status_code], late.status_code
+
+    found, late = asyncio.run(run())
+    assert (set(found), len(found), late) == ({200}, most + 2, 429)

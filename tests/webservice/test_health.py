@@ -133,3 +133,10 @@ def test_a_partition_that_does_not_answer_makes_no_health() -> None:
 def test_an_answer_that_cannot_be_read_is_told() -> None:
     with pytest.raises(RequestError, match="rm-1_default answered what cannot be read"):
         view([("rm-1_default", b"[]")])
+
+
+def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
+    shown = view([("rm-1_default", found())], failed_nodes=1)
+    [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
+    assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
+    assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"

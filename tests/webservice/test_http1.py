@@ -67,6 +67,13 @@ def test_what_is_no_request_is_refused() -> None:
     assert converse(b"G\0T / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
+@pytest.mark.parametrize("head", [b"GET /", REQUEST[:-2] + b"X: "], ids=["path", "header"])
+def test_a_head_that_is_too_long_is_refused_and_said_so(head: bytes) -> None:
+    received = converse(head + b"x" * 70_000)
+    assert received.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert received.endswith(b"\r\n\r\nThe head of the request is too long\n")
+
+
 @pytest.mark.parametrize("begun", [REQUEST, REQUEST.replace(b"GET", b"HEAD"), CHUNKED], ids=["get", "head", "chunked"])
 def test_nonsense_in_the_middle_ends_the_connection_and_upsets_nobody(
     begun: bytes, caplog: pytest.LogCaptureFixture

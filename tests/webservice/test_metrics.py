@@ -7,8 +7,9 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from common.families import Family, families
 from webservice import metrics
-from webservice.metrics import Family, families, number, text
+from webservice.metrics import number, text
 
 
 def family(
@@ -132,6 +133,26 @@ def test_a_histogram_is_what_the_client_library_reads() -> None:
     ]
 
 
+def test_families_of_one_name_from_several_processes_have_one_help_and_one_type() -> None:
+    one = Family("up", "gauge", "Whether.", ("process", "partition"), [(("worker", "p0"), 1)])
+    other = Family("up", "gauge", "Whether it is.", ("process",), [(("broker",), 1)])
+    assert text([("p0", [one])], [other]) == (
+        b'# HELP up Whether.\n# TYPE up gauge\nup{partition="p0",process="worker"} 1\nup{process="broker"} 1\n'
+    )
+
+
+def test_a_family_that_is_of_another_type_than_the_first_of_its_name_is_left_out() -> None:
+    assert lines([family("a", ([], 1), labels=()), family("a", ([], 2), kind="counter", labels=())]) == ["a 1"]
+
+
+def test_the_queues_of_two_partitions_that_become_one_name_are_told_apart() -> None:
+    one = [family("yunikorn_root_a_b_queue_container", (["released"], 1), kind="counter")]
+    assert lines(one, one) == [
+        'yunikorn_root_a_b_queue_container{partition="p0",state="released"} 1',
+        'yunikorn_root_a_b_queue_container{partition="p1",state="released"} 1',
+    ]
+
+
 def test_a_family_without_series_is_left_out() -> None:
     assert written([family("a"), histogram(labels="z")]) == b""
 
@@ -161,22 +182,6 @@ def test_the_text_is_what_the_client_library_reads() -> None:
 )
 def test_a_number_is_written_in_its_shortest_form(value: float, shown: str) -> None:
     assert number(value) == shown
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b'[{"name":"a","kind":"summary","help":"","labels":[],"samples":[]}]',
-        b'[{"name":"a","kind":"gauge","help":"","labels":["x"],"samples":[[[],1]]}]',
-        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[["x"],[1],1]]}]',
-        b'[{"name":"a","kind":"histogram","help":"","labels":[],"samples":[],"distributions":[[[],[1,2],1]]}]',
-    ],
-)
-def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the text is msgspec's
-        families(body)
 
 
 def test_without_partitions_there_are_no_metrics() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from common.messages import ManagerEntry, PartitionEntry, PartitionList
 from tests.webservice.fakes import partition
-from webservice.resolve import AmbiguityError, Directory
+from webservice.resolve import AmbiguityError, Directory, UnknownRmError, narrowed
 
 
 def test_a_name_that_one_partition_has_leads_there() -> None:
@@ -41,3 +42,31 @@ def test_what_is_shown_leads_back(names: list[tuple[str, str]]) -> None:
     directory = Directory([partition(rm_id, name) for rm_id, name in names])
     assert len(directory.all()) == len(names)
     assert all(directory.find(shown) is entry for shown, entry in directory.all())
+
+
+def listing(*entries: PartitionEntry, away: str = "rm-3") -> PartitionList:
+    managers = [ManagerEntry(rm_id=rm_id, session="s") for rm_id in sorted({*(one.rm_id for one in entries), away})]
+    builds = {one.rm_id: {"version": one.rm_id} for one in managers}
+    return PartitionList(partitions=list(entries), build_information=builds, started_ns=7, managers=managers)
+
+
+def test_what_one_manager_has_is_told_without_what_others_have() -> None:
+    first, second = partition("rm-1"), partition("rm-2")
+    assert narrowed(listing(first, second), "rm-2") == PartitionList(
+        partitions=[second],
+        build_information={"rm-2": {"version": "rm-2"}},
+        started_ns=7,
+        managers=[ManagerEntry(rm_id="rm-2", session="s")],
+    )
+
+
+def test_a_manager_without_partitions_is_known_all_the_same() -> None:
+    assert narrowed(listing(partition("rm-1")), "rm-3").partitions == []
+
+
+def test_an_unknown_manager_is_told_with_those_there_are() -> None:
+    with pytest.raises(UnknownRmError, match="RM 'RM-1' is not registered, those that are: rm-1, rm-3"):
+        narrowed(listing(partition("rm-1")), "RM-1")
+    with pytest.raises(UnknownRmError, match="those that are: none") as refused:
+        narrowed(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
+    assert len(str(refused.value)) < 150

@@ -9,7 +9,9 @@ LIST = Route("GET", "/v/lists", 1, Access.KNOWN)
 ONE = Route("GET", "/v/list/{list}/items", 2, Access.KNOWN)
 STATE = Route("GET", "/v/list/{list}/items/{state}", 3, Access.KNOWN)
 CHECK = Route("POST", "/v/check", 4, Access.KNOWN)
-ROUTES = (LIST, ONE, STATE, CHECK)
+INDEX = Route("GET", "/v/pages/", 5, Access.KNOWN)
+PAGE = Route("GET", "/v/pages/one", 6, Access.KNOWN)
+ROUTES = (LIST, ONE, STATE, CHECK, INDEX, PAGE)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,13 @@ ROUTES = (LIST, ONE, STATE, CHECK)
         ("/V/List/X/ITEMS", Elsewhere("/v/list/X/items")),
         ("//v//lists", Elsewhere("/v/lists")),
         ("/v/./x/../lists", Elsewhere("/v/lists")),
+        ("/v/pages/", Match(INDEX, {})),
+        ("/v/pages", Elsewhere("/v/pages/")),
+        ("/V/Pages/", Elsewhere("/v/pages/")),
+        ("/v//pages//", Elsewhere("/v/pages/")),
+        ("/v/pages/one", Match(PAGE, {})),
+        ("/v/pages/one/", Elsewhere("/v/pages/one")),
+        ("/v/pages/two", None),
         ("/v/check", OtherMethods("OPTIONS, POST")),
         ("/v/check/", None),
         ("/v/list/x", None),

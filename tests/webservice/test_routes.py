@@ -1,6 +1,5 @@
 """Which question each path asks, in which order requests are checked, and what all partitions say together."""
 
-import json
 
 import pytest
 from msgspec.structs import replace
@@ -54,7 +53,17 @@ def missing_queue(query: Query) -> Answer:
         ("/usage/group/Dev", "group", {"group": "Dev"}),
         ("/placementrules", "rules", {}),
         ("/preemptions", "preemptions", {}),
-        ("/preemptions?limit=010", "preemptions", {"limit": "10"}),
+        ("/nodes?limit=2&after=n%201", "nodes", {"limit": "2", "after": "n 1"}),
+        ("/usage/users?limit=2", "users", {"limit": "2", "after": ""}),
+        ("/usage/groups?limit=2", "groups", {"limit": "2", "after": ""}),
+        ("/applications/completed?limit=2", "applications", {"state": "completed", "limit": "2", "after": ""}),
+        ("/queue/root.a/applications?limit=2", "queue-applications", {"queue": "root.a", "limit": "2", "after": ""}),
+        (
+            "/queue/root.a/applications/active?limit=2",
+            "applications",
+            {"queue": "root.a", "state": "active", "limit": "2", "after": ""},
+        ),
+        ("/preemptions?limit=010", "preemptions", {"limit": "10", "after": ""}),
     ],
 )
 def test_a_path_asks_the_partition_one_question(path: str, what: str, args: dict[str, str]) -> None:
@@ -105,9 +114,11 @@ def test_an_answer_is_passed_on_as_it_is() -> None:
             "Only following application states are allowed: active, rejected, completed",
         ),
         # preemptions: limit, partition
-        (f"{PARTITION}/preemptions?limit=", 400, "limit must be a number from 0 to 100000"),
-        ("/ws/v1/partition/x/preemptions?limit=-1", 400, "limit must be a number from 0 to 100000"),
-        ("/ws/v1/partition/x/preemptions?limit=100001", 400, "limit must be a number from 0 to 100000"),
+        (f"{PARTITION}/nodes?after=n1", 400, "after is for pages of a list: say with limit how many entries one has"),
+        (f"{PARTITION}/usage/users?limit=0", 400, "limit must be a number from 1 to 10000"),
+        (f"{PARTITION}/preemptions?limit=", 400, "limit must be a number from 1 to 10000"),
+        ("/ws/v1/partition/x/preemptions?limit=-1", 400, "limit must be a number from 1 to 10000"),
+        ("/ws/v1/partition/x/preemptions?limit=10001", 400, "limit must be a number from 1 to 10000"),
         ("/ws/v1/partition/x/preemptions", 404, "Partition not found"),
         # usage of one: decoding, syntax, existence
         (f"{PARTITION}/usage/user/a%25zz", 400, 'invalid URL escape "%zz"'),
@@ -203,7 +214,7 @@ def test_without_partitions_the_lists_are_empty(path: str) -> None:
     assert request(FakeLink(), path).content == b"[]\n"
 
 
-@pytest.mark.parametrize("path", ["/ws/v1/partitions", "/ws/v1/metrics", f"{PARTITION}/queues"])
+@pytest.mark.parametrize("path", ["/ws/v1/partitions", f"{PARTITION}/queues"])
 def test_a_worker_that_does_not_answer_is_named(path: str) -> None:
     response = request(SilentLink(partition()), path)
     assert response.status_code == 503
@@ -214,43 +225,6 @@ def test_a_worker_that_cannot_say_what_its_partition_is_makes_the_list_fail() ->
     response = request(FakeLink(partition(), worker=lambda _: Answer(status=500, body=b"no\n")), "/ws/v1/partitions")
     assert response.status_code == 503
     assert response.json()["message"] == "Partition rm-1_default answered with status 500: no"
-
-
-def test_metrics_of_several_partitions_are_told_apart_and_have_their_own_headers() -> None:
-    family = {"name": "n", "kind": "gauge", "help": "Nodes.", "labels": [], "samples": [[[], 2]]}
-    body = json.dumps([family]).encode()
-    two = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: Answer(status=200, body=body))
-    response = request(two, "/ws/v1/metrics")
-    shown = [line for line in response.text.splitlines() if line[0] != "#"]
-    assert shown == [
-        'n{partition="rm-1_default"} 2',
-        'n{partition="rm-2_default"} 2',
-        'yunishard_partition_up{partition="rm-1_default"} 1',
-        'yunishard_partition_up{partition="rm-2_default"} 1',
-    ]
-    assert dict(response.headers) == {
-        "content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
-        "content-length": str(len(response.content)),
-    }
-
-
-def test_a_partition_that_does_not_answer_leaves_the_metrics_of_others() -> None:
-    def worker(query: Query) -> Answer:
-        return Answer(status=200, body=b"[]") if query.name == "a" else Answer(status=503, body=b"starting")
-
-    two = FakeLink(partition("rm-1", "a"), partition("rm-2", "b"), worker=worker)
-    two.known = replace(two.known, managers=[ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", away_since_ns=1)])
-    shown = request(two, "/ws/v1/metrics").text.splitlines()
-    assert 'yunishard_partition_up{partition="rm-2_b"} 0' in shown
-    assert 'yunishard_rm_away_seconds{rm="rm-1"} 0' in shown
-    [away] = [line for line in shown if line.startswith('yunishard_rm_away_seconds{rm="rm-2"}')]
-    assert float(away.split()[-1]) > 0
-
-
-def test_metrics_that_cannot_be_read_are_told() -> None:
-    response = request(FakeLink(partition(), worker=lambda _: Answer(status=200, body=b"{}")), "/ws/v1/metrics")
-    assert response.status_code == 503
-    assert response.json()["message"].startswith("Partition rm-1_default answered what cannot be read: ")
 
 
 @pytest.mark.parametrize(

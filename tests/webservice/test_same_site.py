@@ -56,6 +56,8 @@ def test_an_address_that_a_person_typed_is_no_page() -> None:
     assert said(host=HERE, sec_fetch_site="none") == ""
 
 
-@pytest.mark.parametrize("header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_real_ip"])
+@pytest.mark.parametrize(
+    "header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "x_forwarded_user"]
+)
 def test_what_a_proxy_passes_on_is_nobody_s_we_know(header: str) -> None:
     assert "says that a proxy asks" in said(host=HERE, **{header: "10.0.0.7"})

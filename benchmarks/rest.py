@@ -1,0 +1,325 @@
+"""What people who look at a large cluster cost the worker of its partition, and how long they wait.
+
+    python -m benchmarks.rest --clients 10 --seconds 20
+
+A real system gets a partition with thousands of nodes, queues and applications, in which scheduling goes on: all the
+time some pods end and others come. Each client asks for clusters, partitions, the tree of queues, all nodes and all
+applications once a second, as a browser does: with the version that it has already. The share of the worker is what
+it says itself about its answers; its processor time is measured too, with and without clients. Everything runs on this
+machine, clients and resource manager too, so figures compare only with those of the same machine.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from statistics import quantiles
+from time import monotonic, perf_counter, sleep
+from typing import Final, NamedTuple
+
+from benchmarks.tenants import costs
+from common.messages import AllocationResponse
+from shim.manager import ResourceManager
+from shim.parts import application, ask, node, release
+
+BATCH: Final = 500
+"""Items of an update while the cluster is built."""
+
+PERIOD_S: Final = 1.0
+"""How often each client asks for everything."""
+
+CHURN: Final = 20
+"""Pods that end, and that come, with each update while it is measured."""
+
+CHURN_PERIOD_S: Final = 0.1
+BUILDING_MAX_S: Final = 300.0
+APPLICATIONS_OF_A_USER: Final = 100
+QUEUES_OF_A_PARENT: Final = 50
+NODE: Final[dict[str, int | str]] = {"vcore": "32", "memory": "128Gi", "pods": 110}
+POD: Final[dict[str, int | str]] = {"vcore": "500m", "memory": "1Gi", "pods": 1}
+
+PATHS: Final = {
+    "clusters": "/ws/v1/clusters",
+    "partitions": "/ws/v1/partitions",
+    "queues": "/ws/v1/partition/default/queues",
+    "nodes": "/ws/v1/partition/default/nodes",
+    "applications": "/ws/v1/partition/default/applications/active",
+}
+_SPENT: Final = re.compile(r'^yunishard_answering_seconds_total\{.*question="([^"]*)".*\} ([0-9.e+-]+)$', re.MULTILINE)
+
+
+class Size(NamedTuple):
+    """Of the cluster."""
+
+    nodes: int = 5_000
+    queues: int = 2_000
+    applications: int = 20_000
+
+
+class Waits(NamedTuple):
+    """How long clients waited for one kind of answer."""
+
+    median_ms: float
+    most_ms: float
+    """Of 99 in 100."""
+    answers: int
+    unchanged: int
+    """Of these, that what the client had still holds."""
+
+
+class Found(NamedTuple):
+    """What was measured."""
+
+    answering_percent: float
+    """Of the worker's time, spent on answers, as it says itself."""
+    answering_percent_by_question: dict[str, float]
+    cpu_percent: float
+    """Of one core, by the worker with clients."""
+    cpu_percent_alone: float
+    """The same without clients."""
+    waits: dict[str, Waits]
+
+
+# The resource manager -------------------------------------------------------------------------------------------------
+
+
+def configuration(queues: int) -> str:
+    """So many queues, the root and the parents among them."""
+    parents = max(1, queues // QUEUES_OF_A_PARENT)
+    lines = ["partitions:", "- name: default", "  queues:", "  - name: root", '    submitacl: "*"', "    queues:"]
+    for parent in range(parents):
+        lines += [f"    - name: p{parent}", "      queues:"]
+        lines += [f"      - name: q{leaf}" for leaf in _leaves_of(parent, queues - 1 - parents, parents)]
+    return "\n".join(lines) + "\n"
+
+
+def _leaves_of(parent: int, leaves: int, parents: int) -> range:
+    return range(parent, max(leaves, parents), parents)
+
+
+def leaves(queues: int) -> list[str]:
+    """The paths of the queues that applications may go to."""
+    parents = max(1, queues // QUEUES_OF_A_PARENT)
+    return [f"root.p{p}.q{leaf}" for p in range(parents) for leaf in _leaves_of(p, queues - 1 - parents, parents)]
+
+
+async def manage(address: str, size: Size, line: "Connection[None, None]") -> None:
+    """Build the cluster, say so, and let pods come and go until told to stop."""
+    config = configuration(size.queues)
+    async with await ResourceManager.connect(address, rm_id="large", config=config, timeout_s=60) as rm:
+        for first in range(0, size.nodes, BATCH):
+            names = [f"node-{number:05}" for number in range(first, min(first + BATCH, size.nodes))]
+            await rm.update_nodes([node(name, NODE, attributes={"si/hostname": name}) for name in names])
+        places = leaves(size.queues)
+        for first in range(0, size.applications, BATCH):
+            numbers = range(first, min(first + BATCH, size.applications))
+            await rm.update_applications(
+                new=[
+                    application(f"app-{n:05}", places[n % len(places)], user=f"user-{n // APPLICATIONS_OF_A_USER}")
+                    for n in numbers
+                ]
+            )
+            await rm.update_allocations(allocations=[ask(f"pod-{n:05}-0", f"app-{n:05}", POD) for n in numbers])
+        placed = 0
+        async for _, news in rm.results():
+            placed += len(news.new) if isinstance(news, AllocationResponse) else 0
+            if placed == size.applications:
+                break
+        line.send(None)
+        listening = asyncio.create_task(_listen(rm))
+        await _churn(rm, size, line)
+        listening.cancel()
+
+
+async def _listen(rm: ResourceManager) -> None:
+    async for _ in rm.results():
+        pass
+
+
+async def _churn(rm: ResourceManager, size: Size, line: "Connection[None, None]") -> None:
+    """Each application in turn has its pod replaced."""
+    step = 0
+    while not line.poll():
+        turns = [divmod(step * CHURN + number, size.applications) for number in range(min(CHURN, size.applications))]
+        await rm.update_allocations(
+            allocations=[ask(f"pod-{n:05}-{round_ + 1}", f"app-{n:05}", POD) for round_, n in turns],
+            releases=[release(f"app-{n:05}", f"pod-{n:05}-{round_}") for round_, n in turns],
+        )
+        step += 1
+        await asyncio.sleep(CHURN_PERIOD_S)
+
+
+def _managing(address: str, size: Size, line: "Connection[None, None]") -> None:
+    asyncio.run(manage(address, size, line))
+
+
+@contextmanager
+def cluster(address: str, size: Size) -> Iterator[None]:
+    """A resource manager with so large a cluster, in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_managing, args=(address, size, theirs))
+    process.start()
+    try:
+        assert ours.poll(BUILDING_MAX_S), "the cluster does not get built"
+        ours.recv()
+        yield
+    finally:
+        ours.send(None)
+        process.join()
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """One that asks for everything once in a while, and keeps versions as a browser does."""
+
+    def __init__(self, host: str, port: int, late_s: float) -> None:
+        self._host, self._port, self._late_s = host, port, late_s
+        self.waited_ms: dict[str, list[float]] = {name: [] for name in PATHS}
+        self.unchanged = dict.fromkeys(PATHS, 0)
+        self._versions: dict[str, str] = {}
+
+    def run(self, until: float) -> None:
+        """Ask until then; who had to wait for too long asks at once."""
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=60)
+        sleep(self._late_s)
+        while (began := monotonic()) < until:
+            for name, path in PATHS.items():
+                self._ask(connection, name, path)
+            sleep(max(0.0, began + PERIOD_S - monotonic()))
+        connection.close()
+
+    def _ask(self, connection: http.client.HTTPConnection, name: str, path: str) -> None:
+        known = {"If-None-Match": self._versions[name]} if name in self._versions else {}
+        began = perf_counter()
+        connection.request("GET", path, headers=known)
+        response = connection.getresponse()
+        body = response.read()
+        self.waited_ms[name].append((perf_counter() - began) * 1000)
+        assert response.status in (200, 304), (path, response.status, body[:200])
+        self._versions[name] = response.headers.get("ETag", "")
+        self.unchanged[name] += response.status == 304
+
+
+def _clients(host: str, port: int, count: int, seconds: float, line: "Connection[dict[str, Waits], None]") -> None:
+    clients = [Client(host, port, number * PERIOD_S / count) for number in range(count)]
+    threads = [threading.Thread(target=one.run, args=(monotonic() + seconds,)) for one in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    line.send({name: _waits(name, clients) for name in PATHS})
+
+
+def _waits(name: str, clients: list[Client]) -> Waits:
+    waited = [ms for one in clients for ms in one.waited_ms[name]]
+    cuts = quantiles(waited, n=100)
+    return Waits(cuts[49], cuts[98], len(waited), sum(one.unchanged[name] for one in clients))
+
+
+def clients(rest: str, count: int, seconds: float) -> dict[str, Waits]:
+    """Let so many ask for so long, in a process of their own; how long they waited."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    host, _, port = rest.rpartition(":")
+    process = spawn.Process(target=_clients, args=(host, int(port), count, seconds, theirs))
+    process.start()
+    found: dict[str, Waits] = ours.recv()
+    process.join()
+    return found
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def system() -> Iterator[tuple[int, str, str]]:
+    """The supervisor's process id, where resource managers find the core, and host and port of the web service."""
+    ports = ["--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"]
+    command = [sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning", *ports]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
+        assert process.stdout is not None
+        announced: dict[str, str] = {}
+        for line in process.stdout:
+            name, _, where = line.strip().partition(" ")
+            if name == "ready":
+                break
+            announced[name] = where.strip()
+        try:
+            yield process.pid, announced["native"], announced["rest"].rpartition("/")[2]
+        finally:
+            process.terminate()
+
+
+def _cpu_s(supervisor: int) -> float:
+    """That all workers have used."""
+    return sum(cost.cpu_s for (role, _), cost in costs(supervisor).items() if role == "partition_worker")
+
+
+def _spent_s(rest: str) -> dict[str, float]:
+    """By the worker on answers, for each kind of question."""
+    host, _, port = rest.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("GET", "/ws/v1/metrics")
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    assert response.status == 200, text
+    return {question: float(spent) for question, spent in _SPENT.findall(text)}
+
+
+def measured(size: Size, count: int, seconds: float) -> Found:
+    """Build the cluster, and measure it without clients, then with them."""
+    with system() as (supervisor, native, rest), cluster(native, size):
+        quiet, began = _cpu_s(supervisor), monotonic()
+        sleep(seconds / 2)
+        alone = (_cpu_s(supervisor) - quiet) / (monotonic() - began)
+        before, busy, began = _spent_s(rest), _cpu_s(supervisor), monotonic()
+        waits = clients(rest, count, seconds)
+        passed, used = monotonic() - began, _cpu_s(supervisor) - busy
+        spent = {name: spent - before.get(name, 0.0) for name, spent in _spent_s(rest).items()}
+    shares = {name: round(each / passed * 100, 2) for name, each in spent.items()}
+    return Found(sum(shares.values()), shares, used / passed * 100, alone * 100, waits)
+
+
+def main() -> int:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rest", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--clients", type=int, default=10, metavar="N", help="that ask for everything once a second")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="for which they ask")
+    parser.add_argument("--nodes", type=int, default=Size().nodes, metavar="N")
+    parser.add_argument("--queues", type=int, default=Size().queues, metavar="N")
+    parser.add_argument("--applications", type=int, default=Size().applications, metavar="N")
+    parser.add_argument("--json", action="store_true", help="one object instead of a table")
+    options = parser.parse_args()
+    size = Size(options.nodes, options.queues, options.applications)
+    found = measured(size, options.clients, options.seconds)
+    if options.json:
+        waits = {name: one._asdict() for name, one in found.waits.items()}
+        sys.stdout.write(json.dumps({**found._asdict(), "waits": waits}) + "\n")
+        return 0
+    write = sys.stdout.write
+    write(f"  {size.nodes} nodes, {size.queues} queues, {size.applications} applications, {options.clients} clients\n")
+    write(f"  the worker answers          {found.answering_percent:6.2f} % of its time   ")
+    write(", ".join(f"{name} {share:.2f}" for name, share in found.answering_percent_by_question.items()) + "\n")
+    write(
+        f"  its processor time          {found.cpu_percent:6.2f} %, without clients {found.cpu_percent_alone:.2f} %\n"
+    )
+    for name, one in found.waits.items():
+        write(f"  {name:<14} median {one.median_ms:8.1f} ms   99 of 100 {one.most_ms:8.1f} ms   ")
+        write(f"{one.answers} answers, {one.unchanged} unchanged\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The history of the scenario: the web service's own, asked of the partitions a minute apart by a clock of its own,
+whenever the scenario says so.
+
+Not here: asking for it (`answers.py`).
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common.records import Account
+from tests.captures.system import BEGIN_S, SystemLink
+from webservice.history.collector import SAMPLE_NS, Collector
+from webservice.history.rows import Portion
+from webservice.history.store import Store
+
+_account: Final = msgspec.json.Decoder(Account)
+
+
+class RecordedPast:
+    """A history in a file, to which a minute is added at a time."""
+
+    problem = ""
+
+    def __init__(self, path: Path, link: SystemLink) -> None:
+        self.path = path
+        self._link = link
+        self._store = Store(path)
+        self._now_ns = int(BEGIN_S * 1e9)
+        self._collector = Collector(self._store.places(), self._store.latest(), self._now_ns)
+
+    async def add(self) -> None:
+        """What a minute later is kept."""
+        self._now_ns += SAMPLE_NS
+        partitions = (await self._link.partitions()).partitions
+        portions: list[Portion | None] = []
+        for partition, query in self._collector.questions(partitions, self._now_ns):
+            answer = await self._link.ask(partition.full_name, query)
+            portions.append(self._collector.heard(partition, _account.decode(answer.body), self._now_ns))
+        self._store.write(one for one in portions if one is not None)
+
+    def close(self) -> None:
+        """Nothing is added any more."""
+        self._store.close()

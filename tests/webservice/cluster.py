@@ -1,0 +1,40 @@
+"""A small cluster as REST clients see it: real proxy, broker and worker machines under a virtual clock, filled by the
+recorded scenario with applications in every state, gangs, reservations, preemption, limits, foreign allocations and a
+history of some minutes.
+
+Not here: the scenario (`tests/captures/`).
+"""
+
+from pathlib import Path
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.captures.player import Player
+from tests.captures.scenario import scenario
+from tests.webservice.fakes import CLIENT, SERVER, people
+from webservice.api import Api
+from webservice.calls import Startup
+from webservice.history.past import Past
+
+UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
+"""Moments of the scenario."""
+
+HOST: Final = b"127.0.0.1:9080"
+
+
+def api(moment: str, file: Path) -> ASGIApp:
+    """The API of that system at a moment, for a scheduler administrator on this machine; its history is in the file."""
+    player = Player(scenario(), file)
+    next(group for group in player.play() if group == moment)
+    answering = Api(player.link, people(0), Startup(debug=True))
+    if player.past is not None:
+        player.past.close()
+        answering.past = Past(player.past)
+
+    async def local(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        here = {"client": CLIENT, "server": SERVER, "headers": [(b"host", HOST), *headers]}
+        await answering({**scope, **here}, receive, send)
+
+    return local

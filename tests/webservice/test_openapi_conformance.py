@@ -1,0 +1,124 @@
+"""Whatever is asked, the answer is one that the document of the API announces.
+
+Schemathesis makes the requests from the document, good ones and spoiled ones, from a fixed seed. Among the names that
+it makes up are some that exist, so that there is something to answer.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Final
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from schemathesis import Case, HookContext
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.webservice.cluster import FILLED, api
+
+EXAMPLES: Final = 10
+"""Requests to each operation that are made up, besides those at the bounds of each parameter."""
+
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    unsupported_method,
+    response_schema_conformance,
+]
+LASTING: Final = ["/debug/pprof/profile", "/debug/pprof/trace", "/debug/pprof/heap", "/debug/pprof/allocs"]
+"""They last as long as somebody says, or look at everything that is in memory; each is asked for once."""
+
+STACK: Final = "/debug/stack"
+"""Text, although its type says JSON, as it is with YuniKorn; so its schema cannot be checked."""
+
+EXISTING: Final = {
+    "partition": ["default", "rm-golden_default", "[rm-golden]default"],
+    "queue": ["root.gang", "root", "ROOT.production.services", "root.%2540recovery%2540"],
+    "application": ["app-gang", "app-running", "app-none"],
+    "node": ["node-1", "node-2"],
+    "user": ["alice", "bob"],
+    "group": ["developers"],
+    "state": ["active", "completed", "rejected"],
+    "number": ["1"],
+}
+
+
+class Served:
+    """The API of a cluster that begins anew for each operation that changes something, so that no other one sees it."""
+
+    def __init__(self) -> None:
+        self._directory = TemporaryDirectory(prefix="yunishard-", ignore_cleanup_errors=True)
+        self._changing = ""
+        self._app = self._anew()
+
+    def begin(self, method: str, operation: str) -> None:
+        """Requests of this operation follow."""
+        changing = "" if method == "get" else operation
+        if changing != self._changing:
+            self._changing = changing
+            self._app = self._anew()
+
+    def _anew(self) -> ASGIApp:
+        return api(FILLED, Path(mkdtemp(dir=self._directory.name)) / "history.sqlite")
+
+    def end(self) -> None:
+        self._directory.cleanup()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+SERVED: Final = Served()
+whole = schemathesis.openapi.from_asgi("/ws/v1/openapi.json", SERVED)
+pytestmark = pytest.mark.timeout(300)  # many requests in one test
+
+document = whole.exclude(func=lambda context: "x-yunishard-stream" in context.operation.definition.raw)
+
+
+@document.hook("before_generate_path_parameters")
+def names_that_exist(context: HookContext, made_up: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    names = [one.name for one in context.operation.path_parameters]
+    existing = st.fixed_dictionaries({name: st.sampled_from(EXISTING[name]) for name in names})
+    return st.one_of(existing, made_up)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def the_end() -> Iterator[None]:
+    yield
+    SERVED.end()
+
+
+def test_there_is_something_to_read_everywhere() -> None:
+    reading = [one.ok() for one in document.get_all_operations() if one.ok().method == "get"]
+    assert len(reading) > 40
+    for operation in reading:
+        SERVED.begin(operation.method, operation.label)
+        names = {one.name: EXISTING[one.name][0] for one in operation.path_parameters}
+        query = {"seconds": 0.05} if "seconds" in [one.name for one in operation.query] else {}
+        checks = CHECKS[:-1] if operation.path == STACK else CHECKS
+        response = operation.Case(path_parameters=names, query=query).call_and_validate(checks=checks)
+        assert response.status_code in (200, 301), operation.path
+        assert len(response.content) > 3, operation.path  # more than an empty list
+
+
+@document.exclude(path=[*LASTING, STACK]).parametrize()
+@settings(
+    max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+def test_an_answer_is_as_the_document_says(case: Case) -> None:
+    SERVED.begin(case.operation.method, case.operation.label)
+    case.call_and_validate(checks=CHECKS)

@@ -1,0 +1,172 @@
+"""The audit log: who wanted to change what, from where, and what came of it, a line of JSON for each.
+
+A change has two lines with one id: that it begins, which is on the disk before anything changes (or the change is
+refused), and how it ended. An attempt that was refused has one. The file is for its owner only, it only grows, and once
+it is full it gets a number and a new one begins; the oldest goes.
+
+Not here: what resource managers and the watched file change, which the broker records (`broker/record.py`).
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FILE_BYTES_MAX: Final = 10 << 20
+FILES_MAX: Final = 10
+"""The one that is written among them; those before it are called `audit.log.1` (the latest) and so on."""
+
+WRITE_MAX_S: Final = 5.0
+"""A disk that takes longer counts as one that cannot be written."""
+
+STRANGERS_A_MINUTE_MAX: Final = 60
+"""Lines about attempts of people who are not known: whoever knocks without end must not drive the rest out of the
+files. What is left out is counted in the next line.
+"""
+
+_log = logging.getLogger("core.rest")
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A line. What is not known, or does not apply, is left out."""
+
+    time: str
+    """UTC, to the millisecond."""
+    id: str
+    """Of the request, as in the header X-Request-Id of its answer."""
+    outcome: str
+    """`begun`, then `done`, `failed` (the status says how) or `unknown` (we stopped in the middle); or `refused`."""
+    user: str = ""
+    by: str = ""
+    """How they are known: token, certificate, proxy, or loopback for the owner of a connection from this machine."""
+    address: str = msgspec.field(name="from")
+    forwarded_for: str = msgspec.field(name="forwardedFor", default="")
+    """For whom a proxy says that it asks."""
+    method: str
+    path: str
+    query: str = ""
+    status: int = 0
+    reason: str = ""
+    checksum: str = ""
+    """Of the configuration that holds now."""
+    version: int = 0
+    """Its number."""
+    unrecorded: int = 0
+    """Attempts of people who are not known, before this one, that have no line."""
+
+
+@dataclass(slots=True)
+class _Minute:
+    """How many lines about strangers there were in it."""
+
+    number: int = 0
+    lines: int = 0
+
+
+class AuditLog:
+    """The file, and those before it."""
+
+    def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
+        self._file = file
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
+        self._minute = _Minute()
+        self._unrecorded = 0
+
+    def stamp(self) -> str:
+        """The time now, as in `2026-03-01T12:00:00.123Z`."""
+        now = self._clock()
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
+
+    async def write(self, entry: Entry) -> None:
+        """Write a line; on return it is on the disk.
+
+        Raises:
+            OSError: it may not be there; in one line, with the reason.
+        """
+        unrecorded = self._unrecorded
+        line = msgspec.json.encode(msgspec.structs.replace(entry, unrecorded=unrecorded)) + b"\n"
+        try:
+            async with asyncio.timeout(WRITE_MAX_S):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._append, line)
+        except TimeoutError:
+            raise OSError(f"{self._file}: the disk did not take it within {WRITE_MAX_S:g} s") from None
+        except OSError as error:
+            raise OSError(f"{self._file}: {(error.strerror or str(error)).lower()}") from None
+        self._unrecorded -= unrecorded
+
+    async def refused(self, entry: Entry) -> None:
+        """Write that an attempt was refused, or count it. It has failed anyway: if this cannot be written, only the
+        other log says so.
+        """
+        minute = int(self._clock() // 60)
+        if not entry.user:
+            if self._minute.number != minute:
+                self._minute = _Minute(minute)
+            if self._minute.lines >= STRANGERS_A_MINUTE_MAX:
+                self._unrecorded += 1
+                return
+            self._minute.lines += 1
+        await self.ended(entry)
+
+    async def ended(self, entry: Entry) -> None:
+        """Write how something ended. That it has happened cannot be changed any more: if this cannot be written, only
+        the other log says so.
+        """
+        try:
+            await self.write(entry)
+        except OSError as error:
+            _log.error("the audit log misses that %s was %s: %s", entry.id, entry.outcome, error)
+
+    def _append(self, line: bytes) -> None:
+        self._rotate(len(line))
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        is_new = not self._file.exists()
+        descriptor = os.open(self._file, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the machine went down in the middle of a line
+                line = b"\n" + line
+            try:
+                if os.write(descriptor, line) != len(line):
+                    raise OSError(None, "no space left for a whole line")
+                os.fsync(descriptor)
+            except OSError:
+                with suppress(OSError):  # the next line mends what cannot be taken back
+                    os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+        if is_new:
+            self._settle()
+
+    def _rotate(self, coming: int) -> None:
+        """Begin another file if this one is full."""
+        try:
+            if self._file.stat().st_size + coming <= FILE_BYTES_MAX:
+                return
+        except FileNotFoundError:
+            return
+        for number in range(FILES_MAX - 1, 0, -1):
+            earlier = self._numbered(number - 1) if number > 1 else self._file
+            with suppress(FileNotFoundError):
+                earlier.replace(self._numbered(number))
+
+    def _numbered(self, number: int) -> Path:
+        return self._file.with_name(f"{self._file.name}.{number}")
+
+    def _settle(self) -> None:
+        """See that the names of the files last, too."""
+        folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

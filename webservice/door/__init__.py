@@ -1,0 +1,1 @@
+"""Who somebody is that asks over REST, and which routes they may use."""

@@ -1,0 +1,160 @@
+"""Who may use which route: whoever a request shows its sender to be is held against the rule of the route.
+
+Where the door is open everybody may read, and changes are for the operating-system users whom the kernel names. Else
+everybody has to say who they are, except where the route's rule wants nobody's name.
+Not here: how people say who they are (`door.py`, `people.py`), what of a partition they see (its worker knows).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+
+from common.acl import NOBODY, Acl
+from common.messages import Actor
+from webservice.access import Access
+from webservice.calls import ApiRoute, Changing
+from webservice.door.certificates import EXTENSION, Certificate
+from webservice.door.door import CERTIFICATE, LOOPBACK, PROXY, Asked, Caller, Door, Stranger
+from webservice.door.proxies import Unbelievable
+from webservice.errors import RequestError
+from webservice.people import Nobody, People
+from webservice.same_site import foreign_page, objection
+from webservice.written import written
+
+OPEN: Final = Door()
+
+TOLD_A_MINUTE_MAX: Final = 10
+"""Lines in the log about people who were not let in; the others are counted."""
+
+_log = logging.getLogger("core.rest")
+
+
+class Entrance:
+    """Lets people in. `origins` are those of pages that may use the API, `admins` the scheduler administrators where
+    the door is not open.
+    """
+
+    def __init__(
+        self,
+        people: People,
+        door: Door = OPEN,
+        *,
+        admins: Acl = NOBODY,
+        origins: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._people = people
+        self._door = door
+        self._admins = admins
+        self._origins = origins
+        self._clock = clock
+        self._minute, self._told, self._untold = 0, 0, 0
+        """The minute in which somebody was not let in the last time, and how many of that are in the log and not."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may read without saying who they are."""
+        return self._door.is_open
+
+    async def caller(self, request: Request, headers: Mapping[str, str], route: ApiRoute) -> Caller | None:
+        """Who asks, as far as this route wants to know it; None if it does not. `headers` by name in lower case.
+
+        Raises:
+            RequestError: it is not known who asks.
+        """
+        if self._door.is_open:
+            return await self._owner(request, headers) if isinstance(route.answer, Changing) else None
+        return None if route.access is Access.ANYBODY else self._known(request)
+
+    def admit(self, request: Request, headers: Mapping[str, str], route: ApiRoute, caller: Caller | None) -> None:
+        """See that who asks may use the route, and that no page of somebody else has made their browser ask.
+
+        Raises:
+            RequestError: it is not so.
+        """
+        if caller is None:
+            return
+        if isinstance(route.answer, Changing) and caller.way in (CERTIFICATE, PROXY):  # browsers send these themselves
+            reason = foreign_page(headers, allowed=self._own(request, headers, caller))
+            if reason:
+                raise RequestError(403, f"Refused: {reason}")
+        _require_right(caller, route)
+
+    def _known(self, request: Request) -> Caller:
+        client = request.client
+        asked = Asked(request.scope["headers"], client.host if client else "", _certificate(request))
+        try:
+            person, way = self._door.person(asked)
+        except Stranger as stranger:
+            self._tell(request, stranger.reason)
+            raise RequestError(401, str(stranger)) from None
+        except Unbelievable as reason:
+            self._tell(request, str(reason))
+            raise RequestError(403, f"Refused: {reason}") from None
+        is_admin = self._admins.allows(person.user, person.groups)
+        actor = Actor(user=person.user, groups=list(person.groups), scheduler_admin=is_admin)
+        return Caller(actor, way, person.read_only)
+
+    def _tell(self, request: Request, reason: str) -> None:
+        """Log that somebody was not let in, but not without end."""
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            if self._untold:
+                _log.info("%d more requests in that minute were not let in", self._untold)
+            self._minute, self._told, self._untold = minute, 0, 0
+        if self._told == TOLD_A_MINUTE_MAX:
+            self._untold += 1
+            return
+        self._told += 1
+        what = written(request.scope["raw_path"])
+        host = request.client.host if request.client else "an unknown address"
+        _log.info("not let in: %s %s from %s: %s", request.method, what, host, reason)
+
+    def _own(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
+        """The origins whose pages may change something: ours, as the browser sees it, and those that are allowed."""
+        scheme, host = request.scope["scheme"], headers.get("host", "")
+        if caller.way == PROXY:
+            scheme = headers.get("x-forwarded-proto", scheme)
+            host = headers.get("x-forwarded-host", host)
+        return (f"{scheme}://{host}".lower(), *self._origins)
+
+    async def _owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
+        client, server = request.scope.get("client"), request.scope.get("server")
+        if client is None or server is None:
+            raise RequestError(403, "Refused: it is not known where the request came from")
+        reason = objection(headers, scheme=request.scope["scheme"], server=server[0])
+        if reason:
+            raise RequestError(403, f"Refused: {reason}")
+        try:
+            return Caller(await self._people.actor((client[0], client[1]), (server[0], server[1])), LOOPBACK)
+        except Nobody as nobody:
+            raise RequestError(403, f"It is not known who asks: {nobody}") from None
+
+
+def _require_right(caller: Caller, route: ApiRoute) -> None:
+    if route.access is Access.ADMINS and not caller.actor.scheduler_admin:
+        raise RequestError(
+            403,
+            f"User {caller.actor.user!r} is not a scheduler administrator, and only they may do this."
+            " Ask one of them, or to be named by the setting scheduler-admins",
+        )
+    if isinstance(route.answer, Changing) and caller.read_only:
+        raise RequestError(403, "The token is only for looking (scope read): use one without it to change something")
+
+
+def _certificate(request: Request) -> Certificate | None:
+    """The one that its connection came with."""
+    extensions = request.scope.get("extensions") or {}
+    shown: object = extensions.get(EXTENSION, {}).get("shown")
+    assert shown is None or isinstance(shown, Certificate)
+    return shown
+
+
+def viewer_of(caller: Caller | None) -> Actor | None:
+    """Whose view of the partitions the answer is; None for that of one who may see everything."""
+    if caller is None or caller.way == LOOPBACK or caller.actor.scheduler_admin:
+        return None
+    return caller.actor

@@ -1,0 +1,1 @@
+"""The state dump: everything that the scheduler knows at one moment, in one document."""

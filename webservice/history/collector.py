@@ -1,0 +1,164 @@
+"""What the history asks each partition when, and what it keeps of the answers.
+
+Every round, once a second, each partition is asked what has happened since; each minute also how it is. Of events at
+most EVENTS_MAX (`common/records.py`) come in a round: a partition in which more happens falls behind, and what its
+worker has forgotten by then is a gap. So is the time in which nobody asked, or nobody answered.
+
+A queue or user is noted when it is another than a minute ago, and once an hour even if not: those that are idle cost
+nothing, and whoever reads a day need not read the day before.
+
+Pure. Not here: asking (`keeping.py`), the file (`store.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from common.messages import PartitionEntry, Query
+from common.records import Account, Usage
+from webservice.history.rows import KINDS, NOTHING, Gap, Kind, Named, Place, Portion
+
+ROUND_S: Final = 1.0
+"""How often partitions are asked."""
+
+SAMPLE_NS: Final = 60 * 10**9
+"""How often how they are."""
+
+MISSED_AFTER_NS: Final = 90 * 10**9
+"""A sample that is so much later than the one before was missing in between."""
+
+WHOLE_NS: Final = 3600 * 10**9
+"""How often everybody's usage is noted, whether or not it is another."""
+
+GONE_AFTER_NS: Final = 600 * 10**9
+"""A partition that is not among those registered for so long is gone, and with it what ran there."""
+
+
+class Collector:
+    """Where reading each partition has come to, beginning with what the file says."""
+
+    def __init__(self, places: Mapping[str, Place], usage: Mapping[str, Named], now_ns: int) -> None:
+        self._places = dict(places)
+        """By full name."""
+        self._usage = {name: dict(found) for name, found in usage.items()}
+        self._sample_ns = now_ns + SAMPLE_NS
+        """When the next sample is due."""
+        self.sampling = False
+        """Whether the present round takes one."""
+
+    def questions(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[tuple[PartitionEntry, Query]]:
+        """Begin a round: what to ask whom."""
+        self._sample_ns = min(self._sample_ns, now_ns + SAMPLE_NS)  # a clock may be put back
+        self.sampling = now_ns >= self._sample_ns
+        if self.sampling:
+            self._sample_ns += ((now_ns - self._sample_ns) // SAMPLE_NS + 1) * SAMPLE_NS
+        return [(one, self._question(self._places.get(one.full_name, Place()), now_ns)) for one in partitions]
+
+    def _question(self, place: Place, now_ns: int) -> Query:
+        args = {
+            "instance": place.instance,
+            "start": str(place.next_event),
+            "since": str(_believed(place.ended_ns, now_ns)),
+        }
+        if self.sampling:
+            args["sample"] = "true"
+            if place.unsure:
+                args["keys"] = "true"
+        return Query(what="account", args=args)
+
+    def heard(self, partition: PartitionEntry, account: Account, now_ns: int) -> Portion | None:
+        """What an answer adds; None if nothing."""
+        name = partition.full_name
+        before = self._places.get(name, Place())
+        told_ns = _believed(before.last_event_ns, now_ns)
+        gaps = [*_events_missed(before, account, told_ns, now_ns), *_samples_missed(before, account, now_ns)]
+        usage = [] if account.sample is None else self._changes(name, account, before.sampled_ns, now_ns)
+        place = self._places[name] = Place(
+            instance=account.instance,
+            next_event=account.next,
+            last_event_ns=max(told_ns, account.last_ns),
+            ended_ns=account.ended[-1].finished_ns if account.ended else before.ended_ns,
+            sampled_ns=now_ns if account.sample is not None else before.sampled_ns,
+            unsure=account.keys is None and (before.unsure or any(gap.what == "events" for gap in gaps)),
+        )
+        if place == before:
+            return None
+        return Portion(
+            partition=partition,
+            place=place,
+            happened=[one for one in account.happened if one.at_ns > told_ns],
+            ended=account.ended,
+            at_ns=now_ns,
+            sample=account.sample,
+            usage=usage,
+            keys=account.keys,
+            gaps=gaps,
+        )
+
+    def _changes(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
+        """Whose usage is to be noted."""
+        assert account.sample is not None
+        whole = now_ns // WHOLE_NS != sampled_ns // WHOLE_NS
+        before = self._usage.get(name, {})
+        sample = account.sample
+        told = zip(KINDS, (sample.queues, sample.users, sample.groups), strict=True)
+        now: Named = {(kind, one.name): one for kind, found in told for one in found}
+        self._usage[name] = now
+        changed = [(kind, one) for (kind, who), one in now.items() if whole or before.get((kind, who)) != one]
+        return changed + _idle(before, now)
+
+    def gone(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[Portion]:
+        """What becomes of those that were registered once and are no longer, in a round that takes samples."""
+        if not self.sampling:
+            return []
+        here = {one.full_name for one in partitions}
+        return [
+            self._left(name, place, now_ns)
+            for name, place in self._places.items()
+            if place.instance and name not in here and place.heard_ns < now_ns - GONE_AFTER_NS
+        ]
+
+    def _left(self, name: str, place: Place, now_ns: int) -> Portion:
+        after = self._places[name] = replace(place, instance="", next_event=0, unsure=False)
+        return Portion(
+            partition=PartitionEntry(full_name=name, name="", rm_id=""),
+            place=after,
+            at_ns=now_ns,
+            usage=_idle(self._usage.pop(name, {}), {}),
+            keys=[],
+        )
+
+
+def _believed(at_ns: int, now_ns: int) -> int:
+    """A time up to which everything was read; what is in the future was written by a clock that was wrong."""
+    return at_ns if at_ns <= now_ns else 0
+
+
+def _idle(before: Named, now: Named) -> list[tuple[Kind, Usage]]:
+    """Who had something, and has nothing now."""
+    return [(kind, Usage(who, 0, NOTHING)) for kind, who in before if (kind, who) not in now]
+
+
+def _events_missed(before: Place, account: Account, told_ns: int, now_ns: int) -> list[Gap]:
+    since_ns = told_ns or before.sampled_ns or now_ns
+    if not account.tracked:
+        if account.sample is None:
+            return []
+        reason = "events are not tracked: event.trackingEnabled is false"
+        return [Gap("events", before.sampled_ns or now_ns, now_ns, None, reason)]
+    if account.instance == before.instance or not before.instance:
+        expected = before.next_event if account.instance == before.instance else 0
+        if account.first == expected:
+            return []
+        reason = "more happened than was read before the worker forgot it"
+        return [Gap("events", since_ns, account.first_ns or now_ns, account.first - expected, reason)]
+    if account.first_ns and account.first_ns <= told_ns:
+        return []  # it tells again what was known, and so everything since
+    return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition began anew")]
+
+
+def _samples_missed(before: Place, account: Account, now_ns: int) -> list[Gap]:
+    if account.sample is None or not before.sampled_ns or now_ns - before.sampled_ns <= MISSED_AFTER_NS:
+        return []
+    missed = (now_ns - before.sampled_ns) // SAMPLE_NS - 1
+    return [Gap("samples", before.sampled_ns, now_ns, missed, "nobody asked, or the partition did not answer")]

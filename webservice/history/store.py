@@ -1,0 +1,340 @@
+"""The SQLite file of the history: opened, and written portion by portion, each in one transaction.
+
+A power failure may cost the last transactions and never more: what was read and up to where is in the same one, so it
+is read again, and nothing is there twice.
+
+Not here: the tables (`schema.py`), forgetting (`retention.py`), reading (`reading.py`), who may write (`keeping.py`).
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec.json import Decoder, Encoder
+
+from common.messages import PartitionEntry, Resources
+from common.records import Began, Ended, EndedApplication, Failing, Usage
+from webservice.history.rows import KINDS, Gap, Kind, Named, Place, Portion
+from webservice.history.schema import FORMAT, SCHEMA, TIMED
+
+PRIVATE: Final = 0o600
+"""Nobody else is to read what ran where."""
+
+LOG_BYTES: Final = 16 << 20
+"""What SQLite's log may keep on the disk once it is empty again."""
+
+LOCK_MAX_S: Final = 5.0
+"""How long to wait for somebody who has locked the file, such as `sqlite3` at work on it."""
+
+LATEST_NS: Final = 2 * 3600 * 10**9
+"""How far back to look for the latest usage: everybody's is noted once an hour."""
+
+MERGED_NS: Final = 60 * 10**9
+"""Gaps of one kind that are not farther apart are one."""
+
+UNKNOWN: Final = "UNKNOWN"
+"""How an allocation ended when nobody told."""
+
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+"""What the contents of the file are to blame for, missing tables too. Everything else may work another time."""
+
+_encoder: Final = Encoder(order="deterministic")
+_amounts: Final = Decoder(Resources)
+
+
+class HistoryDamaged(Exception):
+    """A file that is no history, or no longer; the text says why."""
+
+
+class HistoryUnusable(OSError):
+    """A file that must not be written, or cannot be at present; the text says why."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What SQLite complains about, as HistoryDamaged or HistoryUnusable."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if code & 0xFF in _DAMAGE:
+            raise HistoryDamaged(str(error)) from error
+        raise HistoryUnusable(str(error)) from error
+
+
+def json_text(value: Mapping[str, object] | list[str]) -> str:
+    """As columns have what is no number and no text."""
+    return _encoder.encode(value).decode()
+
+
+def _used(one: EndedApplication) -> dict[str, object]:
+    """With the keys of the REST API, without what is empty."""
+    found = {"resourceUsage": one.used, "preemptedResource": one.preempted, "placeholderResource": one.placeholders}
+    return {key: by_type for key, by_type in found.items() if by_type}
+
+
+class Store:
+    """The file, open for writing, by one thread at a time.
+
+    Raises:
+        HistoryDamaged: it cannot be understood.
+        HistoryUnusable: a later release wrote it, or the disk does not let us.
+    """
+
+    def __init__(self, path: Path) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        with explained():
+            self.file: Final = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False)
+        try:
+            with explained():
+                self._open(path)
+        except BaseException:
+            self.file.close()
+            raise
+        self._ids: dict[str, int] = {}
+
+    def _open(self, path: Path) -> None:
+        version = self.file.execute("PRAGMA user_version").fetchone()[0]
+        empty = not self.file.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        if version > FORMAT:
+            raise HistoryUnusable(f"a later release wrote it: it has format {version}, this release knows {FORMAT}")
+        if version < FORMAT and not empty:
+            raise HistoryDamaged(f"it has format {version}, and there never was one")
+        if empty:
+            self.file.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        self.file.execute("PRAGMA journal_mode=WAL")
+        self.file.execute("PRAGMA synchronous=NORMAL")
+        self.file.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
+        if empty:
+            with self.transaction():
+                for statement in filter(str.strip, SCHEMA.split(";")):
+                    self.file.execute(statement)
+                for table in TIMED:
+                    self.file.execute(f"CREATE INDEX {table}_at ON {table} (at)")
+                self.file.execute(f"PRAGMA user_version={FORMAT}")
+        elif (found := self.file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise HistoryDamaged(str(found).splitlines()[-1])
+
+    def close(self) -> None:
+        self.file.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is done within, or nothing."""
+        self.file.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.file.execute("COMMIT")
+        except BaseException:
+            if self.file.in_transaction:  # some errors have ended it already
+                self.file.execute("ROLLBACK")
+            raise
+
+    # Where to go on ---------------------------------------------------------------------------------------------------
+
+    def places(self) -> dict[str, Place]:
+        """Up to where each partition has been read, by full name."""
+        columns = "full_name, instance, next_event, last_event_ns, ended_ns, sampled_ns, unsure"
+        with explained():
+            rows = self.file.execute(f"SELECT {columns} FROM partitions").fetchall()  # noqa: S608
+        return {
+            name: Place(instance, next_event, last_event_ns, ended_ns, sampled_ns, bool(unsure))
+            for name, instance, next_event, last_event_ns, ended_ns, sampled_ns, unsure in rows
+        }
+
+    def latest(self) -> dict[str, Named]:
+        """The latest usage of everybody who has some, by full name of the partition."""
+        found: dict[str, Named] = {}
+        for kind in KINDS:
+            with explained():
+                rows = self.file.execute(
+                    f"SELECT full_name, usage.name, max(at), running, allocated, pending FROM {kind} AS usage"  # noqa: S608
+                    " JOIN partitions ON partitions.id = usage.partition WHERE at >= sampled_ns - ?"
+                    " GROUP BY full_name, usage.name",
+                    (LATEST_NS,),
+                ).fetchall()
+            for full_name, name, _, running, allocated, pending in rows:
+                usage = Usage(name, running, _amounts.decode(allocated), _amounts.decode(pending))
+                if running or usage.allocated or usage.pending:
+                    found.setdefault(full_name, {})[kind, name] = usage
+        return found
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def write(self, portions: Iterable[Portion]) -> None:
+        """Keep these, all or none.
+
+        Raises:
+            HistoryDamaged, HistoryUnusable: none of them is kept.
+        """
+        self._ids.clear()  # some may be of a transaction that was taken back
+        with explained(), self.transaction():
+            for portion in portions:
+                self._write(portion)
+
+    def _write(self, portion: Portion) -> None:
+        number = self._number(portion.partition)
+        for happened in portion.happened:
+            match happened:
+                case Began():
+                    self._began(number, happened)
+                case Ended():
+                    self._ended(number, happened)
+                case Failing():
+                    self._failing(number, happened)
+        for application in portion.ended:
+            self._application(number, application)
+        self._sample(number, portion)
+        for kind, one in portion.usage:
+            self._usage(number, portion.at_ns, kind, one)
+        if portion.keys is not None:
+            self._settle(number, portion.at_ns, portion.keys)
+        for gap in portion.gaps:
+            self._gap(number, gap)
+        place = portion.place
+        self.file.execute(
+            "UPDATE partitions SET instance = ?, next_event = ?, last_event_ns = ?, ended_ns = ?, sampled_ns = ?,"
+            " unsure = ? WHERE id = ?",
+            (
+                place.instance,
+                place.next_event,
+                place.last_event_ns,
+                place.ended_ns,
+                place.sampled_ns,
+                int(place.unsure),
+                number,
+            ),
+        )
+
+    def _number(self, partition: PartitionEntry) -> int:
+        name = partition.full_name
+        if name not in self._ids:
+            self.file.execute(
+                "INSERT OR IGNORE INTO partitions (full_name, name, rm) VALUES (?, ?, ?)",
+                (name, partition.name, partition.rm_id),
+            )
+            (self._ids[name],) = self.file.execute("SELECT id FROM partitions WHERE full_name = ?", (name,)).fetchone()
+        return self._ids[name]
+
+    def _began(self, partition: int, one: Began) -> None:
+        """One that is known to run goes on: an RM that reports everything anew reports it again."""
+        self.file.execute(
+            "INSERT OR IGNORE INTO allocations (at, partition, key, application, queue, user, node, resources, began)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                one.at_ns,
+                partition,
+                one.key,
+                one.application_id,
+                one.queue,
+                one.user,
+                one.node_id,
+                json_text(one.resources),
+                one.at_ns,
+            ),
+        )
+
+    def _ended(self, partition: int, one: Ended) -> None:
+        done = self.file.execute(
+            "UPDATE allocations SET ended = ?, how = ? WHERE partition = ? AND key = ? AND ended IS NULL",
+            (one.at_ns, one.how, partition, one.key),
+        )
+        if done.rowcount:
+            return
+        self.file.execute(
+            "INSERT INTO allocations (at, partition, key, application, queue, user, node, resources, ended, how)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                one.at_ns,
+                partition,
+                one.key,
+                one.application_id,
+                one.queue,
+                one.user,
+                one.node_id,
+                json_text(one.resources),
+                one.at_ns,
+                one.how,
+            ),
+        )
+
+    def _settle(self, partition: int, at_ns: int, keys: list[str]) -> None:
+        self.file.execute(
+            "UPDATE allocations SET ended = ?, how = ? WHERE partition = ? AND ended IS NULL"
+            " AND key NOT IN (SELECT value FROM json_each(?))",
+            (at_ns, UNKNOWN, partition, json_text(keys)),
+        )
+
+    def _failing(self, partition: int, one: Failing) -> None:
+        self.file.execute(
+            "INSERT OR REPLACE INTO reasons (at, partition, application, message) VALUES (?, ?, ?, ?)",
+            (one.at_ns, partition, one.application_id, one.message),
+        )
+
+    def _application(self, partition: int, one: EndedApplication) -> None:
+        reasons = self.file.execute(
+            "DELETE FROM reasons WHERE partition = ? AND application = ? AND at >= ? RETURNING message",
+            (partition, one.application_id, one.submitted_ns),
+        ).fetchall()
+        (allocations,) = self.file.execute(
+            "SELECT count(*) FROM allocations WHERE partition = ? AND application = ? AND at BETWEEN ? AND ?",
+            (partition, one.application_id, one.submitted_ns, one.finished_ns),
+        ).fetchone()
+        self.file.execute(
+            "INSERT OR IGNORE INTO applications (at, partition, application, queue, user, groups, state, submitted,"
+            " started, allocations, message, used) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                one.finished_ns,
+                partition,
+                one.application_id,
+                one.queue,
+                one.user,
+                json_text(one.groups),
+                one.state,
+                one.submitted_ns,
+                one.started_ns,
+                allocations,
+                one.message or (reasons[0][0] if reasons else ""),
+                json_text(_used(one)),
+            ),
+        )
+
+    def _sample(self, partition: int, portion: Portion) -> None:
+        sample = portion.sample
+        if sample is None:
+            return
+        self.file.execute(
+            "INSERT INTO totals (at, partition, running, allocated, released, capacity, used)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                portion.at_ns,
+                partition,
+                sample.running,
+                sample.allocated,
+                sample.released,
+                json_text(sample.capacity),
+                json_text(sample.used),
+            ),
+        )
+
+    def _usage(self, partition: int, at_ns: int, kind: Kind, one: Usage) -> None:
+        self.file.execute(
+            f"INSERT INTO {kind} (at, partition, name, running, allocated, pending) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (at_ns, partition, one.name, one.running, json_text(one.allocated), json_text(one.pending)),
+        )
+
+    def _gap(self, partition: int, gap: Gap) -> None:
+        """One that follows another of its kind makes that longer: where gaps are many, they are told as one."""
+        done = self.file.execute(
+            "UPDATE gaps SET until = ?, missed = missed + ? WHERE until >= ? AND reason = ?"
+            " AND id = (SELECT max(id) FROM gaps WHERE partition = ? AND what = ?)",
+            (gap.until_ns, gap.missed, gap.since_ns - MERGED_NS, gap.reason, partition, gap.what),
+        )
+        if not done.rowcount:
+            self.file.execute(
+                "INSERT INTO gaps (at, partition, what, until, missed, reason) VALUES (?, ?, ?, ?, ?, ?)",
+                (gap.since_ns, partition, gap.what, gap.until_ns, gap.missed, gap.reason),
+            )

@@ -1,0 +1,107 @@
+"""What is said about the routes that read and change configurations (`webservice/config_routes.py`)."""
+
+from typing import Final
+
+from common.names import PARTITION, QUEUE
+from common.rest.configuration import ChangedView, VersionView
+from webservice.openapi.operation import ANY_OBJECT, YAML, Area, Content, Operation, Parameter, Schema
+from webservice.openapi.words import IF_MATCH, IF_NONE_MATCH, RM, UNCHANGED
+from webservice.views import SettingView, VerdictView
+
+_NUMBER: Final = Parameter(
+    "version",
+    "The number of the earlier version.",
+    {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    required=True,
+)
+_SEVERAL: Final = {409: "There are several resource managers and none was named."}
+_CHANGING: Final = {
+    409: "It is not possible now, or several resource managers exist and none was named.",
+    412: "Another configuration is in force than `If-Match` says.",
+    413: "The body is too large.",
+}
+_CONFIGURATION: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "partitions": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "pattern": f"^{PARTITION.pattern}$"},
+                    "queues": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {
+                            "type": "object",
+                            "properties": {"name": {"type": "string", "pattern": f"^{QUEUE.pattern}$"}},
+                            "required": ["name"],
+                        },
+                    },
+                },
+                "required": ["name", "queues"],
+            },
+        }
+    },
+    "required": ["partitions"],
+}
+_TEXT: Final = (Content(_CONFIGURATION, YAML),)
+_CHANGE: Final = Operation(
+    "Give a resource manager another configuration",
+    (Content(ChangedView),),
+    says="For all its partitions or none. All that is wrong with it is listed in `problems`.",
+    parameters=(RM, IF_MATCH),
+    body=_TEXT,
+    statuses=_CHANGING,
+    headers={"ETag": "The checksum of what is in force now."},
+)
+
+CONFIGURATION: Final = Area(
+    "configuration",
+    "The configuration of each resource manager, and what the system was told when it started.",
+    {
+        "GET /ws/v1/config": Operation(
+            "The configuration in force",
+            (Content(ANY_OBJECT, YAML), Content(ANY_OBJECT)),
+            says="JSON if `Accept` is exactly `application/json`, else YAML. As it was understood; with `rm`, in YAML,"
+            " as it was written.",
+            parameters=(RM, IF_NONE_MATCH),
+            statuses={**UNCHANGED, 500: "What is in force cannot be read.", **_SEVERAL},
+            headers={"ETag": "The checksum of the text, with `rm`."},
+        ),
+        "PUT /ws/v1/config": _CHANGE,
+        "POST /ws/v1/config": _CHANGE,
+        "GET /ws/v1/config/history": Operation(
+            "The versions of a configuration, the newest first",
+            (Content(list[VersionView]),),
+            parameters=(RM,),
+            statuses=_SEVERAL,
+        ),
+        "GET /ws/v1/config/version/{number}": Operation(
+            "A version of a configuration, as it was written",
+            _TEXT,
+            parameters=(RM, IF_NONE_MATCH),
+            statuses={**UNCHANGED, **_SEVERAL},
+            headers={"ETag": "The checksum of the text."},
+        ),
+        "POST /ws/v1/config/rollback": Operation(
+            "Go back to an earlier configuration, as a new version",
+            (Content(ChangedView),),
+            parameters=(_NUMBER, RM, IF_MATCH),
+            statuses=_CHANGING,
+            headers={"ETag": "The checksum of what is in force now."},
+        ),
+        "POST /ws/v1/validate-conf": Operation(
+            "Whether a configuration would be taken; nothing changes",
+            (Content(VerdictView),),
+            body=(Content({}, YAML),),
+            body_required=False,
+            statuses={413: "The body is too large."},
+        ),
+        "GET /ws/v1/settings": Operation(
+            "What the system was told when it started, and what resource managers have set",
+            (Content(list[SettingView]),),
+        ),
+    },
+)

@@ -1,0 +1,53 @@
+"""What is said about the routes that tell events (`webservice/event_routes.py`)."""
+
+from typing import Final
+
+from common.rest.events import BatchView
+from common.unsigned import UINT_MAX
+from webservice.openapi.operation import ANY_OBJECT, Area, Content, Operation, Parameter
+from webservice.openapi.words import RM
+
+_PARTITION: Final = Parameter("partition", "Whose events; it need not be said while there is one partition.")
+_OFF: Final = {500: "Events are switched off."}
+_SEVERAL: Final = {409: "There are several partitions and none was named."}
+
+HAPPENINGS: Final = Area(
+    "events",
+    "What happened, event by event. Each partition has a history of its own.",
+    {
+        "GET /ws/v1/events/batch": Operation(
+            "Events from a number on",
+            (Content(BatchView),),
+            says="The n-th record has the number `start` + n: go on there, or at `LowestID` if that is gone."
+            " `EventRecords` is `null` if there is no such event.",
+            parameters=(
+                Parameter(
+                    "start",
+                    "The number of the first; 0 if not said.",
+                    {"type": "integer", "minimum": 0, "maximum": UINT_MAX},
+                ),
+                Parameter("count", "How many at most.", {"type": "integer", "minimum": 1, "maximum": UINT_MAX}),
+                _PARTITION,
+                RM,
+            ),
+            statuses={**_OFF, **_SEVERAL},
+        ),
+        "GET /ws/v1/events/stream": Operation(
+            "Events as they happen, one in a line",
+            (Content(ANY_OBJECT),),
+            says="The first line has `InstanceUUID`, each further one is an event. Who is too slow is cut off, with an"
+            " error as the last line.",
+            parameters=(
+                Parameter(
+                    "count",
+                    "How many of those that have happened already come first; none if not said.",
+                    {"type": "integer", "minimum": 0, "maximum": UINT_MAX},
+                ),
+                _PARTITION,
+                RM,
+            ),
+            statuses={**_OFF, **_SEVERAL},
+            streams=True,
+        ),
+    },
+)

@@ -1,0 +1,194 @@
+"""Answers of partitions, kept so that many who ask the same cost a worker little.
+
+Whoever asks while the same question is on its way waits, and all who wait share the next answer: it was asked for after
+they came, so whoever changed something sees it. A worker that is asked with the version that is kept here says that it
+holds, and makes no document. An answer that took long is given again for a multiple of that time, so that all of them
+together cost a worker no more than SHARE; that is the one case in which an answer may be older than the question.
+
+A list that is too long for one answer is asked for page by page. It is not of one moment, and in the order of its keys.
+Not here: which questions there are, and HTTP (`partition_routes.py`, `lasting.py`).
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from common.families import Family, counter
+from common.messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from webservice.errors import RequestError
+
+ENTRIES_MAX: Final = 1_000
+"""Questions whose answers are kept; those that were not asked for longest make way, and are asked again."""
+
+BYTES_MAX: Final = 128 << 20
+"""Of all answers that are kept, and of the largest list that is put together; a longer one is refused, with the advice
+to ask for pages."""
+
+EXPENSIVE_S: Final = 0.005
+"""An answer that took its worker less is never given again without asking."""
+
+SHARE: Final = 1 / 40
+"""Of a worker's time that is spent on expensive answers, the same for each question that is asked again and again: with
+one such question an answer is given again for 40 times as long as it took, with two for 80 times."""
+
+REUSED_MAX_S: Final = 30.0
+"""The oldest answer that is given again without asking, even if more than the share is spent then."""
+
+PAGE_ENTRIES: Final = 1_000
+"""Of a list that is put together: a worker is busy for some hundredths of a second with each page."""
+
+OK: Final = 200
+
+Ask = Callable[[str, Query], Awaitable[Answer]]
+
+
+class Shelved(NamedTuple):
+    """An answer, and how long ago it was true for certain."""
+
+    answer: Answer
+    age_s: float
+
+
+@dataclass(slots=True)
+class _Place:
+    """One question. Whoever holds the lock asks it."""
+
+    partition: str
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    outcome: Answer | RequestError | None = None
+    asked_at: float = 0.0
+    """When the question was put to which the outcome is an answer, or that it still holds."""
+    waiting: int = 0
+
+    @property
+    def cost_s(self) -> float:
+        """What the outcome cost, if that was much."""
+        took_s = self.outcome.took_micro_seconds / 1e6 if isinstance(self.outcome, Answer) else 0.0
+        return took_s if took_s >= EXPENSIVE_S else 0.0
+
+    @property
+    def size(self) -> int:
+        return len(self.outcome.body) if isinstance(self.outcome, Answer) else 0
+
+
+class Shelf:
+    """The latest answer to each question; `clock` gives seconds since whenever."""
+
+    def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+        """By partition and question, the one asked last at the end."""
+        self._spent_s: defaultdict[str, float] = defaultdict(float)
+        """By all workers, for each kind of question."""
+
+    def families(self) -> Iterator[Family]:
+        """What answers have cost."""
+        yield counter(
+            "yunishard_answering_seconds_total",
+            "Seconds that workers did nothing but answer questions asked here. Worry if it grows by more than 0.05 for "
+            "each partition and second: ask for parts of lists (limit).",
+            ("question",),
+            [((what,), spent_s) for what, spent_s in sorted(self._spent_s.items())],
+        )
+
+    async def answer(self, partition: str, query: Query) -> Shelved:
+        """What the partition answers.
+
+        Raises:
+            RequestError: 503, with what went wrong.
+        """
+        came = self._clock()
+        key = _key(partition, query)
+        place = self._places.setdefault(key, _Place(partition))
+        self._places.move_to_end(key)
+        place.waiting += 1
+        try:
+            async with place.lock:
+                if not self._holds(place, came):
+                    await self._refresh(partition, query, place)
+                outcome, age_s = place.outcome, self._clock() - place.asked_at
+        finally:
+            place.waiting -= 1
+            self._make_room()
+        if isinstance(outcome, RequestError):
+            raise RequestError(outcome.status, outcome.text)
+        assert outcome is not None
+        return Shelved(outcome, age_s)
+
+    def _holds(self, place: _Place, came: float) -> bool:
+        """Whether the outcome serves somebody who came then."""
+        if place.outcome is None:
+            return False
+        if place.asked_at >= came:
+            return True
+        if not place.cost_s:
+            return False
+        begun = self._clock() - REUSED_MAX_S
+        like_it = sum(
+            1
+            for one in self._places.values()
+            if one.cost_s and one.partition == place.partition and one.asked_at > begun
+        )
+        return self._clock() < place.asked_at + min(REUSED_MAX_S, place.cost_s * like_it / SHARE)
+
+    async def _refresh(self, partition: str, query: Query, place: _Place) -> None:
+        kept = place.outcome if isinstance(place.outcome, Answer) else None
+        place.asked_at = self._clock()
+        try:
+            answer = await self._asked(partition, replace(query, known=kept.version if kept else ""))
+            if answer.status == NOT_MODIFIED:
+                return
+            if answer.status == TOO_LONG and "limit" not in query.args:
+                answer = await self._together(partition, query, answer)
+        except RequestError as error:
+            place.outcome, place.asked_at = error, self._clock()  # for all who wait: it would be the same again
+            return
+        except BaseException:
+            place.asked_at = 0.0  # whoever waits asks for themselves
+            raise
+        place.outcome = answer
+
+    async def _asked(self, partition: str, query: Query) -> Answer:
+        answer = await self._ask(partition, query)
+        self._spent_s[query.what] += answer.took_micro_seconds / 1e6
+        return answer
+
+    async def _together(self, partition: str, query: Query, whole: Answer) -> Answer:
+        """All pages of a list as one, of the version that it had at its beginning."""
+        pieces: list[bytes] = []
+        size, took, after = 0, whole.took_micro_seconds, ""
+        while True:
+            args = {**query.args, "limit": str(PAGE_ENTRIES), "after": after}
+            page = await self._asked(partition, replace(query, args=args))
+            if page.status != OK:
+                return page
+            inner = page.body.strip()[1:-1]
+            pieces += [inner] if inner else []
+            size, took, after = size + len(inner), took + page.took_micro_seconds, page.next
+            if size > BYTES_MAX:
+                text = f"the list has more than {BYTES_MAX} bytes: ask for pages of it with limit"
+                return Answer(status=503, body=text.encode(), took_micro_seconds=took)
+            if not after:
+                body = b"[" + b",".join(pieces) + b"]\n"
+                return Answer(status=OK, body=body, version=whole.version, took_micro_seconds=took)
+
+    def _make_room(self) -> None:
+        size = sum(place.size for place in self._places.values())
+        for key, place in list(self._places.items()):
+            if len(self._places) <= ENTRIES_MAX and size <= BYTES_MAX:
+                break
+            if not place.waiting:
+                del self._places[key]
+                size -= place.size
+
+
+def _key(partition: str, query: Query) -> str:
+    who = query.viewer
+    viewer = who and (who.user, who.groups, who.scheduler_admin)
+    return repr((partition, query.what, query.name, sorted(query.args.items()), viewer))
