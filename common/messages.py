@@ -860,6 +860,8 @@ class KillApplication(Control, frozen=True):
 
     application_id: str
     actor: Actor
+    seen_only: bool = False
+    """Whether what the actor may not see is, for them, not there."""
 
 
 class MoveApplication(Control, frozen=True):
@@ -869,6 +871,8 @@ class MoveApplication(Control, frozen=True):
     queue: str
     """Full path of an existing leaf."""
     actor: Actor
+    seen_only: bool = False
+    """As in `KillApplication`."""
 
 
 STEPS_MAX: Final = 1000

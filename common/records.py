@@ -58,7 +58,7 @@ Happened = Began | Ended | Failing
 
 
 class EndedApplication(Struct, frozen=True, array_like=True, gc=False):
-    """An application that has completed, failed or was rejected. Times in Unix nanoseconds, 0 is never."""
+    """An application that has completed, failed, was removed or rejected. Times in Unix nanoseconds, 0 is never."""
 
     application_id: str
     queue: str

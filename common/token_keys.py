@@ -14,11 +14,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+if TYPE_CHECKING:
+    import jwt
 
 KEY_FILE_BYTES_MAX: Final = 256 << 10
 """Of a larger file nothing is read: no issuer has so many keys."""
@@ -71,7 +72,7 @@ class TokenKey:
 
     id: str
     algorithm: str
-    jwk: jwt.PyJWK
+    jwk: "jwt.PyJWK"
 
     @property
     def is_secret(self) -> bool:
@@ -131,6 +132,8 @@ def _key(text: bytes, number: int) -> TokenKey | None:
         raise TokenKeyError(
             f"key {number}: is a private key, which must not leave who issues tokens: give the public one"
         )
+    import jwt
+
     try:
         jwk = jwt.PyJWK.from_json(text.decode(), algorithm)
     except (jwt.PyJWTError, ValueError) as error:
@@ -141,7 +144,9 @@ def _key(text: bytes, number: int) -> TokenKey | None:
     return TokenKey(entry.kid, algorithm, jwk)
 
 
-def _weakness(jwk: jwt.PyJWK) -> str:
+def _weakness(jwk: "jwt.PyJWK") -> str:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
     key: object = jwk.key
     if isinstance(key, RSAPublicKey) and not RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX:
         return f"has {key.key_size} bits, expected {RSA_BITS_MIN} to {RSA_BITS_MAX}"

@@ -4,9 +4,10 @@ The refusals are in the words that clients of the API know. Not here: settings (
 refused.
 """
 
-import json
 import re
 from typing import Final
+
+from common.quoting import quoted
 
 UINT_MAX: Final = 2**64 - 1
 
@@ -25,10 +26,9 @@ def unsigned(text: str) -> int | None:
     """
     if not text:
         return None
-    quoted = json.dumps(text, ensure_ascii=False)
     if not _DIGITS.fullmatch(text):
-        raise UnsignedError(f"strconv.ParseUint: parsing {quoted}: invalid syntax")
+        raise UnsignedError(f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
     digits = text.lstrip("0")
     if len(digits) > len(str(UINT_MAX)) or int(digits or "0") > UINT_MAX:
-        raise UnsignedError(f"strconv.ParseUint: parsing {quoted}: value out of range")
+        raise UnsignedError(f"strconv.ParseUint: parsing {quoted(text)}: value out of range")
     return int(digits or "0")

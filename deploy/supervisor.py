@@ -58,6 +58,11 @@ it has not said for so long that it is alive.
 STOP_MAX_S: Final = 5.0
 """How long a process may take to stop when asked; then it is killed."""
 
+WORKER_STOP_MAX_S: Final = 30.0
+"""The same for the worker of a partition, which writes a snapshot of all of it first: without one the next worker,
+perhaps of another release, has steps to play again.
+"""
+
 LOOK_S: Final = 1.0
 """The machine wants its `tick` so often at least, to notice when it does not get it: then the whole supervisor was
 stopped, and what the others may have said meanwhile is not read yet.
@@ -231,7 +236,7 @@ class Supervisor:
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
         elif child.phase is Phase.READY:
             child.complaint, child.cause = f"silent for {self._patience_s(child):g} s", Cause.SILENT
-        reason = child.complaint or f"still there {STOP_MAX_S:.0f} s after it was asked to stop"
+        reason = child.complaint or f"still there {_stop_max_s(child):.0f} s after it was asked to stop"
         yield Note("warning", f"{child.title}: {reason}: killing it")
         yield from self._kill(child)
 
@@ -331,7 +336,7 @@ class Supervisor:
             yield from self._begin(child, now)
 
     def _terminate(self, child: Child, now: float) -> Iterator[Instruction]:
-        child.phase, child.due = Phase.LEAVING, now + STOP_MAX_S
+        child.phase, child.due = Phase.LEAVING, now + _stop_max_s(child)
         yield Terminate(child.name)
 
     def _arguments(self, child: Child) -> tuple[str, ...]:
@@ -348,3 +353,7 @@ class Supervisor:
             case _:  # the partition's name is anyone's choice and may begin with a dash
                 own = (*broker, f"--partition={child.partition}", "--epoch", str(child.epoch))
         return (*own, *self._plan.arguments.get(child.role, ()), "--log-level", self._plan.log_level)
+
+
+def _stop_max_s(child: Child) -> float:
+    return WORKER_STOP_MAX_S if child.partition else STOP_MAX_S

@@ -1,6 +1,8 @@
 """What administrators want done to an application of a partition, and what they are answered.
 
-Not here: what each action does and who may ask for it (`engine/administration.py`).
+Who may see a part of it only gets the answer about what they may not see that they would get if it were not there.
+
+Not here: what each action does and who may ask for it (`engine/administration.py`), who may see what (`visibility.py`).
 """
 
 from msgspec.json import encode
@@ -8,15 +10,17 @@ from msgspec.json import encode
 from common.messages import Answer, KillApplication, MoveApplication
 from common.names import external
 from common.rest.changes import KilledView, MovedView
-from partition_worker.engine.administration import NotDone
+from partition_worker.engine.administration import NotDone, no_application, no_queue
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.visibility import Visibility
 
 
 def kill(partition: Partition, rm: str, message: KillApplication, now: float) -> tuple[Answer, list[Effect]]:
     """Kill an application: what the asker is answered, and what follows for everybody else."""
     application = partition.applications.get(message.application_id)
     try:
+        _check_seen(partition, message)
         effects = partition.kill(message.application_id, message.actor, now)
     except NotDone as refusal:
         return _refused(refusal), []
@@ -31,6 +35,7 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     if not message.queue:
         return Answer(status=400, body=b"no queue to move the application to"), []
     try:
+        _check_seen(partition, message)
         effects = partition.move(message.application_id, message.queue, message.actor, now)
     except NotDone as refusal:
         return _refused(refusal), []
@@ -38,6 +43,24 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     name = external(rm, partition.name)
     view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
     return Answer(status=200, body=encode(view)), effects
+
+
+def _check_seen(partition: Partition, message: KillApplication | MoveApplication) -> None:
+    """See that the actor may see what the message names, where that matters.
+
+    Raises:
+        NotDone: 404, as if it were not there.
+    """
+    if not message.seen_only:
+        return
+    visible = Visibility(partition, message.actor)
+    application = partition.applications.get(message.application_id)
+    if application is not None and not visible.application(application):
+        raise no_application(partition, message.application_id)
+    if isinstance(message, MoveApplication):
+        leaf = partition.tree.find(message.queue)
+        if leaf is not None and not visible.shows(leaf):
+            raise no_queue(message.queue)
 
 
 def _refused(refusal: NotDone) -> Answer:

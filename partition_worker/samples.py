@@ -35,7 +35,7 @@ from common.records import (
 from common.resources import pruned, saturated
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.history import Use
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.effects import Happening
 from partition_worker.engine.limits.trackers import Trackers
 from partition_worker.engine.partition import Partition
@@ -52,6 +52,9 @@ HOW: Final[Mapping[int, str]] = {
     event_codes.ALLOC_NODEREMOVED: "NODE_REMOVED",
 }
 """How an allocation ended, in the words of the scheduler interface where it has one, by the detail of the event."""
+
+REMOVED: Final = "Removed"
+"""The state in a history of an application that the RM removed while it had asks or allocations, or none yet."""
 
 _FAILURES: Final = (event_codes.APP_FAILING, event_codes.APP_FAILED)
 _EARLIER_NS: Final = 1_000_000_000
@@ -140,7 +143,7 @@ class _Owners:
 
 
 def _ended(partition: Partition, since_ns: int) -> list[EndedApplication]:
-    """Completed, failed and rejected ones, in the order of their end."""
+    """Completed, failed, removed and rejected ones, in the order of their end."""
     rejected = takewhile(lambda one: one.at_ns > since_ns, reversed(partition.rejections.values()))
     both = merge(
         ((one.at_ns, _rejected(one)) for one in reversed(list(rejected))),
@@ -151,9 +154,12 @@ def _ended(partition: Partition, since_ns: int) -> list[EndedApplication]:
 
 
 def _finished_after(partition: Partition, since_ns: int) -> list[Application]:
-    """Completed and failed ones, in the order of their end: the latest are last, so nobody looks at all."""
-    latest = takewhile(lambda one: one.finished_ns > since_ns, reversed(partition.ended.values()))
-    return list(latest)[::-1]
+    """Completed, failed and removed ones, in the order of their end: the latest are last, so nobody looks at all."""
+    both = (
+        takewhile(lambda one: one.finished_ns > since_ns, reversed(kept))
+        for kept in (partition.ended.values(), partition.removed)
+    )
+    return list(merge(*both, key=lambda one: one.finished_ns, reverse=True))[::-1]
 
 
 def _finished(one: Application) -> EndedApplication:
@@ -162,7 +168,7 @@ def _finished(one: Application) -> EndedApplication:
         one.queue.path,
         one.user.name,
         list(one.user.groups),
-        one.state,
+        _last_state(one),
         one.submitted_ns,
         one.started_ns,
         one.finished_ns,
@@ -171,6 +177,13 @@ def _finished(one: Application) -> EndedApplication:
         used(one.history, Use.PREEMPTED),
         used(one.history, Use.PLACEHOLDER),
     )
+
+
+def _last_state(one: Application) -> str:
+    """How it ended, also for one that the RM removed before it had."""
+    if one.state in ENDED:
+        return one.state
+    return AppState.FAILED if one.state is AppState.FAILING else REMOVED
 
 
 def _rejected(one: Rejection) -> EndedApplication:

@@ -71,6 +71,7 @@ class Doorkeeper:
     def close(self) -> None:
         self._timer.cancel()
         self._loop.remove_reader(self._socket.FD)
+        self._socket.unbind(ZAP_ADDRESS)  # closing frees the address only some time later, from another thread
         self._socket.close()
 
     # What the port asks ---------------------------------------------------------------------------------------------

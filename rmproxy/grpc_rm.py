@@ -158,6 +158,8 @@ class GrpcRm:
         return answer
 
     async def _answer(self, ref: str, outgoing: Outgoing) -> Message:
+        if self.ending is not None:  # nobody would answer
+            raise EndedError(self.ending)
         self._asked[ref] = asyncio.get_running_loop().create_future()
         try:
             self._say(outgoing)

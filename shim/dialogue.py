@@ -286,7 +286,7 @@ class Dialogue:
                 self.resume()  # who speaks for us may have died, without the core behind it
             case _ if header.ref in self._changes:
                 self._changes.refused(header.ref, refused)
-            case "gap":
+            case "gap" if self.session.state == "open":  # else it is on its way: each update behind the gap is refused
                 self.resume()
             case "window":
                 self._behind = True

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import jwt
 import msgspec
 
 from common.durations import seconds
@@ -147,6 +146,8 @@ def _sign(args: argparse.Namespace) -> None:
         raise _Unusable(f"{file}: {error}; `yunishard token --new-key` makes one") from None
     if key is None:
         raise _Unusable(f"{file}: holds no secret to sign with, only public keys: whoever has the private ones can")
+    import jwt  # not before it is needed: it takes a tenth of a second
+
     issued = int(time.time())
     said = {"iss": args.issuer, "sub": args.user, "aud": args.audience, "groups": groups, "scope": args.scope}
     claims: dict[str, object] = {name: value for name, value in said.items() if value}
@@ -184,6 +185,8 @@ def _parts(token: str) -> tuple[dict[str, object], dict[str, object]]:
     """Header and claims, names first as they are shown on a terminal."""
     if len(token) > TOKEN_BYTES_MAX:
         raise _NoToken(f"this has more than {TOKEN_BYTES_MAX} bytes, so it is no token")
+    import jwt
+
     try:
         found = jwt.decode_complete(token, options={"verify_signature": False})
         kind = dict[str, object]

@@ -26,10 +26,11 @@ FORGOTTEN: Final = frozenset(
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
+        "Twins.removed",
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
-nodes as they were; and what a process counts since it began.
+nodes as they were; what a process counts since it began; and what is kept for a history that has read it long since.
 """
 
 UNORDERED: Final = frozenset(

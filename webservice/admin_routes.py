@@ -21,7 +21,10 @@ _APPLICATION: Final = f"{_PARTITION}/application/{{application}}"
 async def kill(call: Call, actor: Actor) -> Reply:
     """Fail an application and release all it has."""
     partition = await partition_of(call)
-    return await _change(call, partition, KillApplication(application_id=call.parameters["application"], actor=actor))
+    wanted = KillApplication(
+        application_id=call.parameters["application"], actor=actor, seen_only=call.viewer is not None
+    )
+    return await _change(call, partition, wanted)
 
 
 async def move(call: Call, actor: Actor) -> Reply:
@@ -30,7 +33,9 @@ async def move(call: Call, actor: Actor) -> Reply:
     if not call.query.get("queue"):
         raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
     queue = queue_name(call.query["queue"])
-    wanted = MoveApplication(application_id=call.parameters["application"], queue=queue, actor=actor)
+    wanted = MoveApplication(
+        application_id=call.parameters["application"], queue=queue, actor=actor, seen_only=call.viewer is not None
+    )
     return await _change(call, partition, wanted)
 
 

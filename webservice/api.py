@@ -17,7 +17,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -34,7 +34,7 @@ from webservice.guard import Guard
 from webservice.history.lists import LISTS
 from webservice.history.past import Past
 from webservice.own_figures import OwnFigures
-from webservice.parameters import has_bad_escape
+from webservice.parameters import has_bad_escape, values
 from webservice.people import People
 from webservice.router import Elsewhere, Match, OtherMethods, find
 from webservice.routes import routes
@@ -58,6 +58,10 @@ PRIVATE: Final = frozenset(
 )
 """Paths that YuniKorn does not have, with answers that may be nobody else's business."""
 
+_LENGTHS: Final = frozenset({"content-length", "transfer-encoding"})
+"""Headers of which each says where a request ends. With both it ends elsewhere for some proxies than for us, and what
+follows would come as if from whoever the proxy says."""
+
 HEADERS_MAX: Final = 100
 """Of a request; one with more is answered with 431."""
 
@@ -67,6 +71,9 @@ its address, and so this bound.
 """
 
 RETRY_AFTER_S: Final = 1
+
+EVERYTHING: Final = "*"
+"""The path of `OPTIONS` about the server as such, which tells nothing."""
 
 UNKNOWN: Final = 401
 """The status that says that it is not known who asks."""
@@ -126,7 +133,10 @@ class Api:
         await response(request.scope, receive, send)
 
     def _too_much(self, request: Request) -> Response | None:
-        """What is answered to a request without looking at what it wants, if it is one too many."""
+        """What is answered to a request without looking at what it wants: it is one too many, or perhaps two."""
+        if _LENGTHS.issubset(request.headers.keys()):
+            told = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
+            return _text(400, told, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
             return _text(431, f"More than {HEADERS_MAX} headers\n")
         if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
@@ -138,6 +148,8 @@ class Api:
         if has_bad_escape(request.scope["raw_path"].decode("latin-1")):
             return _text(400, "400 Bad Request")
         path: str = request.scope["path"]
+        if path == EVERYTHING and request.method == "OPTIONS":
+            return Response(b"")
         match find(self._routes, request.method, path):
             case Match(route=route) as match:
                 began = time.perf_counter()
@@ -196,6 +208,7 @@ class Api:
             self.streams,
             self._shelf,
             request.scope["raw_path"].decode("latin-1"),
+            request.scope["query_string"].decode("latin-1"),
             _headers(request),
             self._startup,
             figures=self.figures,
@@ -213,12 +226,12 @@ def _headers(request: Request) -> dict[str, str]:
 
 
 def _values(request: Request) -> dict[str, str]:
-    """The query by name; of several values the first counts.
+    """The query by name.
 
     Not from `request.url`, which is put together from the header `Host` as well and fails when the query is no text.
     """
     query: bytes = request.scope["query_string"]
-    return dict(reversed(parse_qsl(query.decode(errors="replace"), keep_blank_values=True)))
+    return values(query.decode(errors="replace"))
 
 
 def _is_private(route: ApiRoute, request: Request) -> bool:

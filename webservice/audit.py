@@ -11,10 +11,11 @@ import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +28,9 @@ FILES_MAX: Final = 10
 WRITE_MAX_S: Final = 5.0
 """A disk that takes longer counts as one that cannot be written."""
 
-STRANGERS_A_MINUTE_MAX: Final = 60
-"""Lines about attempts of people who are not known: whoever knocks without end must not drive the rest out of the
-files. What is left out is counted in the next line.
+VAIN_A_MINUTE_MAX: Final = 60
+"""Attempts of one user that came to nothing, and of all who are not known together, that are written down: whoever
+tries without end must not drive the rest out of the files. Refusals beyond are counted in the next line.
 """
 
 _log = logging.getLogger("core.rest")
@@ -60,15 +61,15 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: int = 0
     """Its number."""
     unrecorded: int = 0
-    """Attempts of people who are not known, before this one, that have no line."""
+    """Attempts before this one that were refused and have no line."""
 
 
 @dataclass(slots=True)
 class _Minute:
-    """How many lines about strangers there were in it."""
+    """How many attempts came to nothing in it, by user; all who are not known are one."""
 
     number: int = 0
-    lines: int = 0
+    vain: Counter[str] = field(default_factory=Counter)
 
 
 class AuditLog:
@@ -92,35 +93,48 @@ class AuditLog:
         Raises:
             OSError: it may not be there; in one line, with the reason.
         """
-        unrecorded = self._unrecorded
+        unrecorded, self._unrecorded = self._unrecorded, 0
         line = msgspec.json.encode(msgspec.structs.replace(entry, unrecorded=unrecorded)) + b"\n"
         try:
             async with asyncio.timeout(WRITE_MAX_S):
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._append, line)
         except TimeoutError:
+            self._unrecorded += unrecorded
             raise OSError(f"{self._file}: the disk did not take it within {WRITE_MAX_S:g} s") from None
         except OSError as error:
+            self._unrecorded += unrecorded
             raise OSError(f"{self._file}: {(error.strerror or str(error)).lower()}") from None
-        self._unrecorded -= unrecorded
+
+    def is_weary_of(self, user: str) -> bool:
+        """Whether so many attempts of a user came to nothing in this minute that another one is to be refused."""
+        return self._vain()[user] >= VAIN_A_MINUTE_MAX
 
     async def refused(self, entry: Entry) -> None:
         """Write that an attempt was refused, or count it. It has failed anyway: if this cannot be written, only the
         other log says so.
         """
-        minute = int(self._clock() // 60)
-        if not entry.user:
-            if self._minute.number != minute:
-                self._minute = _Minute(minute)
-            if self._minute.lines >= STRANGERS_A_MINUTE_MAX:
-                self._unrecorded += 1
-                return
-            self._minute.lines += 1
-        await self.ended(entry)
+        if self.is_weary_of(entry.user):
+            self._unrecorded += 1
+            return
+        self._vain()[entry.user] += 1
+        await self._told(entry)
 
     async def ended(self, entry: Entry) -> None:
         """Write how something ended. That it has happened cannot be changed any more: if this cannot be written, only
         the other log says so.
         """
+        if entry.outcome == "failed":
+            self._vain()[entry.user] += 1
+        await self._told(entry)
+
+    def _vain(self) -> Counter[str]:
+        """By user, those of this minute."""
+        minute = int(self._clock() // 60)
+        if self._minute.number != minute:
+            self._minute = _Minute(minute)
+        return self._minute.vain
+
+    async def _told(self, entry: Entry) -> None:
         try:
             await self.write(entry)
         except OSError as error:

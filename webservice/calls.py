@@ -33,6 +33,9 @@ from webservice.views import SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
 
+VALIDATIONS_MAX: Final = 8
+"""Configurations that are being validated or wait for it; more are refused with 503."""
+
 Change = ChangeConfig | KillApplication | MoveApplication | Schedule
 """What changes something, and so may have happened although nobody said so."""
 
@@ -80,6 +83,9 @@ class Turns:
 
     dump: asyncio.Lock = field(default_factory=asyncio.Lock)
     profile: asyncio.Lock = field(default_factory=asyncio.Lock)
+    validation: asyncio.Lock = field(default_factory=asyncio.Lock)
+    validations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(VALIDATIONS_MAX))
+    """For those who wait for their turn, and the one whose it is: they hold their configurations meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,8 @@ class Call:
     shelf: Shelf
     path: str
     """As it came, with its escapes."""
+    asked: str = ""
+    """The query as it came."""
     headers: Mapping[str, str] = field(default_factory=dict)
     startup: Startup = field(default_factory=Startup)
     viewer: Actor | None = None

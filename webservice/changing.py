@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from webservice.audit import AuditLog, Entry
+from webservice.audit import VAIN_A_MINUTE_MAX, AuditLog, Entry
 from webservice.calls import ApiRoute, Call, Changing, Reply
 from webservice.door.door import PROXY, Caller
 from webservice.door.entrance import Entrance, viewer_of
@@ -22,6 +22,15 @@ from webservice.written import written
 
 OUTCOME_LENGTH_MAX: Final = 200
 """Characters of the reason in the log lines about a change that was refused."""
+
+ADDRESS_LENGTH_MAX: Final = 2_000
+"""Bytes of the path and query of a change: all of it has to be in the audit log, or what changed could be hidden."""
+
+_WRITTEN_LENGTH_MAX: Final = 2 * ADDRESS_LENGTH_MAX
+"""Characters of it there: an escape is twice as long."""
+
+FORWARDED_LENGTH_MAX: Final = 120
+"""Characters of `X-Forwarded-For` in the audit log, the last ones: what the proxy itself has said is at the end."""
 
 _log = logging.getLogger("core.rest")
 
@@ -50,6 +59,7 @@ class _Attempt:
     def entry(self, stamp: str, outcome: str) -> Entry:
         """Its line for the audit log."""
         caller, request = self.caller, self.request
+        forwarded = self.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:]
         return Entry(
             time=stamp,
             id=self.id,
@@ -57,10 +67,10 @@ class _Attempt:
             user=caller.actor.user if caller else "",
             by=caller.way if caller else "",
             address=request.client.host if request.client else "",
-            forwarded_for=written(self.headers.get("x-forwarded-for", "")) if caller and caller.way == PROXY else "",
+            forwarded_for=written(forwarded) if caller and caller.way == PROXY else "",
             method=request.method,
-            path=written(request.scope["raw_path"]),
-            query=written(request.scope["query_string"]),
+            path=written(request.scope["raw_path"], length_max=_WRITTEN_LENGTH_MAX),
+            query=written(request.scope["query_string"], length_max=_WRITTEN_LENGTH_MAX),
             status=self.status,
             reason=self.reason,
             checksum=self.made.checksum,
@@ -87,6 +97,8 @@ class Changes:
             attempt.caller = caller = await self._entrance.caller(request, call.headers, route)
             assert caller is not None, f"{route.path} changes something for people without a name"
             self._entrance.admit(request, call.headers, route, caller)
+            self._check_patience(caller)
+            _check_length(request)
             content = await call.body()
             if await request.is_disconnected():  # who asked has gone, and its address may be somebody else's by now
                 raise ClientDisconnect
@@ -98,11 +110,23 @@ class Changes:
             reply = await changing.respond(replace(call, body=body, viewer=viewer_of(caller)), caller.actor)
             attempt.status, attempt.made = reply.status, _made(reply)
         except RequestError as error:
-            attempt.status, attempt.reason = error.status, " ".join(error.text.split())[:OUTCOME_LENGTH_MAX]
+            attempt.status, attempt.reason = error.status, written(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX]
             raise
         finally:
             await self._end(attempt)
         return reply
+
+    def _check_patience(self, caller: Caller) -> None:
+        """See that nobody but a scheduler administrator fills the audit log with what comes to nothing.
+
+        Raises:
+            RequestError: 429.
+        """
+        actor = caller.actor
+        if self._audit is not None and not actor.scheduler_admin and self._audit.is_weary_of(actor.user):
+            raise RequestError(
+                429, f"{VAIN_A_MINUTE_MAX} of your changes came to nothing in this minute: try again later"
+            )
 
     async def _begin(self, attempt: _Attempt) -> None:
         if self._audit is not None:
@@ -124,6 +148,16 @@ class Changes:
             await self._audit.ended(attempt.entry(self._audit.stamp(), outcome))
         elif attempt.status:
             await self._audit.refused(attempt.entry(self._audit.stamp(), "refused"))
+
+
+def _check_length(request: Request) -> None:
+    """See that all of a change can be written down.
+
+    Raises:
+        RequestError: 400.
+    """
+    if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > ADDRESS_LENGTH_MAX:
+        raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
 
 
 def _tell(attempt: _Attempt) -> None:

@@ -119,10 +119,16 @@ def _loaded(text: str) -> Configuration:
 
 
 async def validate(call: Call) -> Reply:
-    """Whether a configuration would be taken. Nothing changes."""
-    body = await call.body()
+    """Whether a configuration would be taken. Nothing changes. Whoever is known may ask, and a large one takes seconds:
+    so one is read at a time, or the threads for everything else would be taken.
+    """
+    if call.turns.validations.locked():
+        raise RequestError(503, "Several configurations are being validated already, try again later")
     try:
-        await asyncio.to_thread(load, body.decode())
+        async with call.turns.validations:
+            body = await call.body()
+            async with call.turns.validation:
+                await asyncio.to_thread(load, body.decode())
     except UnicodeDecodeError as error:
         return Reply(encoded(VerdictView(allowed=False, reason=f"the text is not UTF-8: {error}")))
     except ConfigError as error:

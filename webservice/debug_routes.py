@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Final
-from urllib.parse import urlencode
 
 from common.inspection import HEAP, PROFILE, PROFILE_MAX_S, STACK, TRACE, WAITS, folded, inspected, table, unfolded
 from common.messages import Query
@@ -75,7 +74,7 @@ def moved(path: str) -> Respond:
     """Say that something is at another path."""
 
     async def respond(call: Call) -> Reply:
-        location = f"{path}?{urlencode(call.query)}" if call.query else path
+        location = f"{path}?{call.asked}" if call.asked else path
         body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
         return Reply(body.encode(), 301, _HTML, {"Location": location})
 

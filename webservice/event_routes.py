@@ -26,7 +26,7 @@ async def batch(call: Call) -> Reply:
         instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
         return Reply(encoded(NoEventsView(InstanceUUID=str(instance))))
     query = Query(what="events", name=found.shown, args=args)
-    return Reply(document(await call.link.ask(found.full_name, query)))
+    return Reply(document(await call.shelf.fresh(found.full_name, query)))
 
 
 async def stream(call: Call) -> Reply:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from webservice.errors import RequestError
 
@@ -46,6 +47,9 @@ class HealthView(Struct, frozen=True, kw_only=True):
     HealthChecks: list[CheckView]
 
 
+HIDDEN: Final = "(hidden)"
+"""Stands for what only those are told who see everything."""
+
 _decoder: Final = Decoder(Found)
 _CHECKS: Final = (
     ("Scheduling errors", "Check for scheduling error entries in metrics"),
@@ -74,9 +78,11 @@ def view(
     silent: Sequence[str] = (),
     away: Sequence[str] = (),
     failed_nodes: int = 0,
+    whole: bool = True,
 ) -> HealthView:
     """The health of all partitions together, of each its full name and what its worker said; which partitions do not
     answer, which resource managers are away, and how many nodes were registered for a partition that does not exist.
+    Unless it is to be the whole, without names of what is not for everybody.
 
     Raises:
         RequestError: a worker said what cannot be read.
@@ -84,11 +90,23 @@ def view(
     found: list[tuple[str, Found]] = []
     for name, body in bodies:
         try:
-            found.append((name, _decoder.decode(body)))
+            told = _decoder.decode(body)
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
+        found.append((name, told if whole else _without_names(told)))
     checks = _checks([*_diagnoses(found, failed_nodes), *_conditions(found, silent, away)])
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
+
+
+def _without_names(found: Found) -> Found:
+    """Only how many allocations and sums there are, not which: they may be of anybody's queues and applications."""
+    return replace(
+        found,
+        orphans_on_nodes=[HIDDEN] * len(found.orphans_on_nodes),
+        orphans_of_applications=[HIDDEN] * len(found.orphans_of_applications),
+        drift=[HIDDEN] * len(found.drift),
+        journal_problem=found.journal_problem and HIDDEN,
+    )
 
 
 def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:

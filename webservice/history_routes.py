@@ -37,7 +37,7 @@ LIMIT: Final = 1_000
 
 LIMIT_MAX: Final = 10_000
 
-ENDED_STATES: Final = ("completed", "failed", "rejected")
+ENDED_STATES: Final = ("completed", "failed", "removed", "rejected")
 ALLOCATION_STATES: Final = ("running", "ended")
 
 _STATES: Final = {"applications": ENDED_STATES, "allocations": ALLOCATION_STATES}
@@ -195,7 +195,8 @@ async def _viewer(call: Call) -> Viewer | None:
 
 
 async def _right(call: Call, partition: PartitionEntry) -> tuple[str, Right]:
-    answer = await call.link.ask(partition.full_name, Query(what="visible", viewer=call.viewer))
+    query = Query(what="visible", viewer=call.viewer)
+    answer = (await call.shelf.answer(partition.full_name, query)).answer
     if answer.status != 200:
         told = answer.body.decode(errors="replace")
         raise RequestError(503, f"Partition {partition.full_name} does not say what may be seen: {told}")

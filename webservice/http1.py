@@ -1,8 +1,8 @@
-"""HTTP/1.1 as uvicorn speaks it, with limits on how long the head and the body of a request may take.
+"""HTTP/1.1 as uvicorn speaks it, with limits on how long a request may take to come, and its answer to be taken.
 
-uvicorn itself limits only the pause between requests, so a client that never sends a whole request would keep its
-connection for ever; and it loses its composure over a client that loses its own in the middle of an answer. Everything
-else is uvicorn's.
+uvicorn itself limits only the pause between requests, so a client that never sends a whole request, or never reads an
+answer, would keep its connection for ever, and the answer in our memory; and it loses its composure over a client that
+loses its own in the middle of an answer. Everything else is uvicorn's.
 """
 
 import asyncio
@@ -21,31 +21,52 @@ from webservice.flow import ABORT
 HEAD_MAX_S: Final = 10.0
 BODY_MAX_S: Final = 30.0
 
+TAKEN_WITHIN_S: Final = 10.0
+TAKEN_BYTES_MIN: Final = 64 << 10
+"""What a client must take of its answers in that time, or all there is: else its connection is cut, and what is left
+for it let go of. That is as slow as a telephone line."""
+
+CONNECTIONS_OF_ONE_MAX: Final = 500
+"""Of one address, half of all that are served: a further one is closed at once, so that there is room for others. That
+is twice the requests of one address that run at the same time.
+"""
+
 TOO_LONG: Final = 431
 """The status of a request whose head is longer than is read at once, 64 KiB."""
 
 
 class ImpatientHttp(H11Protocol):
-    """Closes a connection whose next request's head is not complete in time, or its body."""
+    """Closes a connection whose next request's head is not complete in time, or its body, or that takes no answer."""
 
     head_max_s: ClassVar[float] = HEAD_MAX_S
     body_max_s: ClassVar[float] = BODY_MAX_S
+    taken_within_s: ClassVar[float] = TAKEN_WITHIN_S
+    connections_of_one_max: ClassVar[int] = CONNECTIONS_OF_ONE_MAX
 
     _shown: Certificate | None = None
     """The certificate with which the peer has come, if it has one; TLS has seen that it is right."""
     _owed: object = None
     """What the peer owes us: IDLE for the rest of a head or a first byte of it, SEND_BODY for that of a body."""
     _late: asyncio.TimerHandle | None = None
-    """Runs all and only while it owes us something."""
+    """Runs all and only while it owes us something, the end of the connection at last."""
+    _is_refused: bool = False
+    """Whether nothing more is read of what it sends."""
+    _stuck: asyncio.TimerHandle | None = None
+    """Runs all and only while it has not taken everything that was sent."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
         super().connection_made(transport)
+        if self._is_one_too_many():
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=1)  # so that we hear of what it does not take; TLS counts nothing as 0
         self._shown = certificate_of(transport.get_extra_info("peercert"))
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
+        if not self._is_refused:
+            super().data_received(data)
+            self._watch()
 
     def handle_events(self) -> None:
         """Give whoever answers a request a way to end the connection at once, and the certificate it came with."""
@@ -62,28 +83,68 @@ class ImpatientHttp(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             with suppress(h11.LocalProtocolError):  # what it has begun leaves no room for that
                 if self._is_too_long():
-                    self._refuse_head()
+                    self._refuse(HTTPStatus(TOO_LONG), "The head of the request is too long\n")
                 else:
-                    super().send_400_response(msg)
+                    self._refuse(HTTPStatus.BAD_REQUEST, msg)
+                return
         self.transport.close()
+
+    def _is_one_too_many(self) -> bool:
+        others = (one.client for one in self.connections if isinstance(one, ImpatientHttp))
+        host = self.client and self.client[0]
+        return sum(other is not None and other[0] == host for other in others) > self.connections_of_one_max
 
     def _is_too_long(self) -> bool:
         """Whether the head is what is wrong, for its length; said in the error that is being handled."""
         error = sys.exc_info()[1]
         return isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == TOO_LONG
 
-    def _refuse_head(self) -> None:
+    def _refuse(self, status: HTTPStatus, told: str) -> None:
+        """Say so, and end the connection when the client has heard it: while more comes from it, closing resets the
+        connection, and what we said is lost. With TLS, closing itself waits for that.
+        """
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
         for event in (
-            h11.Response(status_code=TOO_LONG, headers=headers, reason=HTTPStatus(TOO_LONG).phrase.encode()),
-            h11.Data(data=b"The head of the request is too long\n"),
+            h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
+            h11.Data(data=told.encode()),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
+        if self.transport.can_write_eof():
+            self._is_refused = True
+            self._forget()
+            self.transport.write_eof()
+            self._late = self.loop.call_later(self.head_max_s, self.transport.close)
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_taken()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._all_taken()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._all_taken()
         super().connection_lost(exc)
+
+    def _expect_taken(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(self.taken_within_s, self._judge, left)
+
+    def _judge(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < TAKEN_BYTES_MIN:
+            self.transport.abort()
+        else:
+            self._expect_taken()
+
+    def _all_taken(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _watch(self) -> None:
         owed = self.conn.their_state

@@ -78,7 +78,7 @@ async def _told(until: float, call: Call, partition: str, shown: str) -> list[Fa
     """The figures of a partition's worker, or without one of the broker; None if it does not tell them."""
     try:
         async with asyncio.timeout_at(until):
-            answer = await call.link.ask(partition, Query(what="metrics", name=shown))
+            answer = await call.shelf.fresh(partition, Query(what="metrics", name=shown))
         return families(answer.body) if answer.status == 200 else None
     except (TimeoutError, RequestError, ValueError):
         return None  # which is told: see `_presence`

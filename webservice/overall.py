@@ -71,13 +71,16 @@ async def node_utilisations(call: Call) -> Reply:
 
 
 async def healthcheck(call: Call) -> Reply:
-    """What the latest look at each partition found."""
+    """What the latest look at each partition found; which allocations and sums are wrong is for those only who see
+    everything.
+    """
     known = await registered(call)
     parts = await _parts(call, known, "health")
     away = [one.rm_id for one in known.managers if one.away_since_ns]
     failed = sum(one.nodes_astray for one in known.managers)
     silent = [name for name, _ in parts.silent]
-    view = health.view(parts.said, silent=silent, away=away, failed_nodes=failed)
+    whole = call.viewer is None
+    view = health.view(parts.said, silent=silent, away=away, failed_nodes=failed, whole=whole)
     return Reply(encoded(view), headers=age(parts.age_s))
 
 

@@ -4,13 +4,13 @@ Queue names are decoded a second time, with the rules of query strings, because 
 everything that a name may hold. Not here: whether what is named exists.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote_plus
 
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, USER
+from common.quoting import quoted
 from webservice.errors import RequestError
 
 ACTIVE: Final = "active"
@@ -24,11 +24,12 @@ LIMIT_MAX: Final = 10_000
 STARTING: Final = "starting"
 """That of applications that begin to run in a queue sorted by `stateaware`; YuniKorn has no such status any more."""
 
+_ESCAPE_BYTES: Final = 3
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 
 def has_bad_escape(raw_path: str) -> bool:
-    """Whether a path as it came holds a percent sign without two hexadecimal digits."""
+    """Whether a path as it came, or a part of a query, holds a percent sign without two hexadecimal digits."""
     return _BAD_ESCAPE.search(raw_path) is not None
 
 
@@ -40,8 +41,21 @@ def decoded(text: str) -> str:
     """
     bad = _BAD_ESCAPE.search(text)
     if bad:
-        raise RequestError(400, f"invalid URL escape {json.dumps(bad.group(), ensure_ascii=False)}")
+        three = bad.group().encode(errors="surrogateescape")[:_ESCAPE_BYTES]
+        raise RequestError(400, f"invalid URL escape {quoted(three)}")
     return unquote_plus(text)
+
+
+def values(query: str) -> dict[str, str]:
+    """The values of a query by name; of several with one name the first counts. A part that cannot be decoded, or has a
+    semicolon in it, is as if it were not there.
+    """
+    found: dict[str, str] = {}
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if part and ";" not in part and not has_bad_escape(part):
+            found.setdefault(unquote_plus(name), unquote_plus(value))
+    return found
 
 
 def queue_path(text: str) -> str:

@@ -62,6 +62,8 @@ def find(routes: Sequence[Route[_T]], method: str, path: str) -> Match[_T] | Els
         mended = _mended(route.path, path)
         if mended is not None:
             return Elsewhere(mended)
+    if _is_cut_short(mine, path):
+        return Elsewhere(path.removesuffix("/"))
     methods = {route.method for route in routes if _parameters(route.path, path) is not None}
     return OtherMethods(", ".join(sorted({*methods, "OPTIONS"}))) if methods else None
 
@@ -80,6 +82,19 @@ def _mended(pattern: str, path: str) -> str | None:
     if pairs is None or any(name is None and fixed != given.lower() for fixed, name, given in pairs):
         return None
     return "/".join(fixed if name is None else given for fixed, name, given in pairs)
+
+
+def _is_cut_short(routes: Sequence[Route[_T]], path: str) -> bool:
+    """Whether a path ends where the name of one thing should follow (`/queue/`), of which there is also a list
+    (`/queues`). It is as little there without its slash, but clients of the API know to be sent there.
+    """
+    return path.endswith("/") and _begins(routes, path + "x") and _begins(routes, path.removesuffix("/") + "s")
+
+
+def _begins(routes: Sequence[Route[_T]], path: str) -> bool:
+    """Whether a path is that of a route as far as it goes."""
+    count = path.count("/") + 1
+    return any(_parameters("/".join(route.path.split("/")[:count]), path) is not None for route in routes)
 
 
 def _pairs(pattern: str, path: str) -> list[tuple[str, str | None, str]] | None:

@@ -3,7 +3,12 @@
 Whoever asks while the same question is on its way waits, and all who wait share the next answer: it was asked for after
 they came, so whoever changed something sees it. A worker that is asked with the version that is kept here says that it
 holds, and makes no document. An answer that took long is given again for a multiple of that time, so that all of them
-together cost a worker no more than SHARE; that is the one case in which an answer may be older than the question.
+together cost a worker no more than SHARE, and a little longer while the next one is made, so that nobody waits for it;
+that is the one case in which an answer may be older than the question.
+
+Questions with arguments can be of any number. Of those a partition has one at a time, and after it a pause as long as
+its answer took: so however many ask, its worker has half of its time for its work. So it is with each other question,
+which waits for none of those: who watches over the system is not to be kept out.
 
 A list that is too long for one answer is asked for page by page. It is not of one moment, and in the order of its keys.
 Not here: which questions there are, and HTTP (`partition_routes.py`, `lasting.py`).
@@ -39,6 +44,12 @@ one such question an answer is given again for 40 times as long as it took, with
 REUSED_MAX_S: Final = 30.0
 """The oldest answer that is given again without asking, even if more than the share is spent then."""
 
+MAKING_MAX_S: Final = 10.0
+"""For so much longer it is given while the next one is made. Who comes later waits for that."""
+
+TURN_MAX_S: Final = 10.0
+"""How long a question may wait for those before it; then whoever asked is told to try again."""
+
 PAGE_ENTRIES: Final = 1_000
 """Of a list that is put together: a worker is busy for some hundredths of a second with each page."""
 
@@ -64,6 +75,8 @@ class _Place:
     asked_at: float = 0.0
     """When the question was put to which the outcome is an answer, or that it still holds."""
     waiting: int = 0
+    renewal: asyncio.Task[None] | None = None
+    """Makes the next answer, for nobody who waits."""
 
     @property
     def cost_s(self) -> float:
@@ -86,6 +99,8 @@ class Shelf:
         """By partition and question, the one asked last at the end."""
         self._spent_s: defaultdict[str, float] = defaultdict(float)
         """By all workers, for each kind of question."""
+        self._turns: defaultdict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
+        """By partition and question, without one for all that can be of any number."""
 
     def families(self) -> Iterator[Family]:
         """What answers have cost."""
@@ -107,54 +122,75 @@ class Shelf:
         key = _key(partition, query)
         place = self._places.setdefault(key, _Place(partition))
         self._places.move_to_end(key)
-        place.waiting += 1
-        try:
-            async with place.lock:
-                if not self._holds(place, came):
-                    await self._refresh(partition, query, place)
-                outcome, age_s = place.outcome, self._clock() - place.asked_at
-        finally:
-            place.waiting -= 1
-            self._make_room()
+        if not self._given_again(place, MAKING_MAX_S):
+            await self._settle(partition, query, place, came)
+        elif not self._given_again(place) and (place.renewal is None or place.renewal.done()):
+            place.renewal = asyncio.create_task(self._settle(partition, query, place, came))
+        outcome, age_s = place.outcome, self._clock() - place.asked_at
         if isinstance(outcome, RequestError):
             raise RequestError(outcome.status, outcome.text)
         assert outcome is not None
         return Shelved(outcome, age_s)
 
-    def _holds(self, place: _Place, came: float) -> bool:
-        """Whether the outcome serves somebody who came then."""
-        if place.outcome is None:
-            return False
-        if place.asked_at >= came:
-            return True
+    async def _settle(self, partition: str, query: Query, place: _Place, came: float) -> None:
+        """Have an outcome that serves somebody who came then."""
+        place.waiting += 1
+        try:
+            async with place.lock:
+                if place.asked_at < came and not self._given_again(place):
+                    await self._refresh(partition, query, place)
+        finally:
+            place.waiting -= 1
+            self._make_room()
+
+    def _given_again(self, place: _Place, longer_s: float = 0.0) -> bool:
+        """Whether the outcome is given without asking, or would be if that were done for so much longer."""
         if not place.cost_s:
             return False
         begun = self._clock() - REUSED_MAX_S
         like_it = sum(
             1
             for one in self._places.values()
-            if one.cost_s and one.partition == place.partition and one.asked_at > begun
+            if one is place or (one.cost_s and one.partition == place.partition and one.asked_at > begun)
         )
-        return self._clock() < place.asked_at + min(REUSED_MAX_S, place.cost_s * like_it / SHARE)
+        lasts_s = min(REUSED_MAX_S, place.cost_s * like_it / SHARE)
+        return self._clock() < place.asked_at + lasts_s + longer_s
 
     async def _refresh(self, partition: str, query: Query, place: _Place) -> None:
         kept = place.outcome if isinstance(place.outcome, Answer) else None
-        place.asked_at = self._clock()
+        asked_at = self._clock()
         try:
-            answer = await self._asked(partition, replace(query, known=kept.version if kept else ""))
-            if answer.status == NOT_MODIFIED:
-                return
+            ask = self._put if _is_one_of_few(query) else self.fresh  # which is on its way only once, and then kept
+            answer = await ask(partition, replace(query, known=kept.version if kept else ""))
             if answer.status == TOO_LONG and "limit" not in query.args:
                 answer = await self._together(partition, query, answer)
         except RequestError as error:
             place.outcome, place.asked_at = error, self._clock()  # for all who wait: it would be the same again
             return
-        except BaseException:
-            place.asked_at = 0.0  # whoever waits asks for themselves
-            raise
-        place.outcome = answer
+        if answer.status != NOT_MODIFIED:
+            place.outcome = answer
+        place.asked_at = asked_at
 
-    async def _asked(self, partition: str, query: Query) -> Answer:
+    async def fresh(self, partition: str, query: Query) -> Answer:
+        """What the partition answers now, not kept, when it is the question's turn.
+
+        Raises:
+            RequestError: 503, with what went wrong.
+        """
+        turn, took_s = self._turns[partition, query.what if _is_one_of_few(query) else ""], 0.0
+        try:
+            async with asyncio.timeout(TURN_MAX_S):
+                await turn.acquire()
+        except TimeoutError:
+            raise RequestError(503, f"Too much is being asked of partition {partition}, try again later") from None
+        try:
+            answer = await self._put(partition, query)
+            took_s = answer.took_micro_seconds / 1e6
+        finally:
+            asyncio.get_running_loop().call_later(took_s, turn.release)
+        return answer
+
+    async def _put(self, partition: str, query: Query) -> Answer:
         answer = await self._ask(partition, query)
         self._spent_s[query.what] += answer.took_micro_seconds / 1e6
         return answer
@@ -165,7 +201,7 @@ class Shelf:
         size, took, after = 0, whole.took_micro_seconds, ""
         while True:
             args = {**query.args, "limit": str(PAGE_ENTRIES), "after": after}
-            page = await self._asked(partition, replace(query, args=args))
+            page = await self.fresh(partition, replace(query, args=args))
             if page.status != OK:
                 return page
             inner = page.body.strip()[1:-1]
@@ -186,6 +222,10 @@ class Shelf:
             if not place.waiting:
                 del self._places[key]
                 size -= place.size
+
+
+def _is_one_of_few(query: Query) -> bool:
+    return query.viewer is None and not query.args
 
 
 def _key(partition: str, query: Query) -> str:

@@ -19,20 +19,34 @@ Bound = TypeVar("Bound")
 
 ANYONE: Final = "*"
 
+ONLY_WILDCARD: Final = (
+    "should not specify only one group limit that is using the wildcard. "
+    "There must be at least one limit with a group name defined "
+)
+
+
+_ABOVE: Final = "immediate or ancestor parent"
+
 
 def check_limits(place: Place, report: Report) -> None:
     """The limits of one queue, entry by entry; names count once for all entries together."""
-    users, groups = _Names("user", USER), _Names("group", GROUP)
+    users, groups = _Names("user", USER, ", already exists"), _Names("group", GROUP)
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         if not entry.users and not entry.groups:
-            report.add("limit-entry", path, f"limit '{entry.limit}' needs users or groups")
+            message = f"empty user and group lists defined in limit '{_shown(entry)}'"
+            report.add("limit-entry", path, message)
         users.check(entry.users, f"{path}.users", report)
         groups.check(entry.groups, f"{path}.groups", report)
         if groups.seen == {ANYONE}:
-            message = "the group '*' needs a limit with a named group before it, on the same queue"
-            report.add("limit-entry", f"{path}.groups", message)
+            report.add("limit-entry", f"{path}.groups", ONLY_WILDCARD, hint="before it, on the same queue")
         _check_values(entry, place, path, report)
+
+
+def _shown(entry: LimitConfig) -> str:
+    """An entry that is for nobody."""
+    most = " ".join(f"{kind}:{amount}" for kind, amount in sorted(entry.max_resources.items()))
+    return f"{{{entry.limit} [] [] map[{most}] {entry.max_applications}}}"
 
 
 @dataclass(slots=True)
@@ -41,6 +55,8 @@ class _Names:
 
     noun: str
     pattern: re.Pattern[str]
+    after_twice: str = ""
+    """What is said of a name that comes again, after it."""
     seen: set[str] = field(default_factory=set)
 
     def check(self, names: Iterable[str], path: str, report: Report) -> None:
@@ -50,9 +66,10 @@ class _Names:
                 report.add("limit-entry", place, f"invalid limit {self.noun} name '{name}' in limit definition")
                 continue
             if name in self.seen:
-                report.add("limit-entry", place, f"{self.noun} '{name}' has a limit on this queue already")
+                report.add("limit-entry", place, f"duplicated {self.noun} name '{name}'{self.after_twice}")
             elif ANYONE in self.seen:
-                report.add("limit-entry", place, f"{self.noun} '{name}' must come before the {self.noun} '*'")
+                message = f"should not set no wildcard {self.noun} {name} after wildcard {self.noun} limit"
+                report.add("limit-entry", place, message)
             self.seen.add(name)
 
 
@@ -61,19 +78,22 @@ def _check_values(entry: LimitConfig, place: Place, path: str, report: Report) -
     queue = place.queue
     most = read_amounts(entry.max_resources, f"{path}.maxresources", report)
     if len(most) == len(entry.max_resources) and most and is_zero(most):
-        message = f"maxresources of limit '{entry.limit}' must be above 0 for at least one type"
+        message = f"MaxResources should be greater than zero in '{entry.limit}' limit"
         report.add("limit-entry", f"{path}.maxresources", message)
     if not entry.max_resources and entry.max_applications == 0:
-        report.add("limit-entry", path, f"limit '{entry.limit}' needs maxapplications above 0 or maxresources")
+        message = f"invalid resource combination for limit {entry.limit} all resource limits are null"
+        report.add("limit-entry", path, message, hint="it needs maxapplications above 0 or maxresources")
     if 0 < queue.max_applications < entry.max_applications:
-        message = f"maxapplications of limit '{entry.limit}' is above the {queue.max_applications} of its queue"
-        report.add("limit-entry", f"{path}.maxapplications", message)
+        message = f"invalid MaxApplications settings for limit {entry.limit} exceed current the queue MaxApplications"
+        hint = f"{entry.max_applications} is above {queue.max_applications}"
+        report.add("limit-entry", f"{path}.maxapplications", message, hint=hint)
     if queue.name == ROOT:
         return
     maximum = read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
     if not admits(maximum, most):
-        message = f"maxresources {text(most)} of limit '{entry.limit}' is above the {text(maximum)} of its queue"
-        report.add("limit-entry", f"{path}.maxresources", message)
+        message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
+        hint = f"{text(most)} is above {text(maximum)}"
+        report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 
 def check_limit_resources(root: Place, report: Report) -> None:
@@ -87,9 +107,10 @@ def check_limit_resources(root: Place, report: Report) -> None:
 
     for found in _compared(root, {}, value_of=amount, carried=both):
         if not admits(found.above, found.value):
-            message = (
-                f"{found.holder} may use {text(found.value)} on queue {found.queue}, "
-                f"which is above the {text(found.above)} of {found.holder_above} further up"
+            message = f"{found.holder} max resource {text(found.value)} of queue {found.queue} is greater than " + (
+                f"wildcard maximum resource {text(found.above)} of {_ABOVE} queue"
+                if found.by_wildcard
+                else f"{_ABOVE} maximum resource {text(found.above)}"
             )
             report.add("limit-hierarchy-resources", f"{found.path}.maxresources", message)
 
@@ -105,11 +126,13 @@ def check_limit_applications(root: Place, report: Report) -> None:
 
     for found in _compared(root, {}, value_of=number, carried=own_number):
         if found.above and not 0 < found.value <= found.above:
-            message = (
-                f"{found.holder} may run {found.value or 'any number of'} applications on queue {found.queue}, "
-                f"which is above the {found.above} of {found.holder_above} further up"
+            message = f"{found.holder} max applications {found.value} of queue {found.queue} is greater than " + (
+                f"wildcard max applications {found.above} of {_ABOVE} queue"
+                if found.by_wildcard
+                else f"{_ABOVE} max applications {found.above}"
             )
-            report.add("limit-hierarchy-apps", f"{found.path}.maxapplications", message)
+            hint = "" if found.value else "0 is any number of them"
+            report.add("limit-hierarchy-apps", f"{found.path}.maxapplications", message, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,11 @@ class _Compared(Generic[Bound]):
     path: str  # of the entry
     holder_above: _Holder  # the same, or `*`
     above: Bound
+
+    @property
+    def by_wildcard(self) -> bool:
+        """Whether the holder itself is not bound further up, but everybody is."""
+        return self.holder_above != self.holder
 
 
 def _compared(

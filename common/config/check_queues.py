@@ -25,6 +25,12 @@ def check_root_resources(root: Place, report: Report) -> None:
             report.add("root-resources", f"{root.path}.resources.{key}", "root queue must not have resource limits set")
 
 
+NO_MAX_APPLICATIONS: Final = (
+    "maxApplications is either undefined or zero, which is not allowed when parent queue's maxApplications is defined"
+)
+TOO_MANY_APPLICATIONS: Final = "parent maxApplications must be larger than child maxApplications"
+
+
 def check_acls(place: Place, report: Report) -> None:
     """An access control list has at most two words: users and groups."""
     for key, acl in (("adminacl", place.queue.admin_acl), ("submitacl", place.queue.submit_acl)):
@@ -53,11 +59,11 @@ def check_max_applications(place: Place, report: Report) -> None:
         return
     for child in place.children:
         if child.queue.max_applications == 0:
-            message = f"queue {child.queue.name} needs maxapplications because its parent has it: 1 to {most}"
-            report.add("max-apps", child.path, message)
+            hint = f"queue {child.queue.name} needs 1 to {most}, because its parent has it"
+            report.add("max-apps", child.path, NO_MAX_APPLICATIONS, hint=hint)
         elif child.queue.max_applications > most:
-            message = f"maxapplications of queue {child.queue.name} must not be above its parent's {most}"
-            report.add("max-apps", f"{child.path}.maxapplications", message)
+            hint = f"queue {child.queue.name} may have {most} at most"
+            report.add("max-apps", f"{child.path}.maxapplications", TOO_MANY_APPLICATIONS, hint=hint)
 
 
 def check_resources(place: Place, report: Report, limit: Limit = NOTHING) -> Resources:

@@ -46,11 +46,11 @@ def _check_rule(rule: PlacementRuleConfig, path: str, report: Report) -> None:
 def _check_filter(rule_filter: FilterConfig, path: str, report: Report) -> None:
     """The type is known, and an only entry is a name or an expression; longer lists take anything."""
     if rule_filter.type.lower() not in FILTER_TYPES:
-        message = f"invalid rule filter type {rule_filter.type}, filter type must be either '', allow or deny"
+        message = f"invalid rule filter type {rule_filter.type}, filter type  must be either '', allow or deny"
         report.add("rule-filter", f"{path}.type", message)
     for key, entries, name in (("users", rule_filter.users, USER), ("groups", rule_filter.groups, GROUP)):
         if len(entries) == 1 and not name.fullmatch(entries[0]) and (wrong := _not_an_expression(entries[0])):
-            message = f"'{entries[0]}' is neither a {key.removesuffix('s')} name nor a regular expression"
+            message = f"invalid rule filter {key.removesuffix('s')} list is not a proper list or regexp: [{entries[0]}]"
             report.add("rule-filter", f"{path}.{key}[0]", message, hint=wrong)
 
 

@@ -77,7 +77,7 @@ def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
     application = _application(books, application_id)
     leaf = books.tree.find(path)
     if leaf is None:
-        raise NotDone(404, f"queue {path} does not exist")
+        raise no_queue(path)
     for queue in (application.queue, leaf):
         _check_administers(actor, queue)
     unusable = _unusable(application, leaf)
@@ -148,8 +148,18 @@ def _used(application: Application) -> list[str]:
 def _application(books: Books, application_id: str) -> Application:
     application = books.applications.get(application_id)
     if application is None:
-        raise NotDone(404, f"application {application_id} does not exist in partition {books.name}, or has ended")
+        raise no_application(books, application_id)
     return application
+
+
+def no_application(books: Books, application_id: str) -> NotDone:
+    """That there is no such application."""
+    return NotDone(404, f"application {application_id} does not exist in partition {books.name}, or has ended")
+
+
+def no_queue(path: str) -> NotDone:
+    """That there is no such queue."""
+    return NotDone(404, f"queue {path} does not exist")
 
 
 def _check_administers(actor: Actor, queue: Queue) -> None:

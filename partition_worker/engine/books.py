@@ -5,7 +5,7 @@ changes them is above: `ledger.py` for what is asked for and allocated, `lifecyc
 RM's word, `cycle/` for decisions. Not here: rules.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -52,6 +52,11 @@ ENDED_MAX: Final = 50_000
 time.
 """
 
+
+REMOVED_MAX: Final = 10_000
+"""Applications that the RM removed and that are kept for whoever writes a history and asks every few seconds. Beyond
+it the oldest are forgotten, and missing there.
+"""
 
 REACHED_MAX: Final = 20_000
 """Pairs of queue and state whose entries are counted, each a series of the metrics. Beyond it a dynamic queue that goes
@@ -121,12 +126,7 @@ class Books:
         for queue in self.tree:
             self.happened(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
-        try:
-            self.placement = Placement(config.placement_rules)
-            self.placement_problem = ""
-        except RuleError as error:  # accepted all the same: without rules every application is rejected, and told why
-            self.placement = Placement.none()
-            self.placement_problem = str(error)
+        self.placement, self.placement_problem = _placement(config)
         self.resolver = config.user_group_resolver.type  # for the life of the partition
         self.users = Users(resolver_of(self.resolver))
         self.waiting = Waiting()
@@ -139,6 +139,8 @@ class Books:
         """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
         """Completed and failed ones, by id and the time they ended."""
+        self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)
+        """Those that the RM removed, by the time they ended. Nobody decides by it, so a snapshot goes without."""
         self.rejections: dict[str, Rejection] = {}
         self.allocations: dict[str, Allocation] = {}
         """Every ask and allocation of our own, by key: keys are unique in a partition."""
@@ -283,6 +285,14 @@ class Books:
         """The effects of this step, once."""
         effects, self._effects = self._effects, []
         return effects
+
+
+def _placement(config: PartitionConfig) -> tuple[Placement, str]:
+    """The rules, and what is wrong with them: without any every application is rejected, and told why."""
+    try:
+        return Placement(config.placement_rules), ""
+    except RuleError as error:
+        return Placement.none(), str(error)
 
 
 def _forgotten_at(ended_ns: int) -> float:

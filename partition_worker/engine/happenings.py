@@ -176,6 +176,12 @@ last that the application has left. As YuniKorn tells it.
 """
 OF_APPLICATION: Final = _places(_REQUESTED, *_LEFT, _ENDED, *_USED, _STATES, (event_codes.NODE_ALLOC,))
 """The same of what goes with an application that is removed."""
+OF_WAITING: Final = _places(_REQUESTED, _STATES, *_LEFT)
+"""The same where it only asks for something: with the last request it is done, before it leaves."""
+OF_RELEASE: Final = _places(_ENDED, *_USED, _STATES, (event_codes.NODE_ALLOC,), _REQUESTED, *_LEFT)
+"""The same of what goes when everything of an application is released at once."""
+OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
+"""Of an ask that gets a node: that no node is kept for it any more comes last."""
 
 
 def arrange(books: Books, first: int, places: Mapping[int, int]) -> None:

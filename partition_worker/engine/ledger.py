@@ -45,8 +45,11 @@ def remove_ask(
 
 def place_ask(books: Books, application: Application, ask: Allocation, node: Node) -> None:
     """An ask gets its node: by a decision, or because the RM says that it runs there."""
+    told, kept = books.told, ask.reservation is not None
     _take_ask(books, application, ask)
     add_allocation(books, application, ask, node)
+    if kept:
+        happenings.arrange(books, told, happenings.OF_KEPT)
 
 
 def recover(books: Books, application: Application, allocation: Allocation, node: Node) -> None:

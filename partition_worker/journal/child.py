@@ -54,14 +54,16 @@ class Child:
         self._follower = threading.Thread(target=self._wait, args=(self._process, done), name="snapshot", daemon=True)
         self._follower.start()
 
-    def end(self, limit_s: float) -> None:
-        """Wait until it has ended and `done` was called, so long; then kill it."""
+    def end(self, limit_s: float) -> bool:
+        """Wait until it has ended and `done` was called, so long; then kill it. Whether it ended by itself."""
         if self._follower is None or self._process is None:
-            return
+            return True
         self._follower.join(limit_s)
-        if self._follower.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self._process, signal.SIGKILL)
+        if not self._follower.is_alive():
+            return True
+        with suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGKILL)
+        return False
 
     def _wait(self, process: int, done: Callable[[str], None]) -> None:
         _, status = os.waitpid(process, 0)

@@ -30,7 +30,7 @@ from partition_worker.journal.writer import Said, Writer
 SNAPSHOT_MAX_S: Final = 60.0
 """How long a snapshot may take. One that takes longer fails, and the next one is due when as much has come again."""
 
-CLOSE_MAX_S: Final = 4.0
+CLOSE_MAX_S: Final = 25.0
 """How long the end of the process may take for what is being written; less than the supervisor's patience."""
 
 BYTES_MAX: Final = 1 << 30
@@ -92,8 +92,8 @@ class Journal:
     def close(self) -> None:
         """Write what waits, and end. A snapshot that is being taken may end, too, if it does so soon."""
         until = time.monotonic() + CLOSE_MAX_S
-        if self._child is not None:
-            self._child.end(CLOSE_MAX_S)
+        if self._child is not None and not self._child.end(CLOSE_MAX_S):
+            _log.warning("no snapshot within %g s: the next worker plays steps again", CLOSE_MAX_S)
         self._writer.close(until - time.monotonic())
 
     # Endpoint -------------------------------------------------------------------------------------------------------

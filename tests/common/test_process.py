@@ -33,6 +33,13 @@ async def serve(life):
         raise KeyError("a defect")
     if args.story == "blocked":
         time.sleep(3600)
+    if args.story == "large":
+        class Told:
+            def __del__(self):
+                sys.stderr.write("somebody looks for it\\n")
+        one = Told()
+        one.itself = one
+        return
     if args.story == "told":
         line = await life.told()
         life.ready(told=(line or b"nothing").decode())
@@ -114,6 +121,13 @@ def test_a_signal_ends_it_in_order(number: signal.Signals) -> None:
     with child() as one:
         one.line()
         one.process.send_signal(number)
+        assert one.ends() == 0
+        assert one.errors() == ""
+
+
+@pytest.mark.processes
+def test_at_its_end_nobody_looks_for_what_it_has_in_memory() -> None:
+    with child("large") as one:
         assert one.ends() == 0
         assert one.errors() == ""
 

@@ -15,7 +15,7 @@ A step is a mapping with a single key, its name. Most take `rm`, the resource ma
     await           app, running, state, limit until so many allocations run, or that state is entered; no failure
     settle          quiet, limit, detail, with, without    wait for silence, then record the state (`state.py`)
     events          types, objects             record how often each kind of event is told of each object
-    metrics         names, match               record the metrics that are not zero
+    metrics         names, match               record the metrics that are not zero, or that there is no page of them
     rest            path, pick                 record the status of a GET, and some fields of what it brings
 
 Items are explained in `items.py`. A trace goes on whatever a step brings, the recording tells what went wrong;
@@ -42,6 +42,8 @@ LONG_S: Final = 0.8
 """Silence before the state is recorded."""
 AWAIT_S: Final = 30.0
 SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+MISSING: Final = re.compile(r"^yunishard_process_up\{.*\} 0$", re.MULTILINE)
+"""Whoever is too busy to tell its metrics in time is left out of the page, which says so."""
 
 
 class Play:
@@ -181,7 +183,13 @@ class Play:
         self.recorded.append({"events": counts})
 
     def _metrics(self, body: Item) -> None:
-        _, text = self._rest.ask("/ws/v1/metrics")
+        until = time.monotonic() + AWAIT_S
+        status, text = self._rest.ask("/ws/v1/metrics")
+        while MISSING.search(text) and time.monotonic() < until:
+            status, text = self._rest.ask("/ws/v1/metrics")
+        if status != 200 or (missing := MISSING.search(text)):
+            self.recorded.append({"metrics": f"status {status}: {missing[0] if status == 200 else text.strip()}"})
+            return
         found = {}
         for sample in filter(None, map(SAMPLE.fullmatch, text.splitlines())):
             name, labels, value = sample[1], sample[2] or "", float(sample[3])

@@ -37,6 +37,7 @@ from deploy.supervisor import (
     START_MAX_S,
     STOP_MAX_S,
     STOPPED,
+    WORKER_STOP_MAX_S,
     Plan,
     Supervisor,
 )
@@ -495,6 +496,13 @@ def test_spare_workers_do_not_shorten_the_pauses_of_a_partition_whose_workers_ke
             pass
         system(Ready(worker), Ready(f"{WORKER} spare-{number + 1}"))
     assert system.now - died_at > 10
+
+
+def test_a_worker_has_longer_to_stop_than_others_as_it_writes_a_snapshot() -> None:
+    system = running(spares=1, rm_a=1)
+    system(Leave(), Died(WEBSERVICE, "exit status 0"), Died(RMPROXY, "exit status 0"))
+    assert system.wait(STOP_MAX_S) == [Kill(SPARE)]
+    assert system.wait(WORKER_STOP_MAX_S - STOP_MAX_S) == [Kill(WORKER_A)]
 
 
 def test_spare_workers_leave_with_the_other_workers() -> None:

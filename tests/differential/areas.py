@@ -5,11 +5,13 @@ Each builds a small cluster, lets it decide, and goes on with moves that an RM o
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tests.conformance.items import Item
 from tests.differential import trees
 from tests.differential.draft import TYPES, Draft
+from tests.differential.rest import Area, any_of
 
 REQUIRED: Final = "yunikorn.apache.org/requiredNode"
 Move = Callable[[Draft], None]
@@ -369,7 +371,7 @@ def quota(rng: random.Random) -> Draft:
     return draft
 
 
-AREAS: Final[dict[str, Callable[[random.Random], Draft]]] = {
+_DECIDING: Final[dict[str, Area]] = {
     "queues": queues,
     "priorities": priorities,
     "limits": limits,
@@ -385,4 +387,12 @@ AREAS: Final[dict[str, Callable[[random.Random], Draft]]] = {
     "back-off": back_off,
     "preemption": preemption,
     "quota": quota,
+}
+
+_BY_CHANCE: Final = (gangs, gang_timeouts, quota)
+"""Those in which nobody can say which of several equals it will be."""
+
+AREAS: Final[dict[str, Area]] = {
+    **_DECIDING,
+    "rest": partial(any_of, tuple(area for area in _DECIDING.values() if area not in _BY_CHANCE)),
 }

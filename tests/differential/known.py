@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from common.event_codes import APP_COMPLETED
 from tests.conformance.items import Item
 
 
@@ -37,11 +38,32 @@ def _is_completed_left_out(line: str) -> bool:
     return theirs == mine
 
 
+def _is_completed_shown(line: str) -> bool:
+    """In documents: as a state of the history of an application, or as a figure."""
+    if re.search(r"/metrics/body/\S+state=\"completed\"\}", line):
+        return True
+    theirs, _, mine = line.partition(", got ")
+    return "/events/batch/body/EventRecords/2 " in line and _COMPLETED in theirs and _COMPLETED not in mine
+
+
+_COMPLETED: Final = f'"eventChangeDetail": {APP_COMPLETED}'
+
+
+def _is_peak(line: str) -> bool:
+    return "/maxUsedResource" in line
+
+
+def _resizes(name: str, body: Item) -> bool:
+    """New asks are stamped (`draft.py`); these are not new."""
+    return name == "asks" and any("tags" not in item for item in body["items"])
+
+
 def _removes_application(name: str, body: Item) -> bool:
     return name == "apps" and bool(body.get("remove"))
 
 
 KNOWN: Final = (
+    Known("the most that an application used does not count what grows in place", _is_peak, _resizes),
     Known(
         "releasing everything of an application while asks wait leaves its use with its user for ever",
         _is_usage,
@@ -49,7 +71,7 @@ KNOWN: Final = (
     ),
     Known(
         "an application that is removed while it only asks is told to have Completed as well",
-        _is_completed_left_out,
+        lambda line: _is_completed_left_out(line) or _is_completed_shown(line),
         _removes_application,
     ),
 )

@@ -23,9 +23,9 @@ from tests.conformance.items import Item
 from tests.conformance.play import CONNECT_S
 from tests.conformance.rest import Rest
 from tests.conformance.state import Json
-from tests.conformance.steps import Play
 from tests.conformance.wires import GrpcWire
 from tests.deploy.system import FREE_PORTS, Up, up
+from tests.differential.documents import Documents, PlayWithDocuments
 
 CONFIG_PATH: Final = "/ws/v1/config?rm="
 ORACLE_GRPC: Final = "127.0.0.1:3333"
@@ -73,7 +73,7 @@ def played_by_oracle(binary: Path, steps: list[Item]) -> Json:
         text=True,
     ) as process:
         try:
-            recorded = _recorded(steps, ORACLE_GRPC, _OracleRest())
+            recorded = _recorded(steps, ORACLE_GRPC, _OracleRest(), ORACLE_REST)
             if process.poll() is None:
                 return recorded
             raise Broken("the reference ended before the trace did")
@@ -100,7 +100,7 @@ class Ours:
         """
         before = len(self.system.errors)
         try:
-            recorded = _recorded(steps, self.addresses["grpc"], Rest(self.addresses["rest"]))
+            recorded = _recorded(steps, self.addresses["grpc"], Rest(self.addresses["rest"]), self.addresses["rest"])
         except (OSError, LookupError, ValueError, grpc.RpcError, grpc.FutureTimeoutError) as error:
             raise Broken(f"{error!r}\n{self.system.errors[before:][-6000:]}") from error
         said = self.system.errors[before:]
@@ -120,10 +120,10 @@ def ours() -> Iterator[Ours]:
         system.stop()
 
 
-def _recorded(steps: list[Item], address: str, rest: Rest) -> Json:
+def _recorded(steps: list[Item], address: str, rest: Rest, whole: str) -> Json:
     with grpc.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 50)]) as channel:
         grpc.channel_ready_future(channel).result(timeout=CONNECT_S)
-        play = Play(partial(GrpcWire, SchedulerStub(channel)), rest)
+        play = PlayWithDocuments(partial(GrpcWire, SchedulerStub(channel)), rest, Documents(whole))
         try:
             for step in steps:
                 play.step(step)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conformance.items import Item
 from tests.differential.areas import AREAS, trace_of
+from tests.differential.documents import body, levelled
 from tests.differential.known import unexplained
 from tests.differential.shrinking import shrunk, up_to_record
 
@@ -65,3 +66,27 @@ def test_a_known_difference_counts_only_where_its_cause_is() -> None:
     release_all: Item = {"release": {"items": [{"app": "app-1"}]}}
     assert unexplained([release_all], [line]) == []
     assert unexplained(STEPS, [line]) == [line]
+
+
+def test_a_known_difference_of_documents_counts_only_where_its_cause_is() -> None:
+    line = '[5]//ws/v1/metrics/body/yunikorn_queue_app{queue="root.a",state="completed"}: expected 1.0, got null'
+    assert unexplained([{"apps": {"remove": [{"id": "app-1"}]}}], [line]) == []
+    assert unexplained(STEPS, [line]) == [line]
+
+
+def test_documents_are_compared_without_what_is_our_own_and_in_our_names() -> None:
+    told = body(
+        "/ws/v1/nodes", {"content-type": "application/json"}, '{"of":"[rm-1]default","rmId":"rm-1","occupied":{"m":0}}'
+    )
+    assert levelled(told) == {"of": "rm-1_default"}
+
+
+def test_events_are_compared_by_what_they_are_about() -> None:
+    one = {"type": 2, "objectID": "app-1", "referenceID": "a", "eventChangeDetail": 201, "timestampNano": 5}
+    lost = {**one, "eventChangeDetail": 504}
+    assert levelled({"EventRecords": [one, {**one, "objectID": "app-2"}, lost, {**one, "eventChangeDetail": 100}]}) == {
+        "EventRecords": {
+            "2 app-1": {"a": [{"eventChangeDetail": 201}, {"eventChangeDetail": 504}]},
+            "2 app-2": {"a": [{"eventChangeDetail": 201}]},
+        }
+    }

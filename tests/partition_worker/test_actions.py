@@ -3,17 +3,20 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from common.messages import (
     Actor,
     AllocationResponse,
     Answer,
+    ApplicationRequest,
     ApplicationResponse,
     EventResponse,
     KillApplication,
     Message,
     MoveApplication,
     Repeat,
+    UserGroupInformation,
 )
 from partition_worker import lane
 from tests.machines import PARTITION, said
@@ -97,6 +100,39 @@ def test_what_was_not_done_is_answered_with_the_reason_and_the_rm_hears_nothing(
     assert given == status
     assert words in reason
     bench.check()
+
+
+def kill(application_id: str) -> KillApplication:
+    """By somebody who administers another queue, and sees what is theirs only."""
+    return KillApplication(application_id=application_id, actor=Actor(user="ann"), seen_only=True)
+
+
+def move(application_id: str, queue: str) -> MoveApplication:
+    return MoveApplication(application_id=application_id, queue=queue, actor=Actor(user="ann"), seen_only=True)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "missing"),
+    [(kill("a"), kill("x")), (move("a", "root.nosuch"), move("x", "root.nosuch"))],
+    ids=["kill", "move"],
+)
+def test_an_application_that_may_not_be_seen_is_not_there(bench: Bench, hidden: Message, missing: Message) -> None:
+    status, reason = answer(bench, hidden)
+    assert (status, reason.replace("application a", "application x")) == answer(bench, missing)
+    assert status == 404
+    bench.check()
+
+
+def test_a_queue_that_may_not_be_seen_is_not_there_to_move_to() -> None:
+    one = Bench(running=False)
+    one.configure(TWO_QUEUES.replace('submitacl: "*"', "submitacl: bob"))
+    one.tell(NODES)
+    (app,) = APP.new
+    one.tell(ApplicationRequest(new=[replace(app, queue_name="root.other", ugi=UserGroupInformation(user="bob"))]))
+    assert answer(one, move("a", "root.batch")) == (404, "queue root.batch does not exist")
+    assert answer(one, move("a", "root.x")) == (404, "queue root.x does not exist")
+    seen = MoveApplication(application_id="a", queue="root.batch", actor=Actor(user="ann"))
+    assert answer(one, seen)[0] == 403
 
 
 def test_a_partition_that_is_starting_says_so() -> None:

@@ -8,7 +8,7 @@ from common.records import EVENTS_MAX, Account, Began, Ended, Failing, Happened,
 from partition_worker import samples
 from partition_worker.engine.effects import Happening
 from partition_worker.event_ring import EventRing
-from tests.builders import apps, asks, nodes, released
+from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import Bench, ask
 from tests.trial import Trial
@@ -155,6 +155,27 @@ def test_what_cannot_be_read_is_refused(args: dict[str, str]) -> None:
 
 
 # Who has ended --------------------------------------------------------------------------------------------------------
+
+
+def test_those_that_the_rm_removed_are_told_too() -> None:
+    one = Watched(Trial("root.a").does(nodes("n1 memory=10 tag.si/instance-type=large")))
+    one.trial.does(
+        apps("done root.a user=bob", "busy root.a", "idle root.a"), asks("done a1 memory=4", "busy b1 memory=4")
+    )
+    first = one.account()
+    assert first.ended == []
+    one.trial.waits(2.5).does(released("done a1"), gone("done"), gone("busy"), gone("idle"))
+    account = one.after(first)
+    ended = account.ended
+    assert [(one.application_id, one.user, one.state) for one in ended] == [
+        ("done", "bob", "Completed"),
+        ("busy", "bob", "Removed"),
+        ("idle", "bob", "Removed"),
+    ]
+    assert [one.finished_ns for one in ended] == sorted({one.finished_ns for one in ended})
+    assert [one.used for one in ended] == [{"large": {"memory": 8}}, {"large": {"memory": 8}}, {}]
+    assert told(account.happened)[0] == "a1 of done (bob, root.a) left : STOPPED_BY_RM"
+    assert one.account(since=str(ended[-1].finished_ns)).ended == []
 
 
 def test_those_that_ended_come_in_the_order_of_their_end_with_what_they_used() -> None:

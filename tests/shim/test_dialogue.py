@@ -124,6 +124,16 @@ def test_a_gap_asks_once_and_what_is_behind_it_is_dropped() -> None:
     assert [result.news for result in all_taken(dialogue)] == [allocated(1), allocated(2), allocated(3)]
 
 
+def test_a_gap_that_the_core_found_is_mended_once_though_each_update_behind_it_is_refused() -> None:
+    dialogue = opened()
+    for number in (3, 4, 5):
+        hears(dialogue, Refused(code="gap", reason=f"{number} came after 1", seq=number))
+        assert said(dialogue) == (["Resume"] if number == 3 else [])
+    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    hears(dialogue, Refused(code="gap", reason="9 came after 5", seq=9))
+    assert said(dialogue) == ["Resume"]
+
+
 def test_frames_that_are_no_message_are_answered_by_resuming() -> None:
     dialogue = opened()
     dialogue.received([b"GET / HTTP/1.1"])

@@ -30,7 +30,7 @@ from tests.sim.site import Site
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-QUESTIONS: Final = ("apps", "nodes", "queues")
+QUESTIONS: Final = ("applications", "nodes", "queues", "users", "preemptions", "account", "metrics")
 PAUSE_MAX_S: Final = 0.6
 BEAT_S: Final = 1.0
 ADMIN: Final = Actor(user="root", scheduler_admin=True)
@@ -81,7 +81,8 @@ class Asker:
         if self._world.options.watched and self._world.faults.on and self._rng.random() < 0.03:
             self._world.file.edit(self._rng.choice(self._world.texts))
         if not sites or self._rng.random() < 0.2:
-            return [self._to(ListPartitions(), Header(kind="ListPartitions"))]
+            whole = self._rng.choice((ListPartitions(), Query(what="metrics")))
+            return [self._to(whole, Header(kind=type(whole).__name__))]
         site = self._rng.choice(sites)
         message = self._chosen(cluster.rm_id, site)
         rm = cluster.rm_id if isinstance(message, ChangeConfig | ReadConfig) else ""

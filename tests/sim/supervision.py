@@ -10,9 +10,11 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from common.families import encoded
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import Header, Heartbeat, Hello, WorkersWanted
+from common.messages import Figures, Header, Heartbeat, Hello, WorkersWanted
 from common.names import BROKER, SUPERVISOR
+from common.process_up import up
 from common.wire import decoded
 from deploy.children import RMPROXY, WEBSERVICE
 from deploy.instructions import (
@@ -49,6 +51,8 @@ PLAN: Final = Plan(
     silent_max_s=10.0,
     worker_silent_max_s=20.0,
 )
+
+_FIGURES: Final = Figures(process=SUPERVISOR, families=encoded([up(SUPERVISOR)]))
 
 
 class Keeper:
@@ -101,7 +105,7 @@ class Keeper:
         sends: list[Send] = []
         if self._beat_at <= now:
             self._beat_at = now + BEAT_S
-            sends.append(send(BROKER, Heartbeat()))
+            sends += [send(BROKER, Heartbeat()), send(BROKER, _FIGURES)]
         if self.supervisor.deadline <= now:
             sends += self._done(self.supervisor.tick(now))
         return sends

@@ -81,7 +81,7 @@ def test_a_scheduler_administrator_has_a_partition_decide_step_by_step(query: st
     assert asked.changes == [("rm-1_default", Schedule(steps=steps))]
 
 
-@pytest.mark.parametrize("steps", ["0", "-1", "1.5", "many", "", "1e3", "\u0663", str(STEPS_MAX + 1), "9" * 5000])
+@pytest.mark.parametrize("steps", ["0", "-1", "1.5", "many", "", "1e3", "\u0663", str(STEPS_MAX + 1), "9" * 1500])
 def test_a_number_of_steps_that_cannot_be_is_refused_with_what_can(steps: str) -> None:
     asked = link()
     response = request(asked, f"{SCHEDULE}?steps={steps}", "POST", who=people(0))

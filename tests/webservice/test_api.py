@@ -37,7 +37,7 @@ def test_an_error_has_them_too() -> None:
     assert response.headers["content-type"] == "application/json; charset=UTF-8"
 
 
-@pytest.mark.parametrize("path", ["/", "/ws/v1/nosuch", "/ws/v1/partition/default/application/", "/ws/v1/clusters/x"])
+@pytest.mark.parametrize("path", ["/", "/ws/v1/nosuch", "/ws/v1/partition/default/applications/", "/ws/v1/clusters/x"])
 def test_an_unknown_path_is_told_in_plain_text(path: str) -> None:
     response = request(LINK, path)
     assert (response.status_code, response.content) == (404, b"404 page not found\n")
@@ -146,6 +146,12 @@ def test_a_body_over_the_limit_is_refused() -> None:
     assert response.status_code == 413
     assert response.headers["access-control-allow-methods"] == "OPTIONS, POST"
     assert response.json()["message"] == "Request body is larger than 16777216 bytes"
+
+
+def test_options_of_everything_tell_nothing() -> None:
+    (begin, end) = converse(LINK, {"method": "OPTIONS", "path": "*", "raw_path": b"*"}, [WHOLE])
+    assert (begin["status"], end["body"]) == (200, b"")
+    assert not [name for name, _ in begin["headers"] if name == b"content-type"]
 
 
 # Other sites, other hosts ---------------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
 """What a change leaves in the audit log, and that nothing is changed which it does not have."""
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
 from common.messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, partition, people, request
-from webservice.audit import AuditLog
+from webservice.audit import VAIN_A_MINUTE_MAX, AuditLog
 from webservice.calls import Change
 from webservice.cors import Cors
+from webservice.door.door import Door
 from webservice.door.entrance import Entrance
 from webservice.guard import Guard
 
@@ -57,6 +59,48 @@ def test_one_that_fails_says_why(tmp_path: Path) -> None:
     begun, failed = lines(tmp_path / "audit.log")
     assert (begun["outcome"], failed["outcome"], failed["status"]) == ("begun", "failed", 409)
     assert failed["reason"] == ("not now " + "x" * 999)[:200]
+
+
+def test_a_reason_can_neither_write_lines_nor_command_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "core.rest")
+    told = "no \x1b[31m application \u202e\n2026 FORGED"
+    link = FakeLink(partition(), changer=lambda _: Answer(status=404, body=told.encode()))
+    request(link, KILL, "POST", guard=guard(tmp_path / "audit.log"))
+    [line] = caplog.messages
+    assert line.isprintable()
+    assert str(lines(tmp_path / "audit.log")[-1]["reason"]) == r"no \x1b[31m application \u202e 2026 FORGED"
+
+
+@pytest.mark.parametrize(("uid", "status"), [(1000, 429), (0, 404)], ids=["anybody", "admin"])
+def test_who_tries_in_vain_again_and_again_is_refused_for_a_while(tmp_path: Path, uid: int, status: int) -> None:
+    link = FakeLink(partition(), changer=lambda _: Answer(status=404, body=b"no such application"))
+    file, one = tmp_path / "audit.log", guard(tmp_path / "audit.log", uid)
+    for _ in range(VAIN_A_MINUTE_MAX):
+        assert request(link, KILL, "POST", guard=one).status_code == 404
+    before = len(lines(file))
+    assert request(link, KILL, "POST", guard=one).status_code == status
+    assert len(lines(file)) == before + (0 if status == 429 else 2)
+
+
+def test_all_of_what_was_changed_is_there_or_nothing_is_changed(tmp_path: Path) -> None:
+    link, file = FakeLink(partition()), tmp_path / "audit.log"
+    move = KILL.replace("kill", f"move?padding={'x' * 1800}&queue=root.b")
+    assert request(link, move, "POST", guard=guard(file)).status_code == 200
+    assert str(lines(file)[-1]["query"]).endswith("&queue=root.b")
+    longer = move.replace("x", "xx", 500)
+    assert request(link, longer, "POST", guard=guard(file)).status_code == 400
+    assert (lines(file)[-1]["outcome"], len(link.changes)) == ("refused", 1)
+
+
+def test_of_whom_a_proxy_asks_for_what_it_says_itself_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    proxy = Door(proxies=(ip_network("127.0.0.1"),))
+    behind = {"X-Forwarded-User": "alice", "X-Forwarded-For": f"{'10.0.0.1, ' * 99}192.0.2.7"}
+    one = Guard(Entrance(people(), proxy), Cors(is_open=False), AuditLog(file, lambda: 0.0))
+    request(FakeLink(partition()), KILL, "POST", headers=behind, guard=one)
+    assert str(lines(file)[0]["forwardedFor"]).endswith(", 192.0.2.7")
 
 
 def test_one_that_we_did_not_see_the_end_of_says_so(tmp_path: Path) -> None:

@@ -76,6 +76,11 @@ def test_old_paths_lead_to_new_ones(path: str, to: str) -> None:
     assert "Access-Control-Allow-Origin" not in response.headers
 
 
+def test_a_new_path_has_the_query_as_it_came() -> None:
+    response = ask("/ws/v1/stack?c=d%20&a=1&a=2")
+    assert response.headers["Location"] == "/debug/stack?c=d%20&a=1&a=2"
+
+
 def worker(query: Query) -> Answer:
     return Answer(status=200, body=f"{query.what};{query.args['seconds']} 2\n".encode())
 

@@ -39,6 +39,23 @@ def failed(**more: object) -> list[str]:
     return wrong
 
 
+def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() -> None:
+    wrong: dict[str, object] = {
+        "orphans_on_nodes": ["ask-of-bert"],
+        "orphans_of_applications": ["ask-of-bert", "ask-of-adam"],
+        "drift": ["root.secret: 1 instead of 2"],
+        "journal_problem": "/var/lib/secret: no space left",
+    }
+    shown = view([("rm-1_default", found(**wrong))], whole=False)
+    assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
+        "Orphan allocations: [(hidden)]",
+        "OrphanAllocations: [(hidden) (hidden)]",
+        'Sums that drifted: ["rm-1_default: (hidden)"]',
+        'Journals that take nothing: ["rm-1_default: (hidden)"]',
+    ]
+    assert not shown.Healthy
+
+
 def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_four_more() -> None:
     shown = view([("rm-1_default", found())])
     assert shown.Healthy

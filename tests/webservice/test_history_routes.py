@@ -176,7 +176,7 @@ def test_a_list_goes_on_where_the_link_says(ask: Ask) -> None:
         ("/applications?limit=10001", 400, "limit must be a number from 1 to 10000"),
         ("/applications?after=nonsense", 400, "after must be what an earlier answer gave as next"),
         ("/applications?since=yesterday", 400, "since must be a time such as"),
-        ("/applications?state=running", 400, "state must be one of completed, failed, rejected"),
+        ("/applications?state=running", 400, "state must be one of completed, failed, removed, rejected"),
         ("/allocations?state=failed", 400, "state must be one of running, ended"),
         ("/applications?queue=root.a%20b", 400, "invalid queue name"),
         ("/applications?format=xml", 400, "format must be one of json, csv"),

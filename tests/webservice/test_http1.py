@@ -1,12 +1,16 @@
 """A client that does not finish its request's head loses its connection; one that does keeps it."""
 
 import asyncio
+import socket
 
 import pytest
 import uvicorn
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from tests.webservice.fakes import FakeLink, people
+from tests.webservice.server import serving
 from webservice.api import Api
 from webservice.calls import Startup
 from webservice.http1 import ImpatientHttp
@@ -16,26 +20,32 @@ CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunk
 
 
 class VeryImpatientHttp(ImpatientHttp):
+    """What was sent before it is there comes in time all the same: reading goes before looking at the time."""
+
     head_max_s = 0.02
     body_max_s = 0.02
 
 
-def converse(sent: bytes) -> bytes:
+def converse(sent: bytes, protocol: type[ImpatientHttp] = VeryImpatientHttp) -> bytes:
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
         api = Api(FakeLink(), people(), Startup())
-        config = uvicorn.Config(api, http=VeryImpatientHttp, lifespan="off", ws="none", log_config=None)
+        config = uvicorn.Config(api, http=protocol, lifespan="off", ws="none", log_config=None)
         config.load()
+        state = ServerState()
+        port = socket.create_server(("127.0.0.1", 0))
+        reader, writer = await asyncio.open_connection(*port.getsockname())
+        writer.write(sent)
         server = await asyncio.get_running_loop().create_server(
-            lambda: VeryImpatientHttp(config, ServerState(), app_state={}), "127.0.0.1", 0
+            lambda: protocol(config, state, app_state={}), sock=port
         )
         async with server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            writer.write(sent)
             received = await reader.read()
             writer.close()
             await writer.wait_closed()
+            while state.connections:  # noqa: ASYNC110 - what happens in the same loop, and tells nobody
+                await asyncio.sleep(0)
             return received
 
     return asyncio.run(run())
@@ -68,8 +78,9 @@ def test_what_is_no_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize("head", [b"GET /", REQUEST[:-2] + b"X: "], ids=["path", "header"])
-def test_a_head_that_is_too_long_is_refused_and_said_so(head: bytes) -> None:
-    received = converse(head + b"x" * 70_000)
+@pytest.mark.parametrize("length", [70_000, 3_000_000], ids=["longer", "much longer"])
+def test_a_head_that_is_too_long_is_refused_and_said_so(head: bytes, length: int) -> None:
+    received = converse(head + b"x" * length, ImpatientHttp)
     assert received.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert received.endswith(b"\r\n\r\nThe head of the request is too long\n")
 
@@ -80,3 +91,79 @@ def test_nonsense_in_the_middle_ends_the_connection_and_upsets_nobody(
 ) -> None:
     converse(begun + b"\0\0\0\r\n\r\n")
     assert [record for record in caplog.records if record.exc_info] == []
+
+
+async def lots(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with more than the operating system keeps for a client."""
+    await Response(bytes(32 << 20))(scope, receive, send)
+
+
+class Deaf(ImpatientHttp):
+    """Tells when a connection is over; waits for a client to take what it is sent for no time worth the name."""
+
+    taken_within_s = 0.02
+    over = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.over.set()
+
+
+@pytest.mark.parametrize("more", ["", "Connection: close\r\n"], ids=["kept", "closed"])
+def test_a_client_that_does_not_take_its_answer_is_left_and_the_answer_let_go_of(more: str) -> None:
+    async def run() -> None:
+        Deaf.over = asyncio.Event()
+        async with serving(lots, Deaf) as address:
+            with socket.socket() as plain:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                plain.connect(address)
+                plain.sendall(f"GET / HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode())
+                await asyncio.wait_for(Deaf.over.wait(), 10)
+
+    asyncio.run(run())
+
+
+def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
+    async def run() -> int:
+        async with serving(lots) as address:
+            reader, writer = await asyncio.open_connection(*address, limit=1 << 10)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            size = 0
+            while piece := await reader.read(1 << 16):
+                size += len(piece)
+                await asyncio.sleep(0)
+            writer.close()
+            await writer.wait_closed()
+            return size
+
+    assert asyncio.run(run()) > 32 << 20
+
+
+class Narrow(ImpatientHttp):
+    connections_of_one_max = 2
+
+
+def test_one_address_does_not_get_all_connections() -> None:
+    async def run() -> list[bytes]:
+        async with serving(lots, Narrow) as address:
+            first = [await asyncio.open_connection(*address) for _ in range(2)]
+            reader, writer = await asyncio.open_connection(*address)
+            refused = await reader.read()
+            _, earlier = first[0]
+            earlier.write(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+            served = await first[0][0].readline()
+            for _, one in (*first, (reader, writer)):
+                one.close()
+            return [refused, served]
+
+    assert asyncio.run(run()) == [b"", b"HTTP/1.1 200 OK\r\n"]
+
+
+@pytest.mark.parametrize(
+    "framing", ["Transfer-Encoding: chunked\r\nContent-Length: 4", "Content-Length: 4\r\nTransfer-Encoding: chunked"]
+)
+def test_a_request_that_may_be_two_is_refused_and_nothing_after_it_is_read(framing: str) -> None:
+    head = f"POST /ws/v1/validate-conf HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n0\r\n\r\n".encode()
+    received = converse(head + REQUEST)
+    assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert received.count(b"HTTP/1.1") == 1

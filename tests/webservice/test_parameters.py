@@ -3,7 +3,7 @@
 import pytest
 
 from webservice.errors import RequestError
-from webservice.parameters import active_status, application_state, decoded, has_bad_escape, queue_path
+from webservice.parameters import active_status, application_state, decoded, has_bad_escape, queue_path, values
 
 
 @pytest.mark.parametrize(("text", "bad"), [("a%20b", False), ("a%zzb", True), ("a%", True), ("%4", True), ("", False)])
@@ -11,7 +11,18 @@ def test_a_path_with_a_broken_escape_is_noticed(text: str, *, bad: bool) -> None
     assert has_bad_escape(text) is bad
 
 
-@pytest.mark.parametrize(("text", "escape"), [("a%zzz", "%zz"), ("a%", "%"), ("%4", "%4"), ('%"x', '%\\"x')])
+@pytest.mark.parametrize(
+    ("text", "escape"),
+    [
+        ("a%zzz", "%zz"),
+        ("a%", "%"),
+        ("%4", "%4"),
+        ('%"x', '%\\"x'),
+        ("%\0\1", r"%\x00\x01"),
+        ("%zé", r"%z\xc3"),
+        ("%é", "%é"),
+    ],
+)
 def test_a_broken_escape_is_shown(text: str, escape: str) -> None:
     with pytest.raises(RequestError) as refused:
         decoded(text)
@@ -37,3 +48,18 @@ def test_states_and_statuses_are_words_in_any_case() -> None:
     assert active_status("RESUMING") == "resuming"
     assert active_status("Starting") == "starting"
     assert active_status("") == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", {}),
+        ("a=b+c%26&d", {"a": "b c&", "d": ""}),
+        ("a=1&a=2&=x", {"a": "1", "": "x"}),
+        ("a=b=c&&%61=2", {"a": "b=c"}),
+        ("a=%zz&b=1;c=2&%=3&d=4", {"d": "4"}),
+        ("a=%zz&a=1", {"a": "1"}),
+    ],
+)
+def test_a_query_is_read_as_far_as_it_can_be_decoded(query: str, found: dict[str, str]) -> None:
+    assert values(query) == found

@@ -190,7 +190,9 @@ def test_workers_hear_for_whom_they_answer(role: str, route: ApiRoute, guard: Gu
         link, path_of(route), route.method, headers=dict(who.headers), client=who.client, guard=guard, shown=who.shown
     )
     viewers = [query.viewer for _, query in link.asked if isinstance(query, Query)]
-    actors = [one.actor for _, one in link.changes if isinstance(one, KillApplication | MoveApplication)]
+    changes = [one for _, one in link.changes if isinstance(one, KillApplication | MoveApplication)]
+    actors = [one.actor for one in changes]
+    assert all(one.seen_only is not who.is_admin for one in changes)
     assert [viewer and viewer.user for viewer in viewers] == [None if who.is_admin else who.user] * len(viewers)
     assert [(actor.user, actor.scheduler_admin) for actor in actors] == [(who.user, who.is_admin)] * len(actors)
 

@@ -5,6 +5,7 @@ A new route is asked, too: where its rule is `seen` its worker has to cut what t
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -85,7 +86,9 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
     return Guard(entrance, Cors(is_open=False))
 
 
+@cache
 def read(link: FakeLink, guard: Guard | None, path: str, user: str) -> httpx.Response:
+    """What somebody is answered, who asks once."""
     headers = {"Authorization": f"Bearer {token(sub=user, groups=[])}"}
     return request(link, path, headers=headers, guard=guard)
 

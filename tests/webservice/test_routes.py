@@ -1,11 +1,16 @@
 """Which question each path asks, in which order requests are checked, and what all partitions say together."""
 
+import asyncio
+from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from msgspec.structs import replace
 
 from common.messages import Answer, ManagerEntry, Query
-from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, request
+from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, people, request
+from webservice.api import Api
+from webservice.calls import VALIDATIONS_MAX, Startup
 
 PARTITION = "/ws/v1/partition/default"
 ILLEGAL_QUEUE = (
@@ -244,6 +249,28 @@ def test_a_configuration_gets_a_verdict(body: bytes, verdict: bytes) -> None:
 def test_a_configuration_that_is_not_text_is_not_allowed() -> None:
     response = request(link(), "/ws/v1/validate-conf", "POST", body=b"\xff")
     assert response.json()["allowed"] is False
+
+
+def test_configurations_are_validated_one_after_the_other_and_only_so_many_wait() -> None:
+    async def run() -> tuple[int, list[int]]:
+        coming, rest = asyncio.Semaphore(0), asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            coming.release()
+            yield b"partitions: []"
+            await rest.wait()
+
+        transport = httpx.ASGITransport(app=Api(link(), people(), Startup()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
+            path = "/ws/v1/validate-conf"
+            first = [asyncio.create_task(visitor.post(path, content=slow())) for _ in range(VALIDATIONS_MAX)]
+            for _ in first:
+                await coming.acquire()
+            refused = await visitor.post(path)
+            rest.set()
+            return refused.status_code, [(await one).status_code for one in first]
+
+    assert asyncio.run(run()) == (503, [200] * VALIDATIONS_MAX)
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Answers that are kept: when they are given again, and when somebody is asked."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 
@@ -84,6 +85,54 @@ def test_those_who_come_while_it_is_asked_share_the_next_answer() -> None:
     played(story)
 
 
+def test_however_many_questions_there_are_a_worker_has_half_of_its_time_for_its_work() -> None:
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.took = 30_000
+        loop, put_at = asyncio.get_running_loop(), list[float]()
+        ask = worker.ask
+
+        async def noted(partition: str, query: Query) -> Answer:
+            put_at.append(loop.time())
+            return await ask(partition, query)
+
+        one = Shelf(noted, clock)
+        pages = [Query(what="nodes", args={"limit": "1", "after": str(number)}) for number in range(3)]
+        await asyncio.gather(*(told(one, page) for page in pages), told(one))
+        assert not worker.asked[1].args, "the one without arguments waits for nobody"
+        assert all(later - earlier >= 0.03 for earlier, later in itertools.pairwise((put_at[0], *put_at[2:])))
+
+    played(story)
+
+
+def test_what_is_not_kept_has_a_turn_of_its_own() -> None:
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.open.clear()
+        figures, page = Query(what="metrics"), Query(what="nodes", args={"limit": "1"})
+        asked = [asyncio.create_task(one.fresh("rm-1_default", query)) for query in (page, figures, figures)]
+        await asyncio.sleep(0)
+        assert worker.asked == [page, figures]
+        worker.open.set()
+        await asyncio.gather(*asked)
+        assert worker.asked == [page, figures, figures]
+
+    played(story)
+
+
+def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.open.clear()
+        first = asyncio.create_task(told(one, Query(what="nodes", args={"limit": "1"})))
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="Too much is being asked of partition rm-1_default, try again later"):
+            await told(one, Query(what="nodes", args={"limit": "2"}))
+        worker.open.set()
+        assert await first == b"{}"
+        assert await told(one, Query(what="nodes", args={"limit": "2"})) == b"{}"
+
+    monkeypatch.setattr(shelf, "TURN_MAX_S", 0.01)
+    played(story)
+
+
 def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
     async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
         worker.open.clear()
@@ -121,8 +170,51 @@ def test_an_expensive_answer_is_given_again_until_the_worker_has_done_something_
         clock.now += 1.5
         found = await one.answer("rm-1_default", QUEUES)
         assert (found.answer.body, round(found.age_s, 1)) == (b"{}", 1.5)
-        clock.now = 100 + DEAR_US / 1e6 / shelf.SHARE
+        clock.now = 100 + DEAR_US / 1e6 / shelf.SHARE + shelf.MAKING_MAX_S
         assert await told(one) == b"[]"
+
+    played(story)
+
+
+def test_while_the_next_one_is_made_nobody_waits() -> None:
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.took = DEAR_US
+        await told(one)
+        worker.body, worker.version = b"[]", 2
+        worker.open.clear()
+        clock.now = 100 + DEAR_US / 1e6 / shelf.SHARE
+        for _ in range(3):
+            found = await one.answer("rm-1_default", QUEUES)
+            assert (found.answer.body, round(found.age_s, 1)) == (b"{}", 4.0)
+            await asyncio.sleep(0)
+        assert len(worker.asked) == 2
+        worker.open.set()
+        while found.age_s > 1.0:
+            await asyncio.sleep(0)
+            found = await one.answer("rm-1_default", QUEUES)
+        assert found.answer.body == b"[]"
+        assert len(worker.asked) == 2
+
+    played(story)
+
+
+def test_those_for_whom_it_is_too_old_wait_for_the_one_that_is_made_for_nobody() -> None:
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.took = DEAR_US
+        await told(one)
+        worker.body, worker.version = b"[]", 2
+        worker.open.clear()
+        clock.now = 100 + DEAR_US / 1e6 / shelf.SHARE
+        await told(one)
+        await asyncio.sleep(0)
+        clock.now += shelf.MAKING_MAX_S
+        waiting = asyncio.create_task(told(one))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        worker.fails = "it does not answer"
+        worker.open.set()
+        with pytest.raises(RequestError, match="it does not answer"):
+            await waiting
 
     played(story)
 
@@ -131,7 +223,7 @@ def test_no_answer_is_given_again_that_is_too_old() -> None:
     async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
         worker.took = 1000 * DEAR_US
         await told(one)
-        clock.now += shelf.REUSED_MAX_S
+        clock.now += shelf.REUSED_MAX_S + shelf.MAKING_MAX_S
         await told(one)
         assert len(worker.asked) == 2
 
@@ -147,6 +239,7 @@ def test_expensive_questions_share_what_they_may_cost() -> None:
             for what in ("queues", "nodes", "users"):
                 worker.version += 1
                 await told(one, Query(what=what))
+                await asyncio.sleep(0)  # so that the next one is made
             clock.now += 1.0
         spent_s = len(worker.asked) * DEAR_US / 1e6
         assert 0.02 < spent_s / 120 < 0.05

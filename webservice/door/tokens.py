@@ -9,11 +9,10 @@ Not here: where keys come from (`key_file.py`), what its user may do (`entrance.
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-import jwt
 import msgspec
 
 from common.names import is_person
-from common.token_keys import ALGORITHMS, TokenKeys
+from common.token_keys import TokenKeys
 from webservice.door.person import Person
 
 TOKEN_BYTES_MAX: Final = 8 << 10
@@ -30,8 +29,6 @@ READ: Final = "read"
 
 _LATEST_S: Final = 253_402_300_799
 """The end of the year 9999; beyond that a number is no time."""
-
-_JWS: Final = jwt.PyJWS(list(ALGORITHMS.values()))
 
 _Time = Annotated[float, msgspec.Meta(ge=0, le=_LATEST_S)]
 
@@ -100,6 +97,8 @@ def _check_audience(claims: _Claims, audience: str) -> None:
 
 def _payload(token: str, keys: TokenKeys) -> bytes:
     """What the token says, once its signature has been found right."""
+    import jwt  # as `common/token_keys.py` does, so it is there already once there is a key
+
     if len(token) > TOKEN_BYTES_MAX:
         raise Wrong(f"the token has more than {TOKEN_BYTES_MAX} bytes")
     header = _header(token)
@@ -109,7 +108,7 @@ def _payload(token: str, keys: TokenKeys) -> bytes:
     if key is None:
         raise Wrong("no key here has signed the token (kid, alg)")
     try:
-        payload: object = _JWS.decode(token, key.jwk, algorithms=[key.algorithm])
+        payload: object = jwt.PyJWS([key.algorithm]).decode(token, key.jwk, algorithms=[key.algorithm])
     except (jwt.PyJWTError, ValueError):
         raise Wrong("the signature of the token is wrong") from None
     if not isinstance(payload, bytes):
@@ -118,6 +117,8 @@ def _payload(token: str, keys: TokenKeys) -> bytes:
 
 
 def _header(token: str) -> _Header:
+    import jwt
+
     try:
         text = jwt.utils.base64url_decode(token.partition(".")[0])
         return msgspec.json.decode(text, type=_Header)

@@ -1,8 +1,10 @@
 """What the history asks each partition when, and what it keeps of the answers.
 
-Every round, once a second, each partition is asked what has happened since; each minute also how it is. Of events at
-most EVENTS_MAX (`common/records.py`) come in a round: a partition in which more happens falls behind, and what its
-worker has forgotten by then is a gap. So is the time in which nobody asked, or nobody answered.
+Every round, once a second, each partition is asked what has happened since; each minute also how it is. One in which
+nothing has happened is asked in every IDLE_ROUNDS-th round only until something has, as there may be hundreds of those;
+they take turns. Of events at most EVENTS_MAX (`common/records.py`) come in a round: a partition in which more happens
+falls behind, and what its worker has forgotten by then is a gap. So is the time in which nobody asked, or nobody
+answered.
 
 A queue or user is noted when it is another than a minute ago, and once an hour even if not: those that are idle cost
 nothing, and whoever reads a day need not read the day before.
@@ -20,6 +22,11 @@ from webservice.history.rows import KINDS, NOTHING, Gap, Kind, Named, Place, Por
 
 ROUND_S: Final = 1.0
 """How often partitions are asked."""
+
+IDLE_ROUNDS: Final = 5
+"""In one round of so many those are asked in which nothing has happened. Should more happen until then than a worker
+keeps, 100,000 events unless it is told otherwise, that is a gap; so it would be if it were asked each round.
+"""
 
 SAMPLE_NS: Final = 60 * 10**9
 """How often how they are."""
@@ -41,6 +48,9 @@ class Collector:
         self._places = dict(places)
         """By full name."""
         self._usage = {name: dict(found) for name, found in usage.items()}
+        self._idle: set[str] = set()
+        """Partitions that had nothing to tell when they were asked last, by full name."""
+        self._round = 0
         self._sample_ns = now_ns + SAMPLE_NS
         """When the next sample is due."""
         self.sampling = False
@@ -52,7 +62,12 @@ class Collector:
         self.sampling = now_ns >= self._sample_ns
         if self.sampling:
             self._sample_ns += ((now_ns - self._sample_ns) // SAMPLE_NS + 1) * SAMPLE_NS
-        return [(one, self._question(self._places.get(one.full_name, Place()), now_ns)) for one in partitions]
+        self._round += 1
+        return [
+            (one, self._question(self._places.get(one.full_name, Place()), now_ns))
+            for turn, one in enumerate(partitions, self._round)
+            if self.sampling or one.full_name not in self._idle or turn % IDLE_ROUNDS == 0
+        ]
 
     def _question(self, place: Place, now_ns: int) -> Query:
         args = {
@@ -81,6 +96,10 @@ class Collector:
             sampled_ns=now_ns if account.sample is not None else before.sampled_ns,
             unsure=account.keys is None and (before.unsure or any(gap.what == "events" for gap in gaps)),
         )
+        if account.ended or place.next_event != before.next_event:
+            self._idle.discard(name)
+        else:
+            self._idle.add(name)
         if place == before:
             return None
         return Portion(
@@ -119,6 +138,7 @@ class Collector:
         ]
 
     def _left(self, name: str, place: Place, now_ns: int) -> Portion:
+        self._idle.discard(name)
         after = self._places[name] = replace(place, instance="", next_event=0, unsure=False)
         return Portion(
             partition=PartitionEntry(full_name=name, name="", rm_id=""),

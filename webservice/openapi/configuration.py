@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from common.names import PARTITION, QUEUE
+from common.names import QUEUE
 from common.rest.configuration import ChangedView, VersionView
 from webservice.openapi.operation import ANY_OBJECT, YAML, Area, Content, Operation, Parameter, Schema
 from webservice.openapi.words import IF_MATCH, IF_NONE_MATCH, RM, UNCHANGED
@@ -20,32 +20,25 @@ _CHANGING: Final = {
     412: "Another configuration is in force than `If-Match` says.",
     413: "The body is too large.",
 }
-_CONFIGURATION: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "partitions": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "pattern": f"^{PARTITION.pattern}$"},
-                    "queues": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "properties": {"name": {"type": "string", "pattern": f"^{QUEUE.pattern}$"}},
-                            "required": ["name"],
-                        },
-                    },
-                },
-                "required": ["name", "queues"],
-            },
-        }
-    },
-    "required": ["partitions"],
+_QUEUE: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"name": {"type": ["string", "number", "boolean"], "pattern": f"^{QUEUE.pattern}$"}},
+    "required": ["name"],
 }
+_PARTITION: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {
+        "name": {"type": ["string", "number", "boolean", "null"]},
+        "queues": {"type": "array", "items": _QUEUE},
+    },
+    "required": ["queues"],
+}
+_CONFIGURATION: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"partitions": {"type": ["array", "null"], "items": _PARTITION}},
+}
+"""As lenient as YAML is: any scalar is a name, and nothing at all is a configuration without partitions."""
+
 _TEXT: Final = (Content(_CONFIGURATION, YAML),)
 _CHANGE: Final = Operation(
     "Give a resource manager another configuration",

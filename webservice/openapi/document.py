@@ -33,7 +33,7 @@ _SAYS: Final = (
 _STATUSES: Final[Mapping[int, str]] = {
     400: "Something in the request cannot be understood.",
     404: "What is asked for does not exist, or not for who asks.",
-    429: "Too many requests of this address are running; the header `Retry-After` says when to try again.",
+    429: "Too many requests of this address are running, or too many changes came to nothing: try again later.",
     503: "Whoever would know the answer does not answer; try again.",
 }
 """What every route may answer."""

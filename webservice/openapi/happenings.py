@@ -4,10 +4,13 @@ from typing import Final
 
 from common.rest.events import BatchView
 from common.unsigned import UINT_MAX
-from webservice.openapi.operation import ANY_OBJECT, Area, Content, Operation, Parameter
+from webservice.openapi.operation import ANY_OBJECT, Area, Content, Operation, Parameter, Schema
 from webservice.openapi.words import RM
 
 _PARTITION: Final = Parameter("partition", "Whose events; it need not be said while there is one partition.")
+_NOT_SAID: Final[Schema] = {"const": ""}
+_NUMBER: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UINT_MAX}, _NOT_SAID]}
+_AT_LEAST_ONE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UINT_MAX}, _NOT_SAID]}
 _OFF: Final = {500: "Events are switched off."}
 _SEVERAL: Final = {409: "There are several partitions and none was named."}
 
@@ -21,12 +24,8 @@ HAPPENINGS: Final = Area(
             says="The n-th record has the number `start` + n: go on there, or at `LowestID` if that is gone."
             " `EventRecords` is `null` if there is no such event.",
             parameters=(
-                Parameter(
-                    "start",
-                    "The number of the first; 0 if not said.",
-                    {"type": "integer", "minimum": 0, "maximum": UINT_MAX},
-                ),
-                Parameter("count", "How many at most.", {"type": "integer", "minimum": 1, "maximum": UINT_MAX}),
+                Parameter("start", "The number of the first; 0 if not said.", _NUMBER),
+                Parameter("count", "How many at most.", _AT_LEAST_ONE),
                 _PARTITION,
                 RM,
             ),
@@ -39,9 +38,7 @@ HAPPENINGS: Final = Area(
             " error as the last line.",
             parameters=(
                 Parameter(
-                    "count",
-                    "How many of those that have happened already come first; none if not said.",
-                    {"type": "integer", "minimum": 0, "maximum": UINT_MAX},
+                    "count", "How many of those that have happened already come first; none if not said.", _NUMBER
                 ),
                 _PARTITION,
                 RM,

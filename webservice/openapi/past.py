@@ -31,7 +31,7 @@ _COMMON: Final = (
     Parameter("until", f"Nothing from then on. {_TIME}"),
     Parameter("limit", f"How many rows, {LIMIT} if not said.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX}),
     Parameter("after", "Where to go on: `next` of the answer before."),
-    Parameter("format", "Instead of `Accept`.", {"type": "string", "enum": ["json", "csv"]}),
+    Parameter("format", "Instead of `Accept`.", {"type": "string", "enum": ["json", "csv", ""]}),
 )
 _QUEUE: Final = (
     Parameter("queue", "Only of this queue."),
@@ -59,7 +59,7 @@ def _narrowing(name: ListName) -> Iterator[Parameter]:
         if getattr(one, word):
             yield Parameter(word, f"Only of this {word}.")
     if one.state:
-        yield Parameter("state", "Only those in this state.", {"type": "string", "enum": [*_STATE[name]]})
+        yield Parameter("state", "Only those in this state.", {"type": "string", "enum": [*_STATE[name], ""]})
 
 
 def _page(name: ListName) -> Operation:

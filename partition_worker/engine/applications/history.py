@@ -25,10 +25,8 @@ History = dict[tuple[Use, str], Resources]
 
 
 def record(history: History, allocation: "Allocation", instance_type: str, ended_ns: int) -> None:
-    """An allocation on a node of this type ended; what ran for less than a second used nothing."""
-    seconds = (ended_ns - allocation.bound_ns) // 1_000_000_000
-    if seconds <= 0:
-        return
+    """An allocation on a node of this type ended; what ran for less than a second used 0 of each."""
+    seconds = max(0, (ended_ns - allocation.bound_ns) // 1_000_000_000)
     use = Use.PREEMPTED if allocation.preempted else Use.PLACEHOLDER if allocation.placeholder else Use.REAL
     total = history.setdefault((use, instance_type), {})
     for kind, amount in allocation.resources.items():

@@ -229,9 +229,11 @@ def _release_one(books: Books, application: Application, known: Allocation, term
 
 def _release_all(books: Books, application: Application, termination_type: int) -> None:
     keeping_asks = termination_type == TIMEOUT
+    told = books.told
     ran = removal.empty(books, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
     lifecycle.emptied(books, application)
+    happenings.arrange(books, told, happenings.OF_RELEASE)
     _answer(books, ran, termination_type)
 
 

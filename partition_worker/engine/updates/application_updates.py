@@ -230,7 +230,7 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.waiting.drop(gone.application_id)
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
-    told = books.told
+    told, asks = books.told, bool(application.requests)
     running = removal.empty(books, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
         lifecycle.emptied(books, application)
@@ -239,6 +239,8 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
     else:
         books.timers.stop(application, "state")
         lifecycle.leave_queue(books, application)
-    happenings.arrange(books, told, happenings.OF_APPLICATION)
+        application.finished_ns = books.stamp_ns()
+    books.removed.append(application)
+    happenings.arrange(books, told, happenings.OF_WAITING if asks and not running else happenings.OF_APPLICATION)
     for allocation in running:
         books.emit(allocation.release(books.name, f"Application {application.application_id} Removed"))

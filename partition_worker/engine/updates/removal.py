@@ -21,11 +21,13 @@ def remove(
     told = books.told
     ledger.remove_allocation(books, application, allocation, termination_type)
     application.queue.released += 1
+    gone = books.told
     if allocation.placeholder:
         lifecycle.placeholder_gone(books, application)
     else:
         lifecycle.allocation_gone(books, application)
-    happenings.arrange(books, told, happenings.OF_ALLOCATION)
+    if not application.allocations or books.told > gone:  # most go without such consequences, and are told in order
+        happenings.arrange(books, told, happenings.OF_ALLOCATION)
 
 
 def take_back(books: Books, application: Application, ask: Allocation) -> None:

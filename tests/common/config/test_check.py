@@ -190,15 +190,18 @@ def test_every_name_of_every_limit_is_looked_at() -> None:
 
 def test_a_wildcard_group_needs_a_named_one_first() -> None:
     problem = only_problem(partition("queues:\n- name: a\n  limits: [{groups: ['*'], maxapplications: 1}]"))
-    assert "needs a limit with a named group before it" in problem.message
+    assert problem.message.startswith("should not specify only one group limit that is using the wildcard.")
 
 
 def test_a_limit_is_not_above_its_queue() -> None:
     limit = "{users: [ann], maxapplications: 2, maxresources: {memory: 2}}"
     queue = f"{{name: a, maxapplications: 1, resources: {{max: {{memory: 1}}}}, limits: [{limit}]}}"
-    assert [problem.message for problem in problems(partition(f"queues: [{queue}]"))] == [
-        "maxapplications of limit '' is above the 1 of its queue",
-        "maxresources map[memory:2] of limit '' is above the map[memory:1] of its queue",
+    assert [(problem.message, problem.hint) for problem in problems(partition(f"queues: [{queue}]"))] == [
+        ("invalid MaxApplications settings for limit  exceed current the queue MaxApplications", "2 is above 1"),
+        (
+            "invalid MaxResources settings for limit  exeecd current the queue MaxResources",
+            "map[memory:2] is above map[memory:1]",
+        ),
     ]
 
 
@@ -217,8 +220,14 @@ def test_a_limit_above_one_further_up_names_both_holders() -> None:
     assert [
         problem.message for problem in problems(partition(f"queues: [{{name: a, {upper}, queues: [{lower}]}}]"))
     ] == [
-        "group dev may use map[memory:2] on queue b, which is above the map[memory:1] of group dev further up",
-        "user ann may run 2 applications on queue b, which is above the 1 of user * further up",
+        (
+            "group dev max resource map[memory:2] of queue b is greater than"
+            " immediate or ancestor parent maximum resource map[memory:1]"
+        ),
+        (
+            "user ann max applications 2 of queue b is greater than"
+            " wildcard max applications 1 of immediate or ancestor parent queue"
+        ),
     ]
 
 
@@ -266,7 +275,7 @@ def test_a_type_of_filter_or_sort_policy_is_named_when_it_is_unknown() -> None:
         "queues: [{name: a}]\nplacementrules: [{name: user, filter: {type: block}}]\nnodesortpolicy: {type: Fair}"
     )
     assert [problem.message for problem in problems(text)] == [
-        "invalid rule filter type block, filter type must be either '', allow or deny",
+        "invalid rule filter type block, filter type  must be either '', allow or deny",
         "undefined policy: Fair",
     ]
 

@@ -210,6 +210,18 @@ def test_a_node_is_kept_for_an_ask_and_no_longer() -> None:
     ]
 
 
+def test_an_ask_takes_the_node_that_is_kept_for_it_and_then_it_is_kept_no_more() -> None:
+    trial = furnished()
+    trial.does(asks("app-1 a1 memory=30 on=n1", "app-1 d1 memory=40 required=n1"), released("app-1 a1"))
+    assert [one for one in events(trial) if " d1 " in one and not one.startswith("REQUEST")] == [
+        "APP app-1 d1 ADD APP_REQUEST (memory=40)",
+        "NODE n1 d1 ADD NODE_RESERVATION (memory=40)",
+        "NODE n1 d1 ADD NODE_ALLOC (memory=40)",
+        "APP app-1 d1 ADD APP_ALLOC (memory=40)",
+        "NODE n1 d1 REMOVE NODE_RESERVATION (memory=40)",
+    ]
+
+
 # Applications and what they have --------------------------------------------------------------------------------------
 
 
@@ -288,6 +300,32 @@ def test_other_amounts_are_told_of_their_user_only() -> None:
     assert events(trial) == [
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=2)",
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=-4)",
+    ]
+
+
+def test_an_application_that_is_removed_while_it_only_asks_is_done_before_it_leaves() -> None:
+    trial = furnished().does(asks("app-1 a1 memory=500"))
+    trial.partition.happenings()
+    trial.does(gone("app-1"))
+    assert events(trial) == [
+        "APP app-1 a1 REMOVE REQUEST_CANCEL (memory=500)",
+        "APP app-1 SET APP_COMPLETING",
+        "QUEUE root.a app-1 REMOVE QUEUE_APP",
+        "APP app-1 REMOVE",
+    ]
+
+
+def test_everything_of_an_application_is_released_at_once() -> None:
+    trial = furnished()
+    trial.does(asks("app-1 a1 memory=5 on=n1"))
+    trial.partition.happenings()
+    trial.does(released("app-1"))
+    assert events(trial) == [
+        "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=5)",
+        "USERGROUP bob root.a REMOVE UG_USER_RESOURCE (memory=5)",
+        "APP app-1 SET APP_COMPLETING",
+        "NODE n1 a1 REMOVE NODE_ALLOC (memory=5)",
+        "APP app-1 a1 REMOVE REQUEST_CANCEL (memory=5)",
     ]
 
 

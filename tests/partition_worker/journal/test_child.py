@@ -86,9 +86,9 @@ def test_the_end_of_the_process_waits_a_little_and_then_no_more() -> None:
     answers: queue.Queue[str] = queue.Queue()
     child = Child(lambda: time.sleep(PATIENCE_S), limit_s=PATIENCE_S)
     child.follow(answers.put)
-    child.end(0.01)
+    assert not child.end(0.01)
     assert answers.get(timeout=PATIENCE_S) == "its process ended by signal 9"
-    child.end(0.01)  # long over
+    assert child.end(PATIENCE_S), "long over"
 
 
 ALONE = """

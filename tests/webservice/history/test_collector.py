@@ -1,6 +1,7 @@
 """What is asked when, what of the answers is kept, and what is a gap."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from common.messages import PartitionEntry
 from common.records import Account, Usage
@@ -17,7 +18,7 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import GONE_AFTER_NS, Collector
+from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector
 from webservice.history.rows import Gap, Place, Portion
 
 
@@ -53,6 +54,39 @@ def test_each_minute_they_are_asked_how_they_are_the_first_time_a_minute_after_t
     one = collector()
     seconds = [index for index in range(-60, 130) if "sample" in args(one, NOW + index * S)[0]]
     assert seconds == [0, 60, 120]
+
+
+def test_those_in_which_nothing_happens_are_asked_less_often_and_not_all_at_once() -> None:
+    one = collector()
+    assert len(args(one, NOW - MINUTE, DEFAULT, GPU)) == 2, "nobody knows yet whether something happens there"
+    for partition in (DEFAULT, GPU):
+        one.heard(partition, account(), NOW - MINUTE)
+    asked = [
+        [partition for partition, _ in one.questions([DEFAULT, GPU], NOW - MINUTE + index * S)]
+        for index in range(1, 1 + 2 * IDLE_ROUNDS)
+    ]
+    for partition in (DEFAULT, GPU):
+        rounds = [index for index, found in enumerate(asked) if partition in found]
+        assert [last - first for first, last in pairwise(rounds)] == [IDLE_ROUNDS], rounds
+    assert [DEFAULT, GPU] not in asked
+
+
+def test_one_that_was_idle_is_asked_in_each_round_again_once_something_has_happened_there() -> None:
+    one = collector()
+    one.heard(DEFAULT, account(), NOW - MINUTE)
+    assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == 1
+    heard(one, account(began("a")))
+    assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == IDLE_ROUNDS
+    one.heard(DEFAULT, account(first=1), NOW - MINUTE)
+    heard(one, account(first=1, ended=[application()]))
+    assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == IDLE_ROUNDS
+
+
+def test_those_that_are_idle_are_asked_too_how_they_are() -> None:
+    one = collector()
+    for index in range(IDLE_ROUNDS):
+        one.heard(DEFAULT, account(), NOW - MINUTE)
+        assert "sample" in args(one, NOW + index * MINUTE)[0]
 
 
 def test_minutes_that_were_slept_through_are_not_made_up_for() -> None:

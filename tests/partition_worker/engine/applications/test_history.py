@@ -22,9 +22,9 @@ def test_amounts_are_multiplied_by_the_whole_seconds_that_they_were_held() -> No
     assert one.app("app-1").history == {(Use.REAL, M5): {"memory": 18, "gpu": 4}}
 
 
-def test_what_ran_for_less_than_a_second_used_nothing() -> None:
+def test_what_ran_for_less_than_a_second_is_told_of_with_zeros() -> None:
     one = trial().takes(asks("app-1 a1 memory=4 on=n1")).waits(0.9).takes(released("app-1 a1"))
-    assert one.app("app-1").history == {}
+    assert one.app("app-1").history == {(Use.REAL, M5): {"memory": 0}}
 
 
 def test_each_instance_type_is_counted_by_itself_and_a_node_that_goes_counts_too() -> None:
