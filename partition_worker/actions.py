@@ -10,10 +10,10 @@ from msgspec.json import encode
 from common.messages import Answer, KillApplication, MoveApplication
 from common.names import external
 from common.rest.changes import KilledView, MovedView
+from partition_worker.answers.visibility import Visibility
 from partition_worker.engine.administration import NotDone, no_application, no_queue
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
-from partition_worker.visibility import Visibility
 
 
 def kill(partition: Partition, rm: str, message: KillApplication, now: float) -> tuple[Answer, list[Effect]]:

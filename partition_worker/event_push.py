@@ -14,8 +14,8 @@ from common.machine import NEVER
 from common.messages import EventRecord, EventResponse
 from common.outbox import Outbox
 from common.resources import saturated
+from partition_worker.answers.events import cut
 from partition_worker.event_ring import EventRing
-from partition_worker.events import cut
 
 EVERY_S: Final = 2.0
 """From the first event that was not pushed to the push."""

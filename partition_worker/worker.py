@@ -31,12 +31,13 @@ from common.messages import (
 )
 from common.names import BROKER, JOURNAL
 from common.wire import WireError, body_of, decoded
-from partition_worker import questions, recovery, remembered
+from partition_worker import recovery, remembered
+from partition_worker.answers import questions
+from partition_worker.answers.figure_memo import Memo
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.event_push import EventPush
-from partition_worker.figure_memo import Memo
 from partition_worker.recorder import Recorder
 from partition_worker.replica import GROUPS, Replica
 from partition_worker.rm_state import StateQuestions

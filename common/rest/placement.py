@@ -1,4 +1,4 @@
-"""Placement rules as the REST API shows them. Not here: filling them (`partition_worker/rule_views.py`)."""
+"""Placement rules as the REST API shows them. Not here: filling them (`partition_worker/answers/rule_views.py`)."""
 
 from msgspec import field
 

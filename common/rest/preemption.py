@@ -1,7 +1,7 @@
 """Preemptions as the REST API shows them. YuniKorn shows none, so the keys are ours, in its manner: nanoseconds since
 the epoch, base units.
 
-Not here: filling them (`partition_worker/preemption_views.py`).
+Not here: filling them (`partition_worker/answers/preemption_views.py`).
 """
 
 from msgspec import field

@@ -1,6 +1,6 @@
 """How full nodes are, as the REST API shows it: for each resource type ten buckets, and which nodes are in each.
 
-Not here: counting (`partition_worker/utilisation.py`).
+Not here: counting (`partition_worker/answers/utilisation.py`).
 """
 
 from msgspec import field

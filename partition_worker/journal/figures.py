@@ -1,6 +1,6 @@
 """Figures of the journal: its size, its transactions, its snapshots, and what the last start made of it.
 
-They name their partition themselves. Not here: the steps that wait for it (`partition_worker/own_figures.py`).
+They name their partition themselves. Not here: the steps that wait for it (`partition_worker/answers/own_figures.py`).
 """
 
 import time

@@ -7,7 +7,7 @@ import pytest
 
 from common.messages import TOO_LONG, AllocationRequest, Answer, Refused
 from common.messages import Allocation as Ask
-from partition_worker import pages, queries
+from partition_worker.answers import pages, queries
 from partition_worker.engine import bounds
 from partition_worker.engine.queues import tree
 from tests.builders import apps, asks, nodes, released

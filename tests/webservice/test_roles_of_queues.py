@@ -14,7 +14,7 @@ import pytest
 
 from common.acl import Acl, parse_acl
 from common.messages import Answer, Query
-from partition_worker import queries
+from partition_worker.answers import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 from tests.webservice.door.identities import NOW, jwks, secret_jwk, token

@@ -1,6 +1,6 @@
 """What the allocations of an application used until they ended: amounts times whole seconds, by type of instance.
 
-For those who are charged by it. Not here: showing it (`partition_worker/sights.py`).
+For those who are charged by it. Not here: showing it (`partition_worker/answers/sights.py`).
 """
 
 from enum import StrEnum

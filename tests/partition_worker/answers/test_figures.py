@@ -9,7 +9,7 @@ from common.config.model import PlacementRuleConfig
 from common.families import encoded
 from common.histogram import BOUNDS_S, Histogram
 from common.messages import NODE_DECOMMISSION, NODE_DRAIN, Answer, Query
-from partition_worker import figures
+from partition_worker.answers import figures
 from partition_worker.engine import ledger
 from partition_worker.engine.partition import Partition
 from tests.builders import PARTITION, apps, asks, gone, nodes, released

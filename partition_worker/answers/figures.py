@@ -16,9 +16,9 @@ from typing import Final
 
 from common.families import Distribution, Family, Sample, Written, piece, whole
 from common.histogram import BOUNDS_S, Histogram
+from partition_worker.answers.figure_memo import ENDED, RANGES, Memo
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.partition import Partition
-from partition_worker.figure_memo import ENDED, RANGES, Memo
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from common.rest.partition import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
-from partition_worker import sights
+from partition_worker.answers import sights
+from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemptions import Preemption
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.visibility import Right, Visibility
 
 # Queues -------------------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from common.rest.partition import (
     UserView,
     encoded,
 )
-from partition_worker import sights
+from partition_worker.answers import sights
+from partition_worker.answers.sights import Shown
 from partition_worker.engine import ledger
 from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.applications.task_group import TaskGroup
-from partition_worker.sights import Shown
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import START_S, Trial
 

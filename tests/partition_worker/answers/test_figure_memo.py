@@ -6,9 +6,9 @@ import pytest
 
 from common.families import encoded
 from common.histogram import Histogram
-from partition_worker import figures
+from partition_worker.answers import figures
+from partition_worker.answers.figure_memo import Memo
 from partition_worker.engine.administration import NotDone
-from partition_worker.figure_memo import Memo
 from tests.builders import nodes
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial

@@ -5,7 +5,7 @@ import pytest
 
 from common.messages import NODE_DECOMMISSION, Actor, Answer, Query
 from common.records import EVENTS_MAX, Account, Began, Ended, Failing, Happened, Usage
-from partition_worker import samples
+from partition_worker.answers import samples
 from partition_worker.engine.effects import Happening
 from partition_worker.event_ring import EventRing
 from tests.builders import apps, asks, gone, nodes, released

@@ -4,7 +4,7 @@ from common.families import Family, families
 from common.histogram import Histogram
 from common.messages import PREDICATES, Answer, PredicatesAnswered, Query, Settings
 from common.wire import decoded
-from partition_worker import own_figures
+from partition_worker.answers import own_figures
 from partition_worker.recorder import UNKEPT_BYTES_MAX, Recorder
 from partition_worker.replica import Replica
 from tests.builders import PARTITION, apps, asks, nodes

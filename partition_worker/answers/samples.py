@@ -33,6 +33,8 @@ from common.records import (
     Usage,
 )
 from common.resources import pruned, saturated
+from partition_worker.answers.events import cut
+from partition_worker.answers.sights import used
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.history import Use
 from partition_worker.engine.applications.states import ENDED, AppState
@@ -41,8 +43,6 @@ from partition_worker.engine.limits.trackers import Trackers
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.rejection import Rejection
 from partition_worker.event_ring import EventRing, Span
-from partition_worker.events import cut
-from partition_worker.sights import used
 
 HOW: Final[Mapping[int, str]] = {
     event_codes.ALLOC_CANCEL: "STOPPED_BY_RM",

@@ -14,8 +14,8 @@ from common.extra_config import ExtraConfig
 from common.messages import Answer
 from common.rest.events import EventView
 from common.unsigned import UnsignedError, unsigned
+from partition_worker.answers.events import view
 from partition_worker.event_ring import EventRing
-from partition_worker.events import view
 
 _encoder: Final = Encoder(order="deterministic")
 

@@ -14,11 +14,11 @@ from common.families import Family, encoded
 from common.histogram import Histogram
 from common.messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.wire import BODY_BYTES_MAX
-from partition_worker import event_lines, events, figures, own_figures, queries, samples
-from partition_worker.figure_memo import Memo
+from partition_worker.answers import event_lines, events, figures, own_figures, queries, samples
+from partition_worker.answers.figure_memo import Memo
+from partition_worker.answers.visibility import Visibility
 from partition_worker.recorder import Recorder
 from partition_worker.replica import Replica
-from partition_worker.visibility import Visibility
 
 OK: Final = 200
 

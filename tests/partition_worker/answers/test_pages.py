@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partition_worker import pages
-from partition_worker.pages import Listing, TooLong, Wanted, page, wanted
+from partition_worker.answers import pages
+from partition_worker.answers.pages import Listing, TooLong, Wanted, page, wanted
 
 KEYS = ["b", "d", "a", "c"]
 ENTRIES = {key: key.upper() for key in KEYS}

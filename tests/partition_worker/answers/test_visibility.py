@@ -6,7 +6,7 @@ import pytest
 
 from common.acl import Acl
 from common.messages import Actor, Query
-from partition_worker import queries
+from partition_worker.answers import queries
 from partition_worker.engine.preemptions import Preemption, Victim
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from common.messages import Query
-from partition_worker import queries, utilisation
+from partition_worker.answers import queries, utilisation
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 

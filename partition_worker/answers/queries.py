@@ -13,12 +13,12 @@ from msgspec.structs import asdict
 
 from common.messages import TOO_LONG, Answer, Query
 from common.rest.partition import View, encoded
-from partition_worker import cuts, pages, preemption_views, rule_views, sights, utilisation
+from partition_worker.answers import cuts, pages, preemption_views, rule_views, sights, utilisation
+from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.visibility import Right, Visibility
 
 LISTED_MAX: Final = 200_000
 """Asks and allocations of one application in an answer. It takes a second to list them, in which the partition does

@@ -7,7 +7,7 @@ import pytest
 from common.histogram import Histogram
 from common.messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, NodeInfo, NodeRequest, Query
 from common.wire import decoded
-from partition_worker import pages, questions
+from partition_worker.answers import pages, questions
 from partition_worker.replica import Replica
 from tests.partition_worker.bench import NOW, Bench, ask
 
