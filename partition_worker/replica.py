@@ -74,7 +74,9 @@ class Replica:
         self.tuning = tuning
         self.partition: Partition | None = None
         self.changes = 0
-        """How often something may have changed, by what was taken or passed by."""
+        """How often something may have changed in this process, by what was taken or passed by."""
+        self.changed_at = 0.0
+        """When that was the last time, in Unix seconds."""
         self.lane = Lane(partition=partition, epoch=epoch)
         self.rollout = 0
         """The last one that was carried out."""
@@ -100,7 +102,7 @@ class Replica:
         Raises:
             TypeError: for a kind that changes nothing.
         """
-        self.changes += 1
+        self._changing(now)
         match delivery.header.kind:
             case kind if kind in NUMBERED:
                 return self._command(delivery, now)
@@ -127,13 +129,17 @@ class Replica:
         """Let timers go off, then make up to so many decisions."""
         partition = self.partition
         assert partition is not None, "time changes nothing where nothing runs"
-        self.changes += 1
+        self._changing(now)
         elapsed = self.noted(partition.elapse(now))
         sends = self.lane.tell(news.messages(elapsed))
         sends += [self.lane.ask(question) for question in news.questions(elapsed)]
         if budget:
             sends += self.lane.tell(news.messages(self.noted(partition.schedule(now, budget))))
         return sends
+
+    def _changing(self, now: float) -> None:
+        self.changes += 1
+        self.changed_at = now
 
     def retired(self) -> list[Send]:
         """Once the RM has acknowledged everything, this partition may go."""

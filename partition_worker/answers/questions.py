@@ -65,10 +65,13 @@ def answer(
 
 
 def _version(replica: Replica, query: Query) -> str:
-    """What the answer to this question is the answer of, or nothing for one that changes with time as well."""
+    """What the answer to this question is the answer of, or nothing for one that changes with time as well.
+
+    With the time of the last change, as another process under the same lease counts its changes from 0 again.
+    """
     if query.what not in queries.LASTING:
         return ""
     who = query.viewer
     asked = (query.what, query.name, sorted(query.args.items()), who and (who.user, who.groups, who.scheduler_admin))
     digest = blake2b(repr(asked).encode(), digest_size=8).hexdigest()
-    return f"{replica.epoch:x}-{replica.changes:x}-{digest}"
+    return f"{replica.epoch:x}-{replica.changes:x}-{int(replica.changed_at * 1e6):x}-{digest}"

@@ -72,6 +72,18 @@ def test_a_successor_has_other_versions(bench: Bench) -> None:
     assert questions.answer(other, NODES_ASKED, NOW, cycles=Histogram()).version != first.version
 
 
+def test_another_process_under_the_same_lease_has_other_versions_however_often_it_changed(bench: Bench) -> None:
+    other = Bench()
+    other.furnish()
+    other.tell(ask("a2"))
+    other.schedule()
+    other.worker.replica.pass_by(NOW + 60, 0)
+    bench.worker.replica.pass_by(NOW + 30, 0)
+    mine, theirs = bench.worker.replica, other.worker.replica
+    assert (mine.epoch, mine.changes) == (theirs.epoch, theirs.changes)
+    assert told(bench, NODES_ASKED).version != told(other, NODES_ASKED).version
+
+
 def test_what_is_not_there_and_what_depends_on_the_time_has_no_version(bench: Bench) -> None:
     assert told(bench, asked("node", node="n9")).version == ""
     for what in ("health", "metrics", "events"):
