@@ -15,7 +15,6 @@ import http.client
 import json
 import multiprocessing
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from statistics import quantiles
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
+from benchmarks.system import system
 from benchmarks.tenants import costs
 from common.messages import AllocationResponse
 from shim.manager import ResourceManager
@@ -245,25 +245,6 @@ def clients(rest: str, count: int, seconds: float) -> dict[str, Waits]:
 # Measuring ------------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def system() -> Iterator[tuple[int, str, str]]:
-    """The supervisor's process id, where resource managers find the core, and host and port of the web service."""
-    ports = ["--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"]
-    command = [sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning", *ports]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
-        assert process.stdout is not None
-        announced: dict[str, str] = {}
-        for line in process.stdout:
-            name, _, where = line.strip().partition(" ")
-            if name == "ready":
-                break
-            announced[name] = where.strip()
-        try:
-            yield process.pid, announced["native"], announced["rest"].rpartition("/")[2]
-        finally:
-            process.terminate()
-
-
 def _cpu_s(supervisor: int) -> float:
     """That all workers have used."""
     return sum(cost.cpu_s for (role, _), cost in costs(supervisor).items() if role == "partition_worker")
@@ -283,7 +264,8 @@ def _spent_s(rest: str) -> dict[str, float]:
 
 def measured(size: Size, count: int, seconds: float) -> Found:
     """Build the cluster, and measure it without clients, then with them."""
-    with system() as (supervisor, native, rest), cluster(native, size):
+    with system() as (supervisor, at), cluster(at["native"], size):
+        rest = at["rest"].rpartition("/")[2]
         quiet, began = _cpu_s(supervisor), monotonic()
         sleep(seconds / 2)
         alone = (_cpu_s(supervisor) - quiet) / (monotonic() - began)

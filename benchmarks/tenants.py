@@ -13,9 +13,7 @@ import asyncio
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -24,6 +22,7 @@ from statistics import median, quantiles
 from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
+from benchmarks.system import system
 from common.messages import AllocationResponse
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node, release
@@ -133,26 +132,6 @@ def _working(address: str, rm_id: str, seconds: float, line: "Connection[Busy, N
 
 
 @contextmanager
-def system() -> Iterator[tuple[int, str]]:
-    """The supervisor's process id, and where resource managers find the core."""
-    ports = ["--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"]
-    with tempfile.TemporaryDirectory(prefix="tenants-") as folder:
-        command = [sys.executable, "-P", "-m", "deploy", "--state", folder, "--log-level", "warning", *ports]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
-            assert process.stdout is not None
-            announced: dict[str, str] = {}
-            for line in process.stdout:
-                name, _, where = line.strip().partition(" ")
-                if name == "ready":
-                    break
-                announced[name] = where.strip()
-            try:
-                yield process.pid, announced["native"]
-            finally:
-                process.terminate()
-
-
-@contextmanager
 def lingering(address: str, managers: int) -> Iterator[None]:
     """Idle resource managers, in a process of their own."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
@@ -240,16 +219,16 @@ def idle(supervisor: int, managers: int, seconds: float) -> Idle:
 def measured(others: int, seconds: float) -> dict[str, Busy | Idle]:
     """All of them, by name."""
     found: dict[str, Busy | Idle] = {}
-    with system() as (_, address):
-        [found["busy, alone"]] = working(address, ["busy"], seconds)
-    with system() as (supervisor, address), lingering(address, 1):
+    with system() as (_, at):
+        [found["busy, alone"]] = working(at["native"], ["busy"], seconds)
+    with system() as (supervisor, at), lingering(at["native"], 1):
         found["one idle"] = idle(supervisor, 1, seconds)
-    with system() as (supervisor, address), lingering(address, others + 1):
+    with system() as (supervisor, at), lingering(at["native"], others + 1):
         found[f"{others + 1} idle"] = idle(supervisor, others + 1, seconds)
-    with system() as (_, address), lingering(address, others):
-        [found[f"busy, beside {others} idle"]] = working(address, ["busy"], seconds)
-    with system() as (_, address):
-        found["busy, beside a busy one"], _ = working(address, ["busy", "other"], seconds)
+    with system() as (_, at), lingering(at["native"], others):
+        [found[f"busy, beside {others} idle"]] = working(at["native"], ["busy"], seconds)
+    with system() as (_, at):
+        found["busy, beside a busy one"], _ = working(at["native"], ["busy", "other"], seconds)
     return found
 
 

@@ -21,8 +21,8 @@ KEYS_MAX: Final = 100_000
 """Keys of running allocations in one answer. A partition that has more does not say which they are."""
 
 
-class Began(Struct, frozen=True, array_like=True, tag="began", gc=False):
-    """An allocation got its node."""
+class AllocationRecord(Struct, frozen=True, array_like=True, gc=False):
+    """What happened to an allocation, and when."""
 
     at_ns: int
     key: str
@@ -33,16 +33,13 @@ class Began(Struct, frozen=True, array_like=True, tag="began", gc=False):
     resources: Resources
 
 
-class Ended(Struct, frozen=True, array_like=True, tag="ended", gc=False):
-    """An allocation is gone, by a release of this type (`NODE_REMOVED` if it went with its node)."""
+class Began(AllocationRecord, frozen=True, array_like=True, tag="began", gc=False):
+    """It got its node."""
 
-    at_ns: int
-    key: str
-    application_id: str
-    queue: str
-    user: str
-    node_id: str
-    resources: Resources
+
+class Ended(AllocationRecord, frozen=True, array_like=True, tag="ended", gc=False):
+    """It is gone, by a release of this type (`NODE_REMOVED` if it went with its node)."""
+
     how: str
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.json import Decoder, Encoder
 
 from common.messages import PartitionEntry, Resources
-from common.records import Began, Ended, EndedApplication, Failing, Usage
+from common.records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
 from webservice.history.rows import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.schema import FORMAT, SCHEMA, TIMED
 
@@ -68,6 +68,12 @@ def explained() -> Iterator[None]:
 def json_text(value: Mapping[str, object] | list[str]) -> str:
     """As columns have what is no number and no text."""
     return _encoder.encode(value).decode()
+
+
+def _row(partition: int, one: AllocationRecord) -> tuple[object, ...]:
+    """What a row of `allocations` begins with, from `at` to `resources`."""
+    resources = json_text(one.resources)
+    return one.at_ns, partition, one.key, one.application_id, one.queue, one.user, one.node_id, resources
 
 
 def _used(one: EndedApplication) -> dict[str, object]:
@@ -224,17 +230,7 @@ class Store:
         self.file.execute(
             "INSERT OR IGNORE INTO allocations (at, partition, key, application, queue, user, node, resources, began)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                one.at_ns,
-                partition,
-                one.key,
-                one.application_id,
-                one.queue,
-                one.user,
-                one.node_id,
-                json_text(one.resources),
-                one.at_ns,
-            ),
+            (*_row(partition, one), one.at_ns),
         )
 
     def _ended(self, partition: int, one: Ended) -> None:
@@ -247,18 +243,7 @@ class Store:
         self.file.execute(
             "INSERT INTO allocations (at, partition, key, application, queue, user, node, resources, ended, how)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                one.at_ns,
-                partition,
-                one.key,
-                one.application_id,
-                one.queue,
-                one.user,
-                one.node_id,
-                json_text(one.resources),
-                one.at_ns,
-                one.how,
-            ),
+            (*_row(partition, one), one.at_ns, one.how),
         )
 
     def _settle(self, partition: int, at_ns: int, keys: list[str]) -> None:
