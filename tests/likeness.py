@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from partition_worker.engine.applications.line import Line
 from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
@@ -26,7 +27,7 @@ FORGOTTEN: Final = frozenset(
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        "Twins.removed",
+        *("Twins.removed", "Twins.plan", "Twins.needs", "Twins._now_ns"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
@@ -69,6 +70,8 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
     match thing:
         case Order():
             yield from enumerate(thing.entries())
+        case Line():
+            yield from enumerate(thing)
         case Lineup():
             yield "places", dict(sorted(thing._places.items()))
             yield "order", list(thing)

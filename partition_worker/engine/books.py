@@ -22,6 +22,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState
 from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.limits.usage import Usage
+from partition_worker.engine.needs import Needs
 from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.scoring import NodeSort
@@ -135,6 +136,7 @@ class Books:
         self.preemptions = Preemptions()
         self.reserved = Reserved()
         self.swappable = Swappable()
+        self.needs = Needs()
         self.applications: dict[str, Application] = {}
         """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
@@ -163,6 +165,8 @@ class Books:
         self.quota_look_at = NEVER
         """When it is looked next whether a queue has to be brought down to its maximum."""
         self.latest_stamp_ns = self.application_ranks = 0
+        self._now_ns = self.created_ns
+        """The same as `now`, in whole nanoseconds, as of the latest step."""
         self._effects: list[Effect] = []
 
     @staticmethod
@@ -172,13 +176,13 @@ class Books:
 
     def emit(self, part: Part) -> None:
         """Tell something, in this order."""
-        counters = self.counters
-        if isinstance(part, Announced):
-            counters.allocated += 1
-        elif isinstance(part, AllocationRelease):
-            counters.released += 1
-        elif isinstance(part, RejectedAllocation):
-            counters.rejected += 1
+        kind = type(part)
+        if kind is Announced:
+            self.counters.allocated += 1
+        elif kind is AllocationRelease:
+            self.counters.released += 1
+        elif kind is RejectedAllocation:
+            self.counters.rejected += 1
         self._effects.append(Effect(self.step, part))
 
     def happened(
@@ -208,8 +212,11 @@ class Books:
         """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
         order.
         """
-        self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
-        return self.latest_stamp_ns
+        stamp_ns = self.latest_stamp_ns + 1
+        if stamp_ns < self._now_ns:
+            stamp_ns = self._now_ns
+        self.latest_stamp_ns = stamp_ns
+        return stamp_ns
 
     def next_application_rank(self) -> int:
         self.application_ranks += 1
@@ -262,6 +269,7 @@ class Books:
         assert not self._effects, "effects of an earlier step were not taken"
         self.step += 1
         self.now = max(now, self.now)
+        self._now_ns = int(self.now * 1e9)
 
     def retract(self, unwanted: Callable[[Part], bool]) -> None:
         """Take back some of what has been told in this step: nobody is to hear it."""

@@ -37,6 +37,7 @@ def remove_ask(
 ) -> None:
     """An application no longer asks for something that it did not get; `detail` says why, for the history."""
     _take_ask(books, application, ask)
+    headroom.no_longer_expect(application.queue, ask.resources)
     del books.allocations[ask.key]
     if ask.placeholder:
         placeholders.gone(books, application, ask)
@@ -47,7 +48,8 @@ def place_ask(books: Books, application: Application, ask: Allocation, node: Nod
     """An ask gets its node: by a decision, or because the RM says that it runs there."""
     told, kept = books.told, ask.reservation is not None
     _take_ask(books, application, ask)
-    add_allocation(books, application, ask, node)
+    headroom.settle(application.queue, ask.resources)
+    _bind(books, application, ask, node)
     if kept:
         happenings.arrange(books, told, happenings.OF_KEPT)
 
@@ -56,11 +58,12 @@ def recover(books: Books, application: Application, allocation: Allocation, node
     """Something that nobody asked for here runs on a node, as the RM says."""
     if allocation.placeholder:
         placeholders.expect(books, application, allocation)
-    add_allocation(books, application, allocation, node)
+    headroom.charge(application.queue, allocation.resources)
+    _bind(books, application, allocation, node)
 
 
-def add_allocation(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
-    """Something runs on a node; nobody checks here whether there is room."""
+def _bind(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
+    """Something runs on a node, and its queues have counted it; nobody checks here whether there is room."""
     allocation.node_id = node.node_id
     allocation.bound_ns = books.stamp_ns()
     books.allocations[allocation.key] = allocation
@@ -75,7 +78,7 @@ def add_allocation(books: Books, application: Application, allocation: Allocatio
         placeholders.watch(books, application)
     elif application.state is not AppState.RUNNING:
         lifecycle.fire(books, application, AppEvent.RUN)
-    _charge(books, application, allocation)
+    _count(books, application, allocation)
     if allocation.placeholder:
         if equal(application.allocated_placeholder, application.placeholder_ask):
             lifecycle.fire(books, application, AppEvent.RUN)
@@ -122,6 +125,7 @@ def begin_swap(books: Books, application: Application, ask: Allocation, placehol
     is charged; but on another node than that of the placeholder the ask takes room already.
     """
     _take_ask(books, application, ask)
+    headroom.no_longer_expect(application.queue, ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
     ask.bound_ns = books.stamp_ns()
@@ -153,7 +157,8 @@ def end_swap(books: Books, application: Application, ask: Allocation) -> None:
         books.fleet.changed(node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(books, application, AppEvent.RUN)
-    _charge(books, application, ask)
+    headroom.charge(application.queue, ask.resources)
+    _count(books, application, ask)
     happenings.allocation_added(books, ask)
     happenings.ask_removed(books, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
@@ -281,10 +286,9 @@ def _wait(books: Books, application: Application, ask: Allocation) -> None:
         placeholders.offer(books, application, ask)
 
 
-def _charge(books: Books, application: Application, allocation: Allocation) -> None:
-    """Everybody but the node counts an allocation that runs."""
+def _count(books: Books, application: Application, allocation: Allocation) -> None:
+    """Everybody but the node and the queues counts an allocation that runs."""
     books.running_allocations += 1
-    headroom.charge(application.queue, allocation.resources)
     application.add_allocation(allocation)
     books.usage.increase(application, allocation.resources)
     books.readiness.touch_application(application)
@@ -321,16 +325,18 @@ def _freed(books: Books, application: Application) -> None:
 
 
 def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
+    """The application asks for it no longer; what its queues expect is for the caller."""
     if ask.reservation is not None:
         reservations.cancel(books, ask.reservation)
     before = application.asks.priority
     if ask.need.constraint is not None:
         books.fleet.predicates.verdicts.drop(ask.key)
     application.remove_ask(ask)
-    headroom.no_longer_expect(application.queue, ask.resources)
     _asks_changed(books, application, before)
 
 
 def _asks_changed(books: Books, application: Application, priority_before: int | None) -> None:
-    priorities.exchange(application.queue, priority_before, application.asks.priority)
+    priority = application.asks.priority
+    if priority != priority_before:
+        priorities.exchange(application.queue, priority_before, priority)
     books.readiness.touch_application(application)

@@ -1,11 +1,14 @@
 """What an ask needs, as a value: asks with equal needs are the same to queues and nodes, and are tried once for all."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common.messages import Resources
 
 if TYPE_CHECKING:
     from partition_worker.engine.predicates.constraint import Constraint
+
+KNOWN_MAX: Final = 4096
+"""Different amounts that are kept for those who ask for the same. With more all are forgotten, and kept anew."""
 
 Shape = tuple[tuple[str, int], ...]
 """Amounts by type, sorted by type."""
@@ -23,3 +26,22 @@ class Need(NamedTuple):
 def shape_of(resources: Resources) -> Shape:
     """The amounts as a value."""
     return tuple(sorted(resources.items()))
+
+
+class Needs:
+    """Amounts that were asked for, and what an ask needs that asks for nothing else: each is kept once, however many
+    asks have it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, Need]] = {}
+
+    def of(self, resources: Resources) -> tuple[Resources, Need]:
+        """The same amounts, and the need. Neither may be changed."""
+        said = tuple(resources.items())
+        known = self._known.get(said)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[said] = dict(resources), Need(shape_of(resources))
+        return known

@@ -64,11 +64,28 @@ class Order(Generic[_T]):
         """Add an item, or move it to where its new key belongs."""
         place = (*key, item.rank)
         old = self._places.get(id(item))
-        if old is not None:
-            if old == place:
-                return
-            self._take(old)
-        self._add(item, place)
+        if old is None:
+            self._add(item, place)
+        elif old != place:
+            if self._floors:
+                self._take(old)
+                self._add(item, place)
+            else:
+                self._move(item, old, place)
+
+    def _move(self, item: _T, old: Key, place: Key) -> None:
+        """Where there is one block only. Who has got a little more often stays between the same neighbours."""
+        self._places[id(item)] = place
+        block = self._blocks[0]
+        index = bisect_left(block, old)
+        if (not index or block[index - 1] < place) and (index + 1 == len(block) or place < block[index + 1]):
+            block[index] = place
+            return
+        items = self._items[0]
+        del block[index], items[index]
+        index = bisect_left(block, place)
+        block.insert(index, place)
+        items.insert(index, item)
 
     def _add(self, item: _T, place: Key) -> None:
         self._places[id(item)] = place
@@ -111,11 +128,6 @@ class Order(Generic[_T]):
         for items, block in zip(self._items, self._blocks, strict=True):
             for item, place in zip(items, block, strict=True):
                 yield item, place[:-1]
-
-    def last_key(self) -> Key | None:
-        """The largest key, or None when empty."""
-        block = self._blocks[-1]
-        return block[-1][:-1] if block else None
 
     def __iter__(self) -> Iterator[_T]:
         """In order; the order must not change meanwhile."""

@@ -43,6 +43,7 @@ from partition_worker.engine.effects import Effect
 from partition_worker.engine.outstanding import Outstanding
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
+from partition_worker.engine.queues.changes import Plan
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.engine.updates import allocation_updates, application_updates, node_updates, verdict_updates
 
@@ -64,6 +65,8 @@ class Partition(Books):
         self.auditor = Auditor(self)
         self.decided = 0
         """Decisions made since this process began."""
+        self.plan: Plan | None = None
+        """For the configuration that was asked about last, if it can be taken; it can be made again."""
         self.idle = True
         """Whether the last `schedule` left nothing to decide, and nothing has come in since."""
 
@@ -215,12 +218,17 @@ class Partition(Books):
 
     def objections(self, config: PartitionConfig) -> list[str]:
         """Why this partition cannot take a configuration that passed validation; empty if it can."""
-        return reconfiguration.objections(self, config)
+        found = reconfiguration.objections(self, config)
+        self.plan = None if found else reconfiguration.plan(self, config)
+        return found
 
     def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
         """Take another configuration, all of it. It cannot fail where there were no objections."""
         self.begin(now)
-        reconfiguration.apply(self, config)
+        plan, self.plan = self.plan, None
+        if plan is None or plan.before is not self.config.root or plan.after is not config.root:
+            plan = reconfiguration.plan(self, config)
+        reconfiguration.apply(self, config, plan)
         self.idle = False
         return self.taken()
 

@@ -4,12 +4,12 @@ Not here: who has it (`application.py`) and what it costs whom (`ledger.py`).
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from common import messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.needs import Need, shape_of
+from partition_worker.engine.needs import Need, Needs, shape_of
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CREATION_TIME: Final = "creationTime"
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
 FOREIGN: Final = "foreign"
+NO_TAGS: Final[dict[str, str]] = {}
+"""Those of everything that has none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +48,8 @@ class Allocation:
     """What it needs of queues and nodes: the amounts, the only node that will do, if any, and its constraint."""
     constraint: "Constraint | None" = None
     """What else it demands of a node."""
+    known_need: InitVar[Need | None] = None
+    """What it needs, where that is known already."""
     group: "Group | None" = None
     """Among which asks it waits; None when it does not."""
     held: bool = False
@@ -79,8 +83,11 @@ class Allocation:
     no_victim_told_at: float = -math.inf
     """When the history was last told that nobody can make room for it, in Unix seconds."""
 
-    def __post_init__(self) -> None:
-        self.resize(self.resources)
+    def __post_init__(self, known_need: Need | None) -> None:
+        if known_need is None:
+            self.resize(self.resources)
+        else:
+            self.need = known_need
 
     def resize(self, resources: Resources) -> None:
         """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by need."""
@@ -137,23 +144,28 @@ def from_message(
     application: "Application | None",
     *,
     stamp_ns: int,
+    needs: Needs,
     constraint: "Constraint | None" = None,
 ) -> Allocation:
     """The allocation that a message describes; `stamp_ns` is its creation time unless a tag says
-    otherwise.
+    otherwise; what `needs` knows is shared with others.
     """
-    tag = message.allocation_tags.get(CREATION_TIME, "")
+    tags = message.allocation_tags or NO_TAGS
+    resources, need = needs.of(message.resource_per_alloc)
+    special = constraint is not None or REQUIRED_NODE in tags
+    tag = tags.get(CREATION_TIME, "")
     created_ns = int(tag) * 1_000_000_000 if tag.isascii() and tag.isdecimal() and len(tag) < 12 else stamp_ns
     return Allocation(
         key=message.allocation_key,
         application=application,
-        resources=dict(message.resource_per_alloc),
+        resources=resources,
         created_ns=min(created_ns, INT64_MAX),
         priority=message.priority,
-        tags=message.allocation_tags,
+        tags=tags,
         task_group=message.task_group_name,
         placeholder=message.placeholder,
         originator=message.originator,
         preemption_policy=message.preemption_policy,
         constraint=constraint,
+        known_need=None if special else need,
     )

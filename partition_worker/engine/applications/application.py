@@ -109,7 +109,7 @@ class Application:
         return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
 
     def add_ask(self, ask: Allocation) -> None:
-        assert self.find(ask.key) is None, ask.key
+        assert ask.key not in self.requests, ask.key
         self.requests[ask.key] = ask
         self.asks.add(ask)
         add_to(self.pending, ask.resources)

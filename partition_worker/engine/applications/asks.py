@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from common.messages import Resources
+from common.messages import INT64_MAX, Resources
 from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.line import Line, place_of
 from partition_worker.engine.needs import Need
-from partition_worker.engine.order import Key, Order
+from partition_worker.engine.order import Order
 
 
 class Standing(StrEnum):
@@ -54,7 +55,10 @@ class Group:
 
     kind: Kind
     rank: int
-    asks: Order[Allocation] = field(default_factory=Order)
+    asks: Line = field(default_factory=Line)
+    need: Need = field(init=False)
+    plain: bool = field(init=False)
+    """Whether they wait for any node that has room."""
     attempted: bool = False
     """Whether all of them were tried at least once, as far as their user's quota goes."""
     told: int = 0
@@ -62,21 +66,19 @@ class Group:
     failures: dict[str, Failure] = field(default_factory=dict)
     """Why they were not placed; there are not many reasons."""
 
+    def __post_init__(self) -> None:
+        self.need = need = self.kind.need
+        self.plain = self.kind.standing is Standing.OPEN and not need.required_node and need.constraint is None
+
     def note(self, reason: str, now: float) -> None:
         """An attempt failed for this reason."""
         before = self.failures.get(reason)
         self.failures[reason] = Failure(1 if before is None else before.times + 1, now)
 
     @property
-    def need(self) -> Need:
-        return self.kind.need
-
-    @property
     def head(self) -> Allocation:
         """The first ask; a group is never empty."""
-        first = self.asks.first()
-        assert first is not None, self.need
-        return first
+        return self.asks.head
 
 
 class PendingAsks:
@@ -91,7 +93,7 @@ class PendingAsks:
         self._heads: Order[Group] = Order()
         self._group_ranks = 0
         self._created: dict[int, int] = {}
-        """How many were created at each time, in Unix nanoseconds."""
+        """How many were created at each time, in Unix nanoseconds; only of times that several can share."""
         self._lowest_rank = self._highest_rank = 0
         self.count = 0
         """How many there are, for whoever looks at thousands of applications."""
@@ -99,8 +101,8 @@ class PendingAsks:
         """The highest of an ask, or None without any."""
         self.told = 0
         """Of how many the RM knows that only a larger cluster would help."""
-        self._last: Key | None = None
-        """The largest key of all asks; None when it has to be looked for."""
+        self._last: Allocation | None = None
+        """The last of all asks; None when it has to be looked for."""
 
     def __len__(self) -> int:
         return self.count
@@ -111,6 +113,13 @@ class PendingAsks:
             yield from group.asks
 
     @property
+    def first_group(self) -> Group:
+        """That of the first ask; there must be one."""
+        first = self._heads.first()
+        assert first is not None, "asks for nothing"
+        return first
+
+    @property
     def groups(self) -> Iterator[Group]:
         """In the order of their first asks; must not change meanwhile."""
         return iter(self._heads)
@@ -119,10 +128,10 @@ class PendingAsks:
         """Add an ask at its place."""
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
-        self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
+        self._note_time(ask.created_ns)
         self.count += 1
-        if self.count == 1 or (self._last is not None and place_of(ask) > self._last):
-            self._last = place_of(ask)
+        if self.count == 1 or (self._last is not None and place_of(ask) > place_of(self._last)):
+            self._last = ask
 
     @property
     def kinds(self) -> Iterable[Group]:
@@ -145,9 +154,9 @@ class PendingAsks:
         self._group_ranks += 1
         for ask in asks:
             ask.group = group
-            group.asks.put(ask, place_of(ask))
+            group.asks.add(ask)
             group.told += ask.scale_up_told
-            self._created[ask.created_ns] = self._created.get(ask.created_ns, 0) + 1
+            self._note_time(ask.created_ns)
         self.told += group.told
         self.count += len(asks)
         self._head_changed(group)
@@ -184,12 +193,17 @@ class PendingAsks:
     def remove(self, ask: Allocation) -> None:
         """Take an ask out that is in."""
         self._take(ask)
-        others = self._created[ask.created_ns] - 1
-        if others:
-            self._created[ask.created_ns] = others
-        else:
-            del self._created[ask.created_ns]
+        if _shared(ask.created_ns):
+            others = self._created[ask.created_ns] - 1
+            if others:
+                self._created[ask.created_ns] = others
+            else:
+                del self._created[ask.created_ns]
         self.count -= 1
+
+    def _note_time(self, created_ns: int) -> None:
+        if _shared(created_ns):
+            self._created[created_ns] = self._created.get(created_ns, 0) + 1
 
     def _put(self, ask: Allocation) -> None:
         kind = _kind(ask)
@@ -200,21 +214,23 @@ class PendingAsks:
         else:
             ask.resemble(group.head)
         ask.group = group
-        group.asks.put(ask, place_of(ask))
+        line = group.asks
+        line.add(ask)
         if ask.scale_up_told:
             group.told += 1
             self.told += 1
         group.attempted = False
-        if group.head is ask:
+        if line.head is ask:
             self._head_changed(group)
 
     def _take(self, ask: Allocation) -> None:
-        if self._last == place_of(ask):
+        if self._last is ask:
             self._last = None
         group, ask.group = ask.group, None
         assert group is not None, ask.key
-        was_head = group.head is ask
-        group.asks.drop(ask)
+        line = group.asks
+        was_head = line.head is ask
+        line.remove(ask)
         if ask.scale_up_told:
             group.told -= 1
             self.told -= 1
@@ -223,12 +239,11 @@ class PendingAsks:
 
     def _head_changed(self, group: Group) -> None:
         """The group has another first ask, or none any more."""
-        head = group.asks.first()
-        if head is None:
+        if len(group.asks):
+            self._heads.put(group, place_of(group.asks.head))
+        else:
             self._heads.drop(group)
             del self._groups[group.kind]
-        else:
-            self._heads.put(group, place_of(head))
         first = self._heads.first()
         self.priority = None if first is None else first.kind.priority
 
@@ -243,16 +258,16 @@ class PendingAsks:
 
     def _ends_with_equals_of(self, ask: Allocation) -> bool:
         if self._last is None:
-            self._last = max(key for group in self._groups.values() if (key := group.asks.last_key()) is not None)
-        return self._last[:2] == place_of(ask)[:2]
+            self._last = max((group.asks.last for group in self._groups.values()), key=place_of)
+        return (self._last.priority, self._last.created_ns) == (ask.priority, ask.created_ns)
+
+
+def _shared(created_ns: int) -> bool:
+    """Whether several asks may have been created then: RMs say whole seconds, and our own stamps are all different."""
+    return not created_ns % 1_000_000_000 or created_ns == INT64_MAX
 
 
 def _kind(ask: Allocation) -> Kind:
     standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reservation else Standing.OPEN
     task_group = ask.task_group if ask.held else ""
     return Kind(ask.need, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)
-
-
-def place_of(ask: Allocation) -> Key:
-    """Where an ask stands among those of its application; smaller is tried first."""
-    return (-ask.priority, ask.created_ns, ask.rank)

@@ -12,7 +12,8 @@ from itertools import chain, islice
 
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group, place_of
+from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.applications.line import place_of
 
 
 def due(failed: list[Group], enough: int, ask: Allocation) -> bool:

@@ -11,27 +11,41 @@ Not here: the orders (`queues/fairness.py`, `readiness/readiness.py`) and the bo
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from partition_worker.engine import ledger, reservations, swaps
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.cycle import batches, descent, preempting, reserved_asks
+from partition_worker.engine.cycle import batches, descent, preempting, reserved_asks, stretch
 from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve
 from partition_worker.engine.queues import admission
+
+OTHERS: Final = 4
+"""Turns that are taken one by one where a stretch of plain decisions has ended, before the next one is tried."""
 
 Decision = Allocate | Replace | Release | Reserve | Preempt
 
 
 def run(books: Books, budget: int) -> int:
     """Make up to `budget` decisions; how many were made."""
-    return sum(1 for _ in decisions(books, budget))
-
-
-def decisions(books: Books, budget: int) -> Iterator[Decision]:
-    """Make up to `budget` decisions, each seeing the effects of those before, and tell each once it is carried out."""
     made = 0
-    while made < budget and (decision := decide(books)) is not None:
+    while made < budget:
+        made += stretch.run(books, budget - made)
+        others = sum(1 for _ in decisions(books, budget - made, turns=OTHERS))
+        if not others:
+            break
+        made += others
+    return made
+
+
+def decisions(books: Books, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
+    """Make up to `budget` decisions in up to `turns`, each seeing the effects of those before, and tell each once it is
+    carried out.
+    """
+    made, left = 0, budget if turns is None else turns
+    while made < budget and left and (decision := decide(books)) is not None:
+        left -= 1
         group = decision.ask.group
         commit(books, decision)
         made += 1
@@ -54,26 +68,29 @@ def decide(books: Books) -> Decision | None:
 
 def commit(books: Books, decision: Decision) -> None:
     """Carry a decision out."""
-    match decision:
-        case Allocate(application, ask, node):
-            if ask.need.required_node:
-                reservations.clear(books, node)
-            ledger.place_ask(books, application, ask, node)
-            books.emit(ask.announced())
-        case Replace() | Release():
-            swaps.commit(books, decision)
-            return
-        case Reserve(application, ask, node):
-            if ask.need.required_node:
-                reservations.clear(books, node)
-            reservations.reserve(books, application, ask, node)
-        case Preempt(application):
-            preempting.carry_out(books, decision)
-    _counts_as_running(books, application)
+    if isinstance(decision, Allocate):
+        application, ask, node = decision
+        if ask.need.required_node:
+            reservations.clear(books, node)
+        ledger.place_ask(books, application, ask, node)
+        books.emit(ask.announced())
+    elif isinstance(decision, Reserve):
+        application, ask, node = decision
+        if ask.need.required_node:
+            reservations.clear(books, node)
+        reservations.reserve(books, application, ask, node)
+    elif isinstance(decision, Preempt):
+        application = decision.application
+        preempting.carry_out(books, decision)
+    else:
+        swaps.commit(books, decision)
+        return
+    if application.state is AppState.ACCEPTED:
+        _counts_as_running(application)
 
 
-def _counts_as_running(books: Books, application: Application) -> None:
+def _counts_as_running(application: Application) -> None:
     """Whoever got something and is still Accepted counts for the limits of its queues from now on."""
     leaf = application.queue
-    if application.state is AppState.ACCEPTED and application.application_id not in leaf.allocating:
+    if application.application_id not in leaf.allocating:
         admission.allocating(leaf, application.application_id)

@@ -83,12 +83,21 @@ class Usage:
     def increase(self, application: Application, amount: Resources) -> None:
         """Count an allocation (or the growth of one, where negative its shrinking)."""
         account = self.account(application)
-        account.user.charge(amount)
-        if account.group is not None:
-            account.group.charge(amount)
+        self.charge(application, amount)
         self._changed(account, event_codes.ADD, amount)
         if not account.counted:
             self._count(account)
+
+    def charge(self, application: Application, amount: Resources) -> None:
+        """The part of `increase` that nobody hears of, for an application that is known."""
+        account = self._accounts[application.rank]
+        account.user.charge(amount)
+        if account.group is not None:
+            account.group.charge(amount)
+
+    def tell_increase(self, application: Application, amount: Resources) -> None:
+        """The part of `increase` that is told."""
+        self._changed(self._accounts[application.rank], event_codes.ADD, amount)
 
     def decrease(self, application: Application, amount: Resources) -> None:
         """Take an allocation back."""

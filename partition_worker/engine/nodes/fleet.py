@@ -9,7 +9,6 @@ found: `lineup.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
@@ -149,8 +148,9 @@ class Fleet:
     def changed(self, node: Node) -> None:
         """Our own allocations on the node changed: it moves in the orders."""
         if node.schedulable and not node.reservations:
+            weights, node_id = self.weights, node.node_id
             for policy, lineup in self.lineups.items():
-                lineup.put(node, (score(node, policy, self.weights), node.node_id))
+                lineup.put(node, (score(node, policy, weights), node_id))
             if node.packs:
                 place = self._place(node)
                 for pack in node.packs.values():
@@ -203,8 +203,9 @@ class Fleet:
 
     def postpones(self, need: Need) -> bool:
         """Whether no node takes an ask with this need before others have been asked about."""
-        asked = "" if need.constraint is None else need.constraint.asked
-        return bool(asked) and self.predicates.verdicts.turns_away(asked)
+        if need.constraint is None or not need.constraint.asked:
+            return False
+        return self.predicates.verdicts.turns_away(need.constraint.asked)
 
     def refusals(self, need: Need) -> dict[str, int]:
         """On how many of the nodes with room an ask with this need is refused, by reason; a look at each of them."""
@@ -280,12 +281,11 @@ class Fleet:
         first = lineup.first()
         if first is not None and need.constraint is None and not first.guarded and first.has_room(need.shape):
             return first  # mostly, as long as the cluster is not full
-        nodes = lineup.having_room(need.shape)
-        first = next(nodes, None)
+        first = lineup.find(need.shape)
         if first is None or (need.constraint is None and not first.guarded):
             return first
         if policy is None:
-            return self.predicates.first(need, chain((first,), nodes), all_nodes=False)
+            return self.predicates.first(need, lineup.having_room(need.shape), all_nodes=False)
         return self._selections.first(policy, lineup, need)
 
     def _lineup(self, policy: NodeSort) -> Lineup:

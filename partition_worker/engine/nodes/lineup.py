@@ -78,10 +78,11 @@ class Lineup:
 
     def first(self) -> Node | None:
         """The node with the smallest place, or None without any."""
-        block = self._root
-        while isinstance(block, _Branch):
-            block = block.blocks[0]
-        return next(iter(block), None)
+        return self._root.first()
+
+    def find(self, shape: Shape) -> Node | None:
+        """The first with room for these amounts, or None."""
+        return self._root.find(shape) if self._root.may_have(shape) else None
 
     def having_room(self, shape: Shape) -> Iterator[Node]:
         """Those with room for these amounts, in order; the order must not change meanwhile."""
@@ -96,8 +97,7 @@ class Lineup:
 
     def _drop(self, place: Place) -> None:
         self._root.drop(place)
-        if isinstance(self._root, _Branch) and len(self._root.blocks) == 1:
-            self._root = self._root.blocks[0]
+        self._root = self._root.heir()
 
 
 class _Block(ABC):
@@ -125,6 +125,9 @@ class _Block(ABC):
     def gained(self, place: Place, node: Node) -> None: ...
 
     @abstractmethod
+    def find(self, shape: Shape) -> Node | None: ...
+
+    @abstractmethod
     def having_room(self, shape: Shape) -> Iterator[Node]: ...
 
     @abstractmethod
@@ -134,6 +137,14 @@ class _Block(ABC):
     @abstractmethod
     def join(self, right: Self) -> None:
         """Take over the members of the next block."""
+
+    @abstractmethod
+    def first(self) -> Node | None:
+        """The first node, or None without any."""
+
+    @abstractmethod
+    def heir(self) -> "_Block":
+        """Who can stand for it as the root: what is in it, if that is one block."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Node]: ...
@@ -188,6 +199,17 @@ class _Leaf(_Block):
     def gained(self, place: Place, node: Node) -> None:
         self.notice(node)
 
+    def find(self, shape: Shape) -> Node | None:
+        for node in self.nodes:
+            available = node.available
+            for kind, value in shape:  # as Node.has_room does: a call for each would be half of the search
+                if value > 0 and available.get(kind, 0) < value:
+                    break
+            else:
+                return node
+        self.learn(shape, [node.available for node in self.nodes])
+        return None
+
     def having_room(self, shape: Shape) -> Iterator[Node]:
         found = False
         for node in self.nodes:
@@ -208,6 +230,12 @@ class _Leaf(_Block):
         self.places += right.places
         self.nodes += right.nodes
         _know_both(self, right)
+
+    def first(self) -> Node | None:
+        return self.nodes[0] if self.nodes else None
+
+    def heir(self) -> _Block:
+        return self
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -249,6 +277,13 @@ class _Branch(_Block):
         self.notice(node)
         self.blocks[bisect_right(self.places, place) - 1].gained(place, node)
 
+    def find(self, shape: Shape) -> Node | None:
+        for block in self.blocks:
+            if block.may_have(shape) and (node := block.find(shape)) is not None:
+                return node
+        self.learn(shape, [block.most for block in self.blocks])
+        return None
+
     def having_room(self, shape: Shape) -> Iterator[Node]:
         found = False
         for block in self.blocks:
@@ -279,6 +314,12 @@ class _Branch(_Block):
         self.places += right.places
         self.blocks += right.blocks
         _know_both(self, right)
+
+    def first(self) -> Node | None:
+        return self.blocks[0].first()
+
+    def heir(self) -> _Block:
+        return self.blocks[0] if len(self.blocks) == 1 else self
 
     def __iter__(self) -> Iterator[Node]:
         for block in self.blocks:

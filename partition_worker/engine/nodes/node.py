@@ -87,8 +87,10 @@ class Node:
         """Put an allocation here, whether or not there is room."""
         self.version += 1
         self.allocations[allocation.key] = allocation
-        add_to(self.allocated, allocation.resources)
-        take_from(self.available, allocation.resources)
+        allocated, available = self.allocated, self.available
+        for kind, value in allocation.resources.items():
+            allocated[kind] = allocated.get(kind, 0) + value
+            available[kind] = available.get(kind, 0) - value
         application = allocation.application
         if application is not None and application.pack is not None:
             application.pack.began(self)

@@ -15,13 +15,9 @@ def usage(node: Node, weights: Mapping[str, float]) -> float:
     total_weight = weighted = 0.0
     available, capacity = node.available, node.capacity
     for kind, weight in weights.items():
-        size = capacity.get(kind)
-        if weight == 0 or size is None:
-            continue
-        if math.isnan(weight):
-            continue
-        weighted += weight * (1.0 - available.get(kind, 0) / size)
-        total_weight += weight
+        if kind in capacity and (weight > 0 or weight < 0):  # neither is NaN
+            weighted += weight * (1.0 - available.get(kind, 0) / capacity[kind])
+            total_weight += weight
     mean = weighted / total_weight if total_weight else 0.0
     return mean if math.isfinite(mean) else 0.0  # weights may be infinite, or so large that their sum is
 

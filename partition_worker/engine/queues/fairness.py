@@ -21,16 +21,16 @@ def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limi
     """
     largest = 0.0
     for kind, used in allocated.items():
-        if used < 0:
+        if guaranteed is not None and kind in guaranteed:
+            entitled = guaranteed[kind]
+        elif kind in fair_maximum:
+            entitled = fair_maximum[kind]
+        else:
             continue
-        entitled = guaranteed.get(kind) if guaranteed is not None else None
-        if entitled is None:
-            entitled = fair_maximum.get(kind)
-            if entitled is None:
-                continue
-        ratio = used / entitled if entitled > 0 else (1.0 if used > 0 else 0.0)
-        if ratio > largest:
-            largest = ratio
+        if used > 0:
+            ratio = used / entitled if entitled > 0 else 1.0
+            if ratio > largest:
+                largest = ratio
     return largest
 
 
@@ -41,10 +41,11 @@ def queue_key(queue: Queue) -> Key:
     compares pending resources type by type and leaves some pairs undecided; their sum decides every pair it decides,
     and the others too.
     """
-    assert queue.parent is not None, queue.path
+    parent = queue.parent
+    assert parent is not None, queue.path
     own_share = share(queue.allocated, queue.guaranteed, queue.fair_maximum)
     waiting = -sum(queue.pending.values())
-    if queue.parent.policies.priority_sort:
+    if parent.policies.priority_sort:
         return (-queue.priority, own_share, waiting)
     return (own_share, -queue.priority, waiting)
 
@@ -69,8 +70,7 @@ def refresh_fair_maximum(queue: Queue) -> None:
     if queue.parent is None:
         queue.fair_maximum = dict(queue.maximum or {})
     else:
-        queue.fair_maximum = dict(queue.parent.fair_maximum)
-        if queue.fair_maximum and queue.maximum is not None:
-            queue.fair_maximum.update(queue.maximum)
+        above, maximum = queue.parent.fair_maximum, queue.maximum
+        queue.fair_maximum = {**above, **maximum} if above and maximum is not None else dict(above)
     for child in queue.children.values():
         refresh_fair_maximum(child)

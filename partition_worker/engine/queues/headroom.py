@@ -93,6 +93,17 @@ def refund(leaf: Queue, amount: Resources) -> None:
         _take_back(level, level.allocated, amount)
 
 
+def settle(leaf: Queue, amount: Resources) -> None:
+    """What was pending is allocated from now on: `no_longer_expect` and `charge` in one walk."""
+    amounts = tuple(amount.items())
+    for level in leaf.ancestry():
+        pending, allocated = level.pending, level.allocated
+        for kind, value in amounts:
+            left = pending[kind] = pending.get(kind, 0) - value
+            assert left >= 0, (level.path, pending, amount)
+            allocated[kind] = allocated.get(kind, 0) + value
+
+
 def preempt(leaf: Queue, amount: Resources) -> None:
     """Of what is charged this much was asked back for somebody else."""
     for level in leaf.ancestry():

@@ -159,9 +159,12 @@ class Queue:
             highest = own if highest is None else highest if own is None else max(own, highest)
         if highest is None or highest == NOTHING_PENDING:
             return NOTHING_PENDING
-        if self.policies.priority_fence:
-            return self.policies.priority_offset
-        return max(-(2**31), min(2**31 - 1, highest + self.policies.priority_offset))
+        policies = self.policies
+        if policies.priority_fence:
+            return policies.priority_offset
+        if policies.priority_offset:
+            return max(-(2**31), min(2**31 - 1, highest + policies.priority_offset))
+        return highest
 
     @property
     def population(self) -> int:

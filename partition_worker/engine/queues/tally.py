@@ -2,15 +2,14 @@
 
 
 class Tally:
-    """A bag of integers. Few distinct values are expected: asking for the largest costs one look at each."""
+    """A bag of integers. Few distinct values are expected: to lose the largest costs one look at each."""
+
+    __slots__ = ("_counts", "highest")
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-
-    @property
-    def highest(self) -> int | None:
+        self.highest: int | None = None
         """The largest number in the bag, or None when it is empty."""
-        return max(self._counts) if self._counts else None
 
     def exchange(self, old: int | None, new: int | None) -> None:
         """Take one `old` out and put one `new` in; None stands for none."""
@@ -22,3 +21,4 @@ class Tally:
                 del self._counts[old]
         if new is not None:
             self._counts[new] = self._counts.get(new, 0) + 1
+        self.highest = max(self._counts) if self._counts else None

@@ -159,6 +159,8 @@ class Aside:
         """The last relief after which nothing that is aside could be placed."""
         self.brought_back: tuple[int, Want] | None = None
         """The rank of the application that was made ready last, and why."""
+        self.untried = False
+        """Whether nothing has come of that yet: nobody else is brought back meanwhile."""
         self._closed = closed
         self._resting = resting
         self.found_on: dict[int, list[Shelf]] = {}

@@ -75,8 +75,7 @@ class Readiness:
     def reshaped(self) -> None:
         """Queues came, or have other settings: any share may be another, and anything aside may have room."""
         refresh_fair_maximum(self._tree.root)
-        for queue in self._tree:
-            self.touched[queue.rank] = queue
+        self.touched.update((queue.rank, queue) for queue in self._tree)
         self.relieve()
 
     def reordered(self, leaf: Queue) -> None:
@@ -94,7 +93,8 @@ class Readiness:
         not for as long.
         """
         for queue in self._tree:
-            self.reordered(queue)
+            if queue.applications or queue.rank in self.asides:  # in all others nobody is in any order
+                self.reordered(queue)
         self.reshaped()
 
     def relieve(self) -> None:
@@ -117,6 +117,7 @@ class Readiness:
             self.touch_application(other)
         aside = self.asides.get(application.queue.rank)
         if aside is not None:
+            aside.untried = False
             aside.take(application)
 
     def forget_queue(self, queue: Queue) -> None:
@@ -136,16 +137,20 @@ class Readiness:
             self._place(application)
         self.touched_applications.clear()
         for queue in self.touched.values():
-            parent = queue.parent
-            if parent is None:
-                continue
-            if self.resting.children:
-                self.resting.wake(queue)
-            if queue.state != "Stopped" and not is_zero(queue.pending):
-                parent.ready_children.put(queue, queue_key(queue))
-            else:
-                parent.ready_children.drop(queue)
+            self._rank(queue)
         self.touched.clear()
+
+    def served(self, application: Application) -> None:
+        """The application got something for one of its asks, nothing else changed, and the most that it asks for is as
+        important as before: bring the orders up to date with that.
+        """
+        leaf = application.queue
+        if leaf.policies.application_sort != "fifo" or not application.asks.count:
+            self._place(application)
+        elif self.asides and leaf.rank in self.asides:
+            self.asides[leaf.rank].untried = False
+        for queue in leaf.ancestry():
+            self._rank(queue)
 
     def next_child(self, queue: Queue) -> Queue | None:
         """The most deserving child of a queue below which something may be placed; None if there is none."""
@@ -156,7 +161,7 @@ class Readiness:
     def next_application(self, leaf: Queue) -> Application | None:
         """Whose turn it is in a leaf, of those that may be given something; None if nobody may."""
         aside = self.asides.get(leaf.rank)
-        if aside is not None and aside.searched_at != self.reliefs:
+        if aside is not None and aside.searched_at != self.reliefs and not aside.untried:
             self._bring_back(aside)
         return leaf.ready_applications.first()
 
@@ -171,6 +176,7 @@ class Readiness:
         aside = self.asides.get(leaf.rank)
         if aside is None:
             aside = self.asides[leaf.rank] = Aside(leaf, self.closed, self.resting)
+        aside.untried = False
         aside.park(application, account, application_key(application), waits)
         if aside.brought_back is not None and aside.brought_back[0] == application.rank:
             shelf = aside.parked.get(aside.brought_back[1])
@@ -179,6 +185,18 @@ class Readiness:
             aside.brought_back = None
 
     # Private --------------------------------------------------------------------------------------------------------
+
+    def _rank(self, queue: Queue) -> None:
+        """Let a queue stand among its siblings where it deserves now."""
+        parent = queue.parent
+        if parent is None:
+            return
+        if self.resting.children:
+            self.resting.wake(queue)
+        if queue.state != "Stopped" and not is_zero(queue.pending):
+            parent.ready_children.put(queue, queue_key(queue))
+        else:
+            parent.ready_children.drop(queue)
 
     def _place(self, application: Application) -> None:
         if application.queue.state_aware:
@@ -190,6 +208,7 @@ class Readiness:
         leaf = application.queue
         aside = self.asides.get(leaf.rank)
         if aside is not None:
+            aside.untried = False
             aside.take(application)
         if not is_zero(application.pending) and (not leaf.state_aware or self.turns.has(application)):
             leaf.ready_applications.put(application, application_key(application))
@@ -207,7 +226,7 @@ class Readiness:
             aside.searched_at = self.reliefs
             return
         key, _, application, want = min(found, key=lambda one: one[:2])
-        aside.brought_back = application.rank, want
+        aside.brought_back, aside.untried = (application.rank, want), True
         aside.take(application)
         leaf.ready_applications.put(application, key)
 

@@ -123,7 +123,8 @@ def _take_new(books: Books, application: Application, message: messages.Allocati
         )
     if objection := ask_objection(books, message):
         raise _Refusal(objection)
-    allocation = from_message(message, application, stamp_ns=books.stamp_ns(), constraint=_constraint(books, message))
+    constraint = _constraint(books, message)
+    allocation = from_message(message, application, stamp_ns=books.stamp_ns(), needs=books.needs, constraint=constraint)
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
             lifecycle.fire(books, application, AppEvent.RUN)
@@ -176,7 +177,7 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
         raise _Refusal(objection)
     if before is not None and before is not node:
         _take_foreign_away(books, before, key)
-    allocation = from_message(message, None, stamp_ns=books.stamp_ns())
+    allocation = from_message(message, None, stamp_ns=books.stamp_ns(), needs=books.needs)
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:

@@ -20,7 +20,6 @@ def test_the_smallest_key_is_first() -> None:
     order.put(low, (3,))
     assert list(order) == [low, high]
     assert order.first() is low
-    assert order.last_key() == (5,)
 
 
 def test_of_equal_keys_the_smaller_rank_is_first() -> None:
@@ -57,7 +56,6 @@ def test_what_was_dropped_is_gone_and_dropping_it_again_is_harmless() -> None:
     order.drop(one)
     assert one not in order
     assert order.first() is None
-    assert order.last_key() is None
 
 
 def test_keys_of_several_parts_compare_part_by_part() -> None:
@@ -94,11 +92,9 @@ def test_any_number_of_things_stays_in_order_whatever_moves_and_goes(seed: int) 
         assert len(order) == len(expected)
         assert order.first() is expected[0]
         assert order.first_place() == (*keys[expected[0]], expected[0].rank)
-        assert order.last_key() == keys[expected[-1]]
     for thing in expected:
         assert order.first() is thing
         order.drop(thing)
-    assert (order.first(), order.last_key(), len(order), list(order)) == (None, None, 0, [])
 
 
 def test_what_comes_after_everything_went_is_in_order_again() -> None:

@@ -5,6 +5,7 @@ import pytest
 from common import messages
 from common.messages import INT64_MAX
 from partition_worker.engine.applications.allocation import from_message
+from partition_worker.engine.needs import Needs
 from tests.builders import apps as new_apps
 from tests.builders import ask, asks, nodes
 from tests.trial import Trial
@@ -14,7 +15,10 @@ STAMP_NS = 1_700_000_000_000_000_123
 
 def test_everything_of_the_message_is_kept() -> None:
     one = from_message(
-        ask("app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"), None, stamp_ns=STAMP_NS
+        ask("app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"),
+        None,
+        stamp_ns=STAMP_NS,
+        needs=Needs(),
     )
     assert (one.key, one.resources, one.priority, one.task_group) == ("a1", {"memory": 4}, 3, "tg")
     assert (one.placeholder, one.originator, one.tags) == (True, True, {"x": "y"})
@@ -38,13 +42,13 @@ def test_everything_of_the_message_is_kept() -> None:
     ],
 )
 def test_the_creation_time_is_whole_seconds_or_else_now(tag: str, created_ns: int) -> None:
-    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), None, stamp_ns=STAMP_NS)
+    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), None, stamp_ns=STAMP_NS, needs=Needs())
     assert one.created_ns == created_ns
 
 
 def test_a_message_and_its_allocation_do_not_share_amounts() -> None:
     message = ask("app-1 a1 memory=4")
-    one = from_message(message, None, stamp_ns=STAMP_NS)
+    one = from_message(message, None, stamp_ns=STAMP_NS, needs=Needs())
     one.resources["memory"] = 5
     assert message.resource_per_alloc == {"memory": 4}
 

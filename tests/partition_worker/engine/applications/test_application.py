@@ -4,6 +4,7 @@ import pytest
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.application import Application
+from partition_worker.engine.needs import Needs
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from partition_worker.engine.users import User
 from tests.builders import ask
@@ -18,7 +19,7 @@ def application() -> Application:
 
 
 def wanted(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), None, stamp_ns=STAMP_NS + 1)
+    return from_message(ask(f"app-1 {words}"), None, stamp_ns=STAMP_NS + 1, needs=Needs())
 
 
 def test_pending_is_the_sum_of_asks() -> None:

@@ -5,13 +5,14 @@ import random
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.asks import PendingAsks, Standing
+from partition_worker.engine.needs import Needs
 from tests.builders import ask as message
 from tests.builders import config
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
 
 
 def ask(key: str, words: str = "memory=1") -> Allocation:
-    return from_message(message(f"app {key} {words}"), None, stamp_ns=10**18)
+    return from_message(message(f"app {key} {words}"), None, stamp_ns=10**18, needs=Needs())
 
 
 def drained(asks: PendingAsks) -> list[str]:
