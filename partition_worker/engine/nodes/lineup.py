@@ -1,6 +1,6 @@
 """Nodes in the order in which they are tried, so kept that the first with room is found without walking past the full.
 
-A tree of blocks, each with at most LOAD members. A block knows per resource type what no node in it has more of, and
+A tree of blocks, each with so many members at most. A block knows per resource type what no node in it has more of, and
 which shapes were sought in it in vain: so the search for a shape passes over blocks that cannot have room. Neither is
 kept exact. A node that comes or gains raises what its blocks know; one that goes or loses changes nothing, and a search
 that a block led astray teaches it better. So whoever always finds room with the first node pays next to nothing, and
@@ -14,14 +14,17 @@ Not here: scores (`scoring.py`), and which nodes are in (`fleet.py`).
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from common.messages import Resources
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.nodes.node import Node
 
 LOAD: Final = 32
-"""Members of a block; with more it is halved, with less than a quarter it joins a neighbour."""
+"""Nodes of a block; with more it is halved, with less than a quarter it joins a neighbour. A search looks at each."""
+
+BRANCHES: Final = 64
+"""Blocks of a block, likewise."""
 
 LACKING_MAX: Final = 32
 """Shapes that a block remembers to have been sought in vain; each costs a look when a node in it gains. With more all
@@ -49,7 +52,7 @@ class Lineup:
             self._drop(old)
         self._places[node.rank] = place
         self._root.put(place, node)
-        if len(self._root.places) > LOAD:
+        if len(self._root.places) > self._root.load:
             root = _Branch()
             root.most, root.lacking = dict(self._root.most), dict(self._root.lacking)
             root.adopt(0, self._root)
@@ -97,13 +100,17 @@ class Lineup:
 
     def _drop(self, place: Place) -> None:
         self._root.drop(place)
-        self._root = self._root.heir()
+        if len(self._root.places) == 1:
+            self._root = self._root.heir()
 
 
 class _Block(ABC):
     """What leaves and branches have in common."""
 
     __slots__ = ("lacking", "most", "places")
+
+    load: ClassVar[int] = LOAD
+    """How many members it has at most."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []
@@ -246,6 +253,8 @@ class _Branch(_Block):
 
     __slots__ = ("blocks",)
 
+    load: ClassVar[int] = BRANCHES
+
     def __init__(self) -> None:
         super().__init__()
         self.blocks: list[_Block] = []
@@ -259,18 +268,18 @@ class _Branch(_Block):
         block = self.blocks[at]
         block.put(place, node)
         self.notice(node)
-        if len(block.places) > LOAD:
+        if len(block.places) > block.load:
             self.halve(at)
 
     def drop(self, place: Place) -> None:
         at = bisect_right(self.places, place) - 1
         block = self.blocks[at]
         block.drop(place)
-        if len(block.places) < LOAD // 4 and len(self.blocks) > 1:
+        if len(block.places) < block.load // 4 and len(self.blocks) > 1:
             at = max(at - 1, 0)
             self.blocks[at].join(self.blocks[at + 1])
             del self.blocks[at + 1], self.places[at + 1]
-            if len(self.blocks[at].places) > LOAD:
+            if len(self.blocks[at].places) > block.load:
                 self.halve(at)
 
     def gained(self, place: Place, node: Node) -> None:

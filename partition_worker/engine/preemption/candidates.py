@@ -1,25 +1,25 @@
 """Who might have to go for an ask: the allocations within its reach that nothing protects, the best ones first.
 
+There may be thousands, so each costs a look and no more: what is asked about guarantees is the same for all of a queue.
+
 Not here: whether it helps if they go (`nodes.py`, `guaranteed.py`), who is protected for a while because their queue
 took from that of the ask (`truces.py`).
 """
 
 from collections.abc import Container
-from typing import NamedTuple
+from itertools import chain
+from math import inf
 
 from common.messages import Resources
 from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.needs import Shape
 from partition_worker.engine.preemption.fence import Area, Reach, areas
-from partition_worker.engine.preemption.guarantees import Guarantees, Transfer
+from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 
+Candidate = tuple[Allocation, Giver]
+"""An allocation that may be chosen, and whoever would give it."""
 
-class Candidate(NamedTuple):
-    """An allocation that may be chosen."""
-
-    allocation: Allocation
-    transfer: Transfer
-    """The same for all of one queue that have equal amounts."""
+_Grades = tuple[list[Candidate], list[Candidate], list[Candidate], list[Candidate]]
+"""Those who agreed to be preempted, originators who did, others, originators among those."""
 
 
 def candidates(within: Reach, guarantees: Guarantees, wanted: Resources, protected: Container[str]) -> list[Candidate]:
@@ -27,34 +27,36 @@ def candidates(within: Reach, guarantees: Guarantees, wanted: Resources, protect
 
     `protected` are the paths of queues that lose nothing to this ask.
     """
-    found: list[Candidate] = []
+    grades: _Grades = ([], [], [], [])
+    givers: dict[Share, Giver | None] = {}
     for area in areas(within):
         queue = area.queue
+        if queue.policies.preemption == "disabled" or queue.path in protected:
+            continue
         share = guarantees.share(queue)
-        if queue.policies.preemption != "disabled" and not share.within() and queue.path not in protected:
-            _collect(area, guarantees, wanted, found)
-    found.sort(key=_reluctance)
-    return found
+        if share not in givers:
+            givers[share] = None if share.within() else Giver(share, guarantees.taker, wanted)
+        giver = givers[share]
+        if giver is not None:
+            _collect(area, giver, wanted, grades)
+    for grade in grades:
+        grade.sort(key=_created_ns, reverse=True)
+    return list(chain.from_iterable(grades))
 
 
-def _collect(area: Area, guarantees: Guarantees, wanted: Resources, found: list[Candidate]) -> None:
-    giver, highest = guarantees.share(area.queue), area.priority
-    transfers: dict[Shape, Transfer] = {}
+def _collect(area: Area, giver: Giver, wanted: Resources, grades: _Grades) -> None:
+    highest, kinds = inf if area.priority is None else area.priority, wanted.keys()
+    need, counts = None, False
     for application in area.queue.applications.values():
-        for allocation in application.allocations.values():
-            if allocation.released or allocation.preempted or allocation.need.required_node:
+        for one in application.allocations.values():
+            if one.released or one.preempted or one.priority > highest:
                 continue
-            if (highest is not None and allocation.priority > highest) or wanted.keys().isdisjoint(
-                allocation.resources
-            ):
-                continue
-            shape = allocation.need.shape
-            transfer = transfers.get(shape)
-            if transfer is None:
-                transfer = transfers[shape] = Transfer(giver, guarantees.taker, shape, wanted)
-            found.append(Candidate(allocation, transfer))
+            if one.need is not need:  # those that come one after the other often have the same
+                need = one.need
+                counts = not need.required_node and not kinds.isdisjoint(one.resources)
+            if counts:
+                grades[2 * (not one.may_be_victim) + one.originator].append((one, giver))
 
 
-def _reluctance(candidate: Candidate) -> tuple[bool, bool, int]:
-    allocation = candidate.allocation
-    return (not allocation.may_be_victim, allocation.originator, -allocation.created_ns)
+def _created_ns(candidate: Candidate) -> int:
+    return candidate[0].created_ns

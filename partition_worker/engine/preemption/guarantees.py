@@ -9,6 +9,7 @@ Not here: who may be a victim (`candidates.py`), and what the answers are used f
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from common.messages import Resources
 from partition_worker.engine.needs import Shape
@@ -17,18 +18,26 @@ from partition_worker.engine.queues.queue import Queue
 Level = dict[str, int]
 """What is left of the guarantee of one queue itself, for each type that it names; negative where it has more."""
 
-Entry = tuple[Level, str, int]
-"""An amount of a type, and a level where it counts."""
+Bounds = dict[str, tuple[Level, ...]]
+"""By type the levels that bind a queue, of which the least counts. Empty if nothing does."""
+
+Place = tuple[Level, str]
+"""A type, and a level that guarantees something of it."""
+
+TOO_MUCH: Final[Place] = ({"": -1}, "")
+"""What a queue has to which nothing is guaranteed: too much, always."""
 
 
 class Share:
-    """What the guarantees of a queue and of those above it mean for the queue."""
+    """What the guarantees of a queue and of those above it mean for it. Queues with the same guarantees share one."""
 
-    def __init__(self, levels: tuple[Level, ...], bounds: dict[str, tuple[Level, ...]]) -> None:
+    __slots__ = ("bounds", "levels")
+
+    def __init__(self, levels: tuple[Level, ...], bounds: Bounds) -> None:
         self.levels = levels
         """Of all queues on its way up that guarantee something: where what it gets or loses counts."""
         self.bounds = bounds
-        """By type those of them that bind the queue, of which the least counts. Empty if nothing does."""
+        """Those of them that bind the queue."""
 
     def remaining(self) -> Resources | None:
         """What is left to the queue, per type; None if nothing is guaranteed to it or above it."""
@@ -38,7 +47,21 @@ class Share:
 
     def within(self) -> bool:
         """Whether the queue has no more than what is guaranteed, of any type, so that nothing may be taken from it."""
-        return bool(self.bounds) and all(level[kind] >= 0 for kind, levels in self.bounds.items() for level in levels)
+        for kind, levels in self.bounds.items():
+            for level in levels:
+                if level[kind] < 0:
+                    return False
+        return bool(self.bounds)
+
+    def surplus(self, kinds: Iterable[str]) -> list[Place]:
+        """Where it would have to have too much, of any of these types, so that something may be taken from it."""
+        bounds = self.bounds
+        return [(level, kind) for kind in kinds for level in bounds.get(kind, ())] if bounds else [TOO_MUCH]
+
+    def binds(self, shape: Shape) -> bool:
+        """Whether less remains to the queue if it gets these amounts."""
+        bounds = self.bounds
+        return any(amount and kind in bounds for kind, amount in shape)
 
     def covers(self, amounts: Resources) -> bool:
         """Whether what remains covers the amounts, of the types that are guaranteed; never if nothing is."""
@@ -63,6 +86,16 @@ class Guarantees:
             known = self._shares[queue] = self._read(queue)
         return known
 
+    def may_cover(self, amounts: Resources) -> bool:
+        """Whether what is guaranteed to the queue of the ask itself covers the amounts, of the types that it names.
+        If not, victims do not help: they are those of other queues, and none of them counts there.
+        """
+        leaf = self._leaf
+        if not leaf.guaranteed or leaf.children:  # one that was a parent, or becomes one, may have victims below it
+            return True
+        own = self.taker.levels[-1]
+        return all(own[kind] >= amount for kind, amount in amounts.items() if kind in own)
+
     def _read(self, queue: Queue) -> Share:
         above = Share((), {}) if queue.parent is None else self.share(queue.parent)
         if not queue.guaranteed:
@@ -76,67 +109,87 @@ class Guarantees:
             # Its guarantee does not bind those below it against an ask from below it that has one of its own. That
             # `root.a` counts as above `root.ab` is so in YuniKorn, too.
             return Share(levels, {})
+        if not above.bounds:
+            return Share(levels, dict.fromkeys(own, (own,)))
         return Share(levels, above.bounds | {kind: (*above.bounds.get(kind, ()), own) for kind in own})
 
 
-class Transfer:
-    """Amounts that might leave one queue, and enter that of the ask."""
+class Giver:
+    """Queues with the same guarantees, from which amounts might go to the queue of the ask, the taker."""
 
-    __slots__ = ("_entering", "_leaving", "_needed", "_surplus", "gains")
+    __slots__ = ("_apart", "_giving", "_levels", "_shared", "_surplus", "_taking", "has_surplus")
 
-    def __init__(self, giver: Share, taker: Share, shape: Shape, wanted: Iterable[str]) -> None:
+    def __init__(self, share: Share, taker: Share, wanted: Iterable[str]) -> None:
         """`wanted`: the types that the ask names."""
-        amounts = dict(shape)
-        self.gains = tuple(amounts.get(kind, 0) for kind in wanted)
-        """Of each type that is wanted, what it frees on a node."""
-        self._surplus = [(level, kind) for kind in wanted for level in giver.bounds.get(kind, ())]
-        if not giver.bounds:
-            self._surplus = [({"": -1}, "")]  # a queue without any guarantee always has too much
-        self._leaving = _entries(giver.levels, shape)
-        self._entering = _entries(taker.levels, shape)
-        self._needed: list[Entry] = [(level, kind, n) for kind, n in shape for level in taker.bounds.get(kind, ())]
+        self._surplus = share.surplus(wanted)
+        self.has_surplus = self.may_leave()
+        """Whether anything may leave them while all are there. If not, nothing ever may: whoever goes leaves less at
+        some levels and, as what moves between queues below a level counts there before and after, more at none.
+        """
+        self._levels = share.levels
+        both = _in_common(share.levels, taker.levels)
+        self._giving, self._taking = share.levels[both:], taker.levels[both:]
+        self._apart: Bounds = taker.bounds
+        """What binds the taker, where only what it gets counts."""
+        self._shared: Bounds = {}
+        """The same, where what these lose counts as well."""
+        if both:
+            self._apart, self._shared = _divided(taker.bounds, share.levels[:both])
 
     def may_leave(self) -> bool:
-        """Whether the queue has more than what is guaranteed to it, of anything that is wanted. What it has
-        afterwards does not count: the last one may leave it with less.
+        """Whether they have more than what is guaranteed to them, of anything that is wanted. What they have afterwards
+        does not count: the last one to go may leave them with less.
         """
         for level, kind in self._surplus:  # noqa: SIM110 - a generator costs as much as the loop, for every candidate
             if level[kind] < 0:
                 return True
         return False
 
-    def leave(self) -> None:
-        """Suppose that the amounts are no longer used by the queue."""
-        for level, kind, amount in self._leaving:
-            level[kind] += amount
-
-    def stay(self) -> None:
-        """Take `leave` back."""
-        for level, kind, amount in self._leaving:
-            level[kind] -= amount
-
-    def may_enter(self) -> bool:
-        """Whether what remains to the queue of the ask covers the amounts, of the types that are guaranteed."""
-        for level, kind, amount in self._needed:  # noqa: SIM110 - as above
-            if level[kind] < amount:
-                return False
+    def may_enter(self, shape: Shape) -> bool:
+        """Whether what remains to the taker, once these amounts have left, covers them, of the types that are
+        guaranteed. Where they count for both, it does unless there is too much already.
+        """
+        apart, shared = self._apart, self._shared
+        for kind, amount in shape:
+            for level in apart.get(kind, ()):
+                if level[kind] < amount:
+                    return False
+            if shared:
+                for level in shared.get(kind, ()):
+                    if level[kind] < 0:
+                        return False
         return True
 
-    @property
-    def matters(self) -> bool:
-        """Whether less remains to the queue of the ask once the amounts have entered it."""
-        return any(amount for _, _, amount in self._needed)
+    def move(self, shape: Shape, times: int = 1) -> None:
+        """Suppose that the taker uses these amounts instead; -1 times takes that back."""
+        for kind, amount in shape:
+            for level in self._giving:
+                if kind in level:
+                    level[kind] += amount * times
+            for level in self._taking:
+                if kind in level:
+                    level[kind] -= amount * times
 
-    def enter(self) -> None:
-        """Suppose that the queue of the ask uses the amounts."""
-        for level, kind, amount in self._entering:
-            level[kind] -= amount
-
-    def withdraw(self) -> None:
-        """Take `enter` back."""
-        for level, kind, amount in self._entering:
-            level[kind] += amount
+    def leave(self, shape: Shape, times: int = 1) -> None:
+        """Suppose that nobody uses these amounts any more; -1 times takes that back."""
+        for kind, amount in shape:
+            for level in self._levels:
+                if kind in level:
+                    level[kind] += amount * times
 
 
-def _entries(levels: tuple[Level, ...], shape: Shape) -> list[Entry]:
-    return [(level, kind, amount) for kind, amount in shape for level in levels if kind in level]
+def _in_common(left: tuple[Level, ...], right: tuple[Level, ...]) -> int:
+    """How many of the levels, from the root down, are of queues above both."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one is not other:
+            break
+        count += 1
+    return count
+
+
+def _divided(bounds: Bounds, shared: tuple[Level, ...]) -> tuple[Bounds, Bounds]:
+    """What binds apart from these levels, and what of them does."""
+    among = {id(level) for level in shared}
+    apart = {kind: tuple([one for one in levels if id(one) not in among]) for kind, levels in bounds.items()}
+    return apart, {kind: tuple([one for one in levels if id(one) in among]) for kind, levels in bounds.items()}

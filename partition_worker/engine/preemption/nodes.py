@@ -11,14 +11,14 @@ charged as before, and one that binds both is not exceeded, or nobody could have
 Not here: who the candidates are (`candidates.py`), and who else goes in the end (`guaranteed.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from common.messages import Resources
-from common.resources import fits
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.needs import shape_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption.candidates import Candidate
 
@@ -28,6 +28,8 @@ STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
 RELUCTANT: Final = 2**34
 ORIGINATOR: Final = 2**33
 NOTHING_TO_GAIN: Final = 2**35
+BEYOND_ALL: Final = 2**36
+"""What no node costs."""
 
 Admits = Callable[[Allocation, Node], bool]
 """Whether a node would take an ask, as far as somebody else has a say in it."""
@@ -40,6 +42,12 @@ class Choice(NamedTuple):
     victims: list[Candidate]
 
 
+_Prospect = tuple[int, str, Resources]
+"""A node that is worth a look, best first: what it costs at least, its id, and what is missing there; nothing if it has
+room.
+"""
+
+
 def usable(
     nodes: Iterable[Node], ask: Allocation, wanted: Resources, now: float
 ) -> tuple[dict[str, Node], list[Reservation]]:
@@ -48,13 +56,14 @@ def usable(
     """
     found: dict[str, Node] = {}
     cancels: list[Reservation] = []
+    shape = shape_of(wanted)
     for node in nodes:
         if node.reservations and ask.key not in node.reservations:
             stale = [one for one in node.reservations.values() if _may_end(one, ask, now)]
             if not stale:
                 continue
             cancels += stale
-        if node.schedulable and fits(node.capacity, wanted):
+        if node.schedulable and node.is_large_enough(shape):
             found[node.node_id] = node
     return found, cancels
 
@@ -73,80 +82,108 @@ def best(
 
     With `nodes_tried` a node on which the ask has room is out of the question: it did not take the ask.
     """
-    on_node: dict[str, list[Candidate]] = {}
+    on_node: defaultdict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        node_id = candidate.allocation.node_id
-        if node_id in nodes:
-            on_node.setdefault(node_id, []).append(candidate)
+        on_node[candidate[0].node_id].append(candidate)
+    prospects = _prospects(nodes, wanted, on_node, _largest(wanted, candidates), nodes_tried=nodes_tried)
     found: Choice | None = None
-    cheapest: tuple[float, str] = (inf, "")
-    for cost_at_least, node_id, missing in sorted(_prospects(nodes, wanted, on_node, nodes_tried=nodes_tried)):
+    cheapest = (BEYOND_ALL, "")
+    for cost_at_least, node_id, missing in sorted(prospects):
         if (cost_at_least, node_id) > cheapest:
             break
-        has_room = max(missing) <= 0
-        if has_room and not admits(ask, nodes[node_id]):
-            continue
         there = on_node.get(node_id, [])
-        victims = [] if has_room else _victims(missing, there)
+        if missing:
+            at_most = len(there)
+            if cost_at_least // ORIGINATOR == cheapest[0] // ORIGINATOR:  # then only the number can make it cheaper
+                at_most = cheapest[0] % ORIGINATOR - (node_id > cheapest[1])
+            if not _may_be_enough(missing, there, at_most):
+                continue
+        elif not admits(ask, nodes[node_id]):
+            continue
+        victims = _victims(missing, there) if missing else []
         cost = _cost(there, len(victims)), node_id
-        if (victims or has_room) and cost < cheapest:
+        if (victims or not missing) and cost < cheapest:
             found, cheapest = Choice(nodes[node_id], victims), cost
     return found
 
 
-class _Prospect(NamedTuple):
-    """A node that is worth a look, best first."""
-
-    cost_at_least: int
-    """Its cost if all who go there are as large as the largest candidate."""
-    node_id: str
-    missing: list[int]
-    """Per wanted type; not positive where nothing is."""
+def _largest(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
+    """Of each type that is wanted, the most that any of them would free; nothing if none may go. What may not go while
+    all are there may not do so later, on any node.
+    """
+    leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
+    if not any(giver.may_enter(one.need.shape) for one, giver in leaving):
+        return dict.fromkeys(wanted, 0)
+    return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
 
 
 def _prospects(
-    nodes: dict[str, Node], wanted: Resources, on_node: dict[str, list[Candidate]], *, nodes_tried: bool
+    nodes: dict[str, Node],
+    wanted: Resources,
+    on_node: Mapping[str, list[Candidate]],
+    largest: Resources,
+    *,
+    nodes_tried: bool,
 ) -> Iterator[_Prospect]:
     """The nodes with room, unless they have been tried, and those on which the candidates could be enough.
 
-    The look at a node is what costs, so a bound decides whether it is worth one: the amounts of the largest candidates.
+    The look at a node is what costs, so a bound decides which are worth one: as if all were as large as the largest.
     """
-    gains = dict.fromkeys(candidate.transfer.gains for some in on_node.values() for candidate in some)
-    largest = [max(amounts) for amounts in zip(*gains, strict=True)]
-    for node_id in on_node if nodes_tried else nodes:
-        available = nodes[node_id].available
-        missing = [amount - available.get(kind, 0) for kind, amount in wanted.items()]
-        if max(missing) <= 0:
+    for node_id, node in nodes.items():
+        there = on_node.get(node_id)
+        if there is None and nodes_tried:
+            continue
+        available = node.available
+        missing = {kind: lack for kind, amount in wanted.items() if (lack := amount - available.get(kind, 0)) > 0}
+        if not missing:
             if not nodes_tried:
-                yield _Prospect(_cost(on_node.get(node_id, []), 0), node_id, missing)
-        elif node_id in on_node and all(most or lack <= 0 for most, lack in zip(largest, missing, strict=True)):
-            at_least = max(-(-lack // most) for most, lack in zip(largest, missing, strict=True) if lack > 0)
-            yield _Prospect(_cost(on_node[node_id], at_least), node_id, missing)
+                yield _cost(there or [], 0), node_id, missing
+        elif there is not None:
+            at_least = 0
+            for kind, lack in missing.items():
+                most = largest[kind]
+                if not most:
+                    break
+                at_least = max(at_least, -(-lack // most))
+            else:
+                yield _cost(there, at_least), node_id, missing
 
 
-def _victims(missing: list[int], candidates: list[Candidate]) -> list[Candidate]:
+def _may_be_enough(missing: Resources, candidates: list[Candidate], count: int) -> bool:
+    """Whether so many of them could gain what is missing: whether the largest do, type by type."""
+    for kind, lack in missing.items():
+        gains = [one.resources.get(kind, 0) for one, _ in candidates]
+        if count < len(gains):
+            gains = sorted(gains, reverse=True)[:count]
+        if sum(gains) < lack:
+            return False
+    return True
+
+
+def _victims(missing: Resources, candidates: list[Candidate]) -> list[Candidate]:
     """Who has to go to gain what is missing; nobody if all are not enough."""
+    missing = dict(missing)
     victims: list[Candidate] = []
     for candidate in candidates:
-        transfer = candidate.transfer
-        if not transfer.may_leave():
+        one, giver = candidate
+        if not giver.may_leave():
             continue
-        transfer.leave()
-        if not transfer.may_enter():
-            transfer.stay()
+        if not giver.may_enter(one.need.shape):
             break
-        if not any(gain and lack > 0 for gain, lack in zip(transfer.gains, missing, strict=True)):
-            transfer.stay()
+        gained = [kind for kind in missing if one.resources.get(kind)]
+        if not gained:
             continue
-        transfer.enter()
         victims.append(candidate)
-        missing = [lack - gain for gain, lack in zip(transfer.gains, missing, strict=True)]
-        if max(missing) <= 0:
+        for kind in gained:
+            missing[kind] -= one.resources[kind]
+            if missing[kind] <= 0:
+                del missing[kind]
+        if not missing:
             break
-    for candidate in victims:
-        candidate.transfer.withdraw()
-        candidate.transfer.stay()
-    return victims if max(missing) <= 0 else []
+        giver.move(one.need.shape)
+    for one, giver in victims if missing else victims[:-1]:
+        giver.move(one.need.shape, -1)
+    return [] if missing else victims
 
 
 def _cost(candidates: list[Candidate], count: int) -> int:
@@ -158,7 +195,10 @@ def _cost(candidates: list[Candidate], count: int) -> int:
     """
     if not candidates:
         return NOTHING_TO_GAIN
-    first = [candidate.allocation for candidate in candidates[:count]]
+    last, _ = candidates[min(count, len(candidates)) - 1]
+    if not count or (last.may_be_victim and not last.originator):  # then so are those in front of it
+        return count
+    first = [allocation for allocation, _ in candidates[:count]]
     cost = count
     if any(one.originator for one in first):
         cost |= ORIGINATOR

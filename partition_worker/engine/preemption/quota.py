@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.messages import Resources
-from common.resources import NOTHING, add_to, admits, less, minus, plus
+from common.resources import NOTHING, add_to, admits, less, minus
 from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.needs import Shape
 from partition_worker.engine.queues.fairness import descending_shares
 from partition_worker.engine.queues.queue import Queue
 
 HOUR_NS: Final = 3_600_000_000_000
 OPTED_OUT_SCORE: Final = 2**34
 ORIGINATOR_SCORE: Final = 2**33
+
+_Size = tuple[int, tuple[float, ...]]
+"""Which part of its types is wanted, in per cent, and the shares of those, the largest first."""
 
 _Rank = tuple[int, int, int, tuple[float, ...]]
 
@@ -64,6 +68,7 @@ def candidates(leaf: Queue, amount: Resources) -> list[Allocation]:
     Those who did not agree go first, then originators: the reference's order, which RMs know. Then those of which most
     types are wanted, of the lowest priority, of the newest hour, and the smallest.
     """
+    wanted, sizes = amount.keys(), _Sizes(leaf, amount)
     found = [
         allocation
         for application in leaf.applications.values()
@@ -71,20 +76,23 @@ def candidates(leaf: Queue, amount: Resources) -> list[Allocation]:
         if not allocation.released
         and not allocation.preempted
         and not allocation.need.required_node
-        and any(kind in amount for kind in allocation.resources)
+        and not wanted.isdisjoint(allocation.resources)
     ]
-    return sorted(found, key=lambda allocation: _rank(allocation, leaf, amount))
+    return sorted(found, key=lambda allocation: _rank(allocation, sizes[allocation.need.shape]))
 
 
 def victims(ordered: list[Allocation], amount: Resources) -> list[Allocation]:
     """Of candidates in their order those that have to go: each that leaves the sum of all within the amount."""
     chosen: list[Allocation] = []
-    total: Resources = NOTHING
+    left = dict(amount)
     for allocation in ordered:
-        more = plus(total, allocation.resources)
-        if admits(amount, more):
+        for kind, value in allocation.resources.items():
+            if value > left.get(kind, value):
+                break
+        else:
             chosen.append(allocation)
-            total = more
+            for kind in left:
+                left[kind] -= allocation.resources.get(kind, 0)
     return chosen
 
 
@@ -102,12 +110,23 @@ def _surplus(child: Queue) -> Resources:
     return {kind: abs(amount) for kind, amount in less(child.guaranteed, child.allocated).items()}
 
 
-def _rank(allocation: Allocation, leaf: Queue, amount: Resources) -> _Rank:
-    own = allocation.resources
-    wanted = {kind: value for kind, value in own.items() if kind in amount}
-    score = 100 * len(wanted) // len(own)
+class _Sizes(dict[Shape, _Size]):
+    """How much of an amount allocations of a leaf use, by what they use of all types: thousands are of a few kinds."""
+
+    def __init__(self, leaf: Queue, amount: Resources) -> None:
+        super().__init__()
+        self._leaf, self._amount = leaf, amount
+
+    def __missing__(self, shape: Shape) -> _Size:
+        wanted = {kind: value for kind, value in shape if kind in self._amount}
+        size = self[shape] = 100 * len(wanted) // len(shape), descending_shares(wanted, self._leaf.maximum)
+        return size
+
+
+def _rank(allocation: Allocation, size: _Size) -> _Rank:
+    score, shares = size
     if allocation.originator:
         score += ORIGINATOR_SCORE
     if not allocation.may_be_victim:
         score += OPTED_OUT_SCORE
-    return -score, allocation.priority, -(allocation.created_ns // HOUR_NS), descending_shares(wanted, leaf.maximum)
+    return -score, allocation.priority, -(allocation.created_ns // HOUR_NS), shares

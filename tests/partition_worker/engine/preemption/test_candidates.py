@@ -15,7 +15,7 @@ def found(trial: Trial, *, protected: tuple[str, ...] = (), **wanted: int) -> li
     """Keys of the candidates for an ask in `root.z`."""
     leaf = trial.queue("root.z")
     among = candidates(reach(leaf, wanted, 0), Guarantees(leaf), wanted, protected)
-    return [one.allocation.key for one in among]
+    return [allocation.key for allocation, _ in among]
 
 
 def test_those_who_agreed_go_first_and_originators_last_and_of_equals_the_newest() -> None:
@@ -31,6 +31,20 @@ def test_those_who_agreed_go_first_and_originators_last_and_of_equals_the_newest
 def test_of_those_created_at_the_same_time_the_first_in_the_tree() -> None:
     same = [f"root.{leaf} {key} n1 memory=1 created=5" for leaf, key in (("b", "x"), ("a", "y"), ("a", "z"))]
     assert found(cluster("root.a; root.b; root.z", NODE, *same), memory=1) == ["y", "z", "x"]
+
+
+def test_those_of_queues_with_the_same_guarantees_have_one_giver() -> None:
+    """What is asked about guarantees is asked once for all of them."""
+    trial = cluster(
+        "root.a; root.b; root.p guaranteed=memory:1; root.p.c; root.p.d; root.z",
+        *(NODE, *(f"root.{leaf} r{leaf} n1 memory=1" for leaf in ("a", "b", "p.c", "p.d"))),
+    )
+    leaf = trial.queue("root.z")
+    among = candidates(reach(leaf, {"memory": 1}, 0), Guarantees(leaf), {"memory": 1}, ())
+    giver = {one.key: giver for one, giver in among}
+    assert giver["ra"] is giver["rb"]
+    assert giver["rp.c"] is giver["rp.d"]
+    assert giver["ra"] is not giver["rp.c"]
 
 
 def test_somebody_who_has_nothing_that_is_wanted_stays() -> None:

@@ -113,6 +113,33 @@ def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> No
     assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
 
 
+def test_others_on_the_node_go_until_the_whole_ask_is_covered() -> None:
+    """4 are free there and 8 are asked for: the first of them frees what is missing, and the second covers the ask."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:20",
+        *("n1 memory=12", "root.a r1 n1 memory=4", "root.a r2 n1 memory=4", "n2 memory=6", "root.a x n2 memory=6"),
+    )
+    assert victims(trial, "root.b ask memory=8") == ["r2", "r1"]
+
+
+def test_who_comes_before_them_elsewhere_uses_up_the_guarantee_first() -> None:
+    """As above, but what the newest one on the other node leaves is enough for the queue of the ask."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:10",
+        *("n1 memory=12", "n2 memory=7", "root.a r1 n1 memory=4", "root.a x n2 memory=7", "root.a r2 n1 memory=4"),
+    )
+    assert plan(trial, "root.b ask memory=8") == TOO_LITTLE
+
+
+def test_nobody_goes_if_others_would_and_the_queue_of_the_ask_had_too_much_of_something_still() -> None:
+    """The guarantee above it is exceeded in gpu, which is not what is missing on the node."""
+    queues = "root.c; root.p guaranteed=memory:20,gpu:1; root.p.a; root.p.b"
+    parts = ("root.p.a g n1 gpu=2", "root.c r1 n1 memory=4")
+    assert victims(cluster(queues, "n1 memory=4 gpu=5", *parts), "root.p.b ask memory=4 gpu=1") == ["r1"]
+    two = cluster(queues, "n1 memory=8 gpu=5", *parts, "root.c r2 n1 memory=4")
+    assert plan(two, "root.p.b ask memory=4 gpu=1") == NO_HELP
+
+
 def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
     """The queue of the ask has no room, so nodes were not tried: the parent is full of what its other queue has."""
     queues = "root.p max=memory:4; root.p.a; root.p.b guaranteed=memory:2"

@@ -2,7 +2,7 @@
 
 from common.messages import Resources
 from partition_worker.engine.needs import shape_of
-from partition_worker.engine.preemption.guarantees import Guarantees, Transfer
+from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from tests.trial import Trial
 
 QUEUES = "root.p guaranteed=a:5; root.p.x guaranteed=b:5; root.p.y guaranteed=a:5; root.z"
@@ -64,31 +64,75 @@ def test_what_is_asked_back_counts_as_gone() -> None:
     assert left(trial, "root.b")["root.a"] == {"a": 1}
 
 
-def test_a_transfer_counts_at_every_level_and_can_be_taken_back() -> None:
+def giver_and_taker(trial: Trial, giver: str, taker: str, *wanted: str) -> tuple[Giver, Share, Share]:
+    guarantees = Guarantees(trial.queue(taker))
+    share = guarantees.share(trial.queue(giver))
+    return Giver(share, guarantees.taker, wanted), share, guarantees.taker
+
+
+def test_what_moves_counts_at_every_level_and_can_be_taken_back() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x; root.q guaranteed=a:2,b:1; root.q.y")
     trial.queue("root.p").allocated = {"a": 6}
-    guarantees = Guarantees(trial.queue("root.q.y"))
-    giver, taker = guarantees.share(trial.queue("root.p.x")), guarantees.taker
-    transfer = Transfer(giver, taker, shape_of({"a": 2, "c": 1}), ("a", "c"))
-    assert transfer.gains == (2, 1)
-    assert transfer.may_leave()
-    transfer.leave()
-    assert giver.remaining() == {"a": 1}
-    assert not transfer.may_leave()
-    assert transfer.may_enter()
-    assert transfer.matters
-    transfer.enter()
-    assert taker.remaining() == {"a": 0, "b": 1}
-    assert not transfer.may_enter()
-    transfer.withdraw()
-    transfer.stay()
-    assert (giver.remaining(), taker.remaining()) == ({"a": -1}, {"a": 2, "b": 1})
+    giver, share, taker = giver_and_taker(trial, "root.p.x", "root.q.y", "a", "c")
+    shape = shape_of({"a": 2, "c": 1})
+    assert giver.has_surplus
+    assert giver.may_leave()
+    assert giver.may_enter(shape)
+    assert taker.binds(shape)
+    giver.move(shape)
+    assert (share.remaining(), taker.remaining()) == ({"a": 1}, {"a": 0, "b": 1})
+    assert not giver.may_leave()
+    assert not giver.may_enter(shape)
+    giver.move(shape, -1)
+    assert (share.remaining(), taker.remaining()) == ({"a": -1}, {"a": 2, "b": 1})
+
+
+def test_what_moves_below_a_level_changes_nothing_there() -> None:
+    trial = Trial("root.p guaranteed=a:5; root.p.x guaranteed=a:1; root.p.y")
+    trial.queue("root.p").allocated, trial.queue("root.p.x").allocated = {"a": 5}, {"a": 4}
+    giver, share, taker = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
+    shape = shape_of({"a": 3})
+    assert giver.may_enter(shape)  # what leaves makes room for it
+    giver.move(shape)
+    assert (share.remaining(), taker.remaining()) == ({"a": 0}, {"a": 0})
+    giver.move(shape, -1)
+    giver.leave(shape)
+    assert (share.remaining(), taker.remaining()) == ({"a": 0}, {"a": 3})
+    giver.leave(shape, -1)
+    assert (share.remaining(), taker.remaining()) == ({"a": -3}, {"a": 0})
+
+
+def test_what_leaves_makes_no_room_where_there_is_too_much_anyhow() -> None:
+    trial = Trial("root.p guaranteed=a:5; root.p.x; root.p.y")
+    trial.queue("root.p").allocated = {"a": 6}
+    giver, _, _ = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
+    assert giver.may_leave()
+    assert not giver.may_enter(shape_of({"a": 3}))
+
+
+def test_too_much_of_a_type_that_is_not_wanted_does_not_let_anything_go() -> None:
+    trial = Trial("root.x guaranteed=a:1,b:1; root.y")
+    trial.queue("root.x").allocated = {"b": 2}
+    assert not giver_and_taker(trial, "root.x", "root.y", "a")[0].has_surplus
+    assert giver_and_taker(trial, "root.x", "root.y", "a", "b")[0].has_surplus
 
 
 def test_an_amount_that_nobody_guarantees_matters_to_nobody() -> None:
-    trial = Trial("root.a; root.b guaranteed=a:5")
-    guarantees = Guarantees(trial.queue("root.b"))
-    transfer = Transfer(guarantees.share(trial.queue("root.a")), guarantees.taker, shape_of({"c": 9}), ("a",))
-    assert transfer.may_leave()  # nothing is guaranteed to its queue, so it always has too much
-    assert transfer.may_enter()
-    assert not transfer.matters
+    giver, _, taker = giver_and_taker(Trial("root.a; root.b guaranteed=a:5"), "root.a", "root.b", "a")
+    shape = shape_of({"c": 9})
+    assert giver.may_leave()  # nothing is guaranteed to its queue, so it always has too much
+    assert giver.may_enter(shape)
+    assert not taker.binds(shape)
+
+
+def test_what_a_queue_has_used_of_its_own_guarantee_no_victim_gives_back() -> None:
+    trial = Trial("root.p guaranteed=a:1; root.p.x guaranteed=a:5; root.p.y")
+    trial.queue("root.p.x").allocated = {"a": 3}
+    assert Guarantees(trial.queue("root.p.x")).may_cover({"a": 2, "b": 9})
+    assert not Guarantees(trial.queue("root.p.x")).may_cover({"a": 3})
+    assert Guarantees(trial.queue("root.p.y")).may_cover({"a": 9})  # others below its parent may
+
+
+def test_but_victims_may_be_below_a_queue_that_was_a_leaf() -> None:
+    trial = Trial("root.a guaranteed=a:1").reconfigures("root.a guaranteed=a:1; root.a.x")
+    assert Guarantees(trial.queue("root.a")).may_cover({"a": 2})

@@ -142,6 +142,27 @@ def test_a_node_where_more_go_is_better_than_any_number_of_nodes_with_originator
     assert best_of("originator") == "nx"
 
 
+def test_many_small_ones_count_as_many_although_somebody_elsewhere_is_large() -> None:
+    """The largest makes each node look as if one would do; of three and two that go, the two are fewer."""
+    parts = (
+        *("n1 memory=6", *(f"root.a a{n} n1 memory=2" for n in range(3))),
+        *("n2 memory=6", "root.a b1 n2 memory=3", "root.a b2 n2 memory=3"),
+        *("n3 memory=6", "root.c c1 n3 memory=6 priority=1"),
+        *("n4 memory=3 gpu=1", "root.a d1 n4 memory=9"),
+    )
+    assert chosen(plan(cluster(QUEUES.replace("100", "6"), *parts), "root.b ask memory=6")) == ("n2", ["b2", "b1"])
+
+
+@pytest.mark.parametrize("sort", ["", "unwilling", "originator", "unwilling originator"])
+def test_fewer_of_the_same_sort_are_better_and_of_as_many_the_first_by_id(sort: str) -> None:
+    parts: list[str] = []
+    for name, sizes in (("n1", "112"), ("n3", "22"), ("n2", "22"), ("n0", "121")):
+        parts.append(f"{name} memory=4")
+        parts += (f"root.a {name}-{number} {name} memory={size} {sort}" for number, size in enumerate(sizes))
+    trial = cluster(QUEUES.replace("100", "4"), *parts, "big memory=9", "root.a b big memory=5 " + sort)
+    assert chosen(plan(trial, "root.b ask memory=4")) == ("n2", ["n2-1", "n2-0"])
+
+
 def test_who_has_a_say_is_asked_only_as_far_as_it_matters() -> None:
     asked: list[str] = []
 
