@@ -24,6 +24,7 @@ FORGOTTEN: Final = frozenset(
         *("Predicates._answers", "Predicates._remembered", "Predicates.in_vain", "Predicates._complaints"),
         *("Verdicts.said", "Verdicts.wanted", "Verdicts.asked", "Verdicts.late", "Node.version"),
         *("PendingAsks._last", "PendingAsks._group_ranks", "Group.rank", "Aside.found_on", "Shelf.bounds"),
+        "Aside.untried",
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),

@@ -146,11 +146,11 @@ class Application:
     def grow_allocated(self, amount: Resources, *, placeholder: bool) -> None:
         """What it has grew, by an allocation or by one that was resized (negative: shrank)."""
         total = self.allocated_placeholder if placeholder else self.allocated
-        add_to(total, amount)
         highest = self.max_allocated
-        for kind in amount:
-            if total[kind] >= highest.get(kind, 0):
-                highest[kind] = total[kind]
+        for kind, value in amount.items():
+            has = total[kind] = total.get(kind, 0) + value
+            if has >= highest.get(kind, 0):
+                highest[kind] = has
 
     # Placeholders ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.messages import Resources
-from common.resources import add_to, take_from
+from common.resources import take_from
 from partition_worker.engine.limits.limit import ANYONE, Allowance
 from partition_worker.engine.needs import Shape
 
@@ -74,8 +74,11 @@ class Level:
 
     def charge(self, amount: Resources) -> None:
         """Count as used, here and above."""
-        for level in self.upward():
-            add_to(level.used, amount)
+        amounts = tuple(amount.items())
+        for level in self._upward:
+            used = level.used
+            for kind, value in amounts:
+                used[kind] = used.get(kind, 0) + value
 
     def refund(self, amount: Resources) -> None:
         """Take back what `charge` counted."""

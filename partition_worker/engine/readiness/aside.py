@@ -160,7 +160,9 @@ class Aside:
         self.brought_back: tuple[int, Want] | None = None
         """The rank of the application that was made ready last, and why."""
         self.untried = False
-        """Whether nothing has come of that yet: nobody else is brought back meanwhile."""
+        """Whether nothing has come of that yet: nobody else is brought back meanwhile. It is over with the next
+        `refresh`, so nobody has to remember it.
+        """
         self._closed = closed
         self._resting = resting
         self.found_on: dict[int, list[Shelf]] = {}

@@ -93,8 +93,11 @@ class Readiness:
         not for as long.
         """
         for queue in self._tree:
-            if queue.applications or queue.rank in self.asides:  # in all others nobody is in any order
+            if len(queue.ready_applications) or queue.rank in self.asides or queue.rank in self.turns.lines:
                 self.reordered(queue)
+            else:  # nobody in it is in any order, as in nearly all of thousands of queues
+                for application in queue.applications.values():
+                    self.touch_application(application)
         self.reshaped()
 
     def relieve(self) -> None:
@@ -193,7 +196,7 @@ class Readiness:
             return
         if self.resting.children:
             self.resting.wake(queue)
-        if queue.state != "Stopped" and not is_zero(queue.pending):
+        if queue.state != "Stopped" and any(queue.pending.values()):
             parent.ready_children.put(queue, queue_key(queue))
         else:
             parent.ready_children.drop(queue)
