@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-interop chaos differential fuzz bench check format proto sim clean
+.PHONY: help setup run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -41,11 +42,21 @@ fuzz: setup ## send a million spoiled messages to every port: FRAMES= SEED= REPL
 	$(BIN)/python -m tests.fuzz $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(if $(REPLAY),--replay $(REPLAY))
 	$(if $(REPLAY),,PROPERTIES=long $(BIN)/python -m pytest -q --timeout 1200 tests/fuzz/test_machines.py)
 
-bench: setup ## measure what has to be fast
-	$(BIN)/python -m benchmarks.configuration
-	$(BIN)/python -m benchmarks.recovery
-	$(BIN)/python -m benchmarks.tenants
-	$(BIN)/python -m benchmarks.rest
+bench: setup ## measure what has to be fast: NAMES= JSON= and, to compare with the reference, ORACLE_DIR= or ORACLE=
+	$(BIN)/python -m benchmarks $(NAMES) $(if $(JSON),--json "$(JSON)") $(REFERENCE)
+	$(if $(NAMES),,$(BIN)/python -m benchmarks.configuration)
+	$(if $(NAMES),,$(BIN)/python -m benchmarks.tenants)
+	$(if $(NAMES),,$(BIN)/python -m benchmarks.rest)
+
+bench-check: setup ## fail if anything costs a fifth more than what is committed (a minute or two)
+	$(BIN)/python -m benchmarks --check $(NAMES)
+
+bench-must: setup ## say whether the ratios to the reference hold: ORACLE_DIR= (needs Go) or ORACLE=
+	$(BIN)/python -m benchmarks --must $(REFERENCE)
+
+bench-update: setup ## measure, and keep it in benchmarks/results.json and docs/performance.md: NAMES= ORACLE_DIR= ORACLE=
+	$(BIN)/python -m benchmarks --update $(NAMES) $(REFERENCE)
+	$(BIN)/python -m benchmarks.document
 
 sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))

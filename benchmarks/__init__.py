@@ -1,1 +1,1 @@
-"""Measurements of what has to be fast; `make bench` runs them. They judge nothing: a person reads the table."""
+"""Measurements of what has to be fast: `python -m benchmarks` runs them, and says what has become worse."""

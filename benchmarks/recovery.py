@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import zmq
 
+from benchmarks.results import Figure, Plan
 from common.config.check import load
 from common.machine import Delivery, Send
 from common.messages import (
@@ -62,6 +63,8 @@ NOW_S: Final = 1_700_000_000.0
 BATCH: Final = 1000
 """Asks in one message while the partition is filled."""
 
+NODES: Final = 5_000
+ALLOCATIONS: Final = 150_000
 PATIENCE_MS: Final = 120_000
 CONFIG: Final = """
 partitions:
@@ -272,11 +275,17 @@ def shapes(nodes: int, allocations: int, tail: int) -> list[Shape]:
     ]
 
 
+def figures(plan: Plan) -> Iterator[Figure]:
+    """Each shape, at the usual size."""
+    for shape in shapes(plan.scaled(NODES), plan.scaled(ALLOCATIONS), plan.scaled(SNAPSHOT_STEPS)):
+        yield Figure(f"recovery/{shape.name}", measured(shape, plan.rounds).seconds, "s")
+
+
 def main() -> int:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--nodes", type=int, default=5_000, metavar="N")
-    parser.add_argument("--allocations", type=int, default=150_000, metavar="N")
+    parser.add_argument("--nodes", type=int, default=NODES, metavar="N")
+    parser.add_argument("--allocations", type=int, default=ALLOCATIONS, metavar="N")
     parser.add_argument("--tail", type=int, default=SNAPSHOT_STEPS, metavar="N", help="steps after the snapshot")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of so many is shown")
     parser.add_argument("--json", action="store_true", help="one object instead of a table")

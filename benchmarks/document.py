@@ -1,0 +1,169 @@
+"""The figures in `docs/performance.md`, written from those that are committed, so that the two never differ.
+
+    python -m benchmarks.document
+
+What stands between `<!-- figures NAME -->` and `<!-- end -->` is written anew, and so are the growth curves. Everything
+else in the document, above all why a figure is what it is, is a person's.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import must, plots
+from benchmarks.budget import CORES, ROLES
+from benchmarks.growth import points
+from benchmarks.results import COMMITTED, Figure, Results, read
+from benchmarks.scaling import MORE, PARTITIONS
+from benchmarks.shapes import SHAPES
+
+DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
+UNKNOWN: Final = "not measured"
+_BLOCK: Final = re.compile(r"(<!-- figures ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Wish(NamedTuple):
+    """What should be reached."""
+
+    what: str
+    figure: str
+    wanted: float
+    unit: str
+
+    def holds(self, value: float) -> bool:
+        return value >= self.wanted if self.unit == "/s" else value <= self.wanted
+
+
+WISHES: Final = (
+    Wish("two-queues, native, one partition", "native/two-queues", 50_000, "/s"),
+    Wish("two-queues, engine alone", "engine/two-queues", 120_000, "/s"),
+    Wish("a pending ask in the worker", "footprint/ask", 1024, " bytes"),
+    Wish("an allocation in the worker", "footprint/allocation", 1536, " bytes"),
+    Wish("a worker with nothing in it", "footprint/empty", 45, " MiB"),
+    Wish("a decision to preempt, 2,000 candidates on 500 nodes", "preemption/decision", 5, " ms"),
+    Wish("10,000 queues reloaded: decisions stall at the worker for", "reload/every maximum/longest", 100, " ms"),
+    Wish("the same from end to end: an ask waits for", "reload/end to end/longest wait", 100, " ms"),
+    Wish("a tree of 2,000 queues, at the worker", "queue-tree/after changes", 30, " ms"),
+)
+
+
+def rewritten(text: str, results: Results) -> str:
+    """A document with all its figures as they are now.
+
+    Raises:
+        KeyError: it wants a table that there is not.
+    """
+    return _BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]](results.by_name, results)}{found[3]}", text)
+
+
+def _machine(_: Mapping[str, Figure], results: Results) -> str:
+    machine = results.machine
+    return f"{machine.cpu}, {machine.cores} cores, Python {machine.python}\n"
+
+
+def _shapes(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = []
+    for name in SHAPES:
+        grpc = figures.get(f"grpc/{name}")
+        ratio = grpc.ratio if grpc else None
+        theirs = number(grpc.reference) if grpc and grpc.reference else UNKNOWN
+        rates = [_value(figures, f"{path}/{name}") for path in ("engine", "native", "grpc")]
+        rows.append([name, *rates, theirs, number(ratio) if ratio else UNKNOWN, str(must.RATIOS[name])])
+    return _table(["shape", "engine alone", "native", "gRPC", "reference, gRPC", "ratio", "at least"], rows)
+
+
+def _latency(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = []
+    for when in ("idle", "loaded"):
+        for what in ("median", "99 of 100"):
+            grpc = figures.get(f"latency/grpc/{when}/{what}")
+            theirs = number(grpc.reference) if grpc and grpc.reference else UNKNOWN
+            ratio = number(grpc.ratio) if grpc and grpc.ratio else UNKNOWN
+            ours = [_value(figures, f"latency/{way}/{when}/{what}") for way in ("native", "grpc")]
+            rows.append([f"{when}, {what}", *ours, theirs, ratio, str(must.LATENCY_MAX) if when == "idle" else ""])
+    return _table(["ms", "native", "gRPC", "reference, gRPC", "ratio", "at most"], rows)
+
+
+def _growth(figures: Mapping[str, Figure], _: Results) -> str:
+    ends = list(points(ends=True))
+    rows = []
+    for near, far in zip(ends[::2], ends[1::2], strict=True):
+        row = [f"{far.sorting}, {plots.ROOMS[far.room]}", f"{near.at:,} to {far.at:,} {far.axis}"]
+        for path in plots.PATHS:
+            first, last = (figures.get(f"{path}/{point.name}") for point in (near, far))
+            row.append(number(last.value / first.value) if first and last else UNKNOWN)
+        rows.append([*row, number(must.GROWTH[far.axis])])
+    return _table(["nodes", "from, to", "engine alone", "native", "gRPC", "at least"], rows)
+
+
+def _wishes(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = []
+    for wish in WISHES:
+        found = figures.get(wish.figure)
+        reached = UNKNOWN if found is None else f"{number(found.value)}{wish.unit}"
+        sign = "at least" if wish.unit == "/s" else "at most"
+        holds = "" if found is None else "yes" if wish.holds(found.value) else "**no**"
+        rows.append([wish.what, f"{sign} {number(wish.wanted)}{wish.unit}", reached, holds])
+    return _table(["what", "wanted", "reached", "holds"], rows)
+
+
+def _budget(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = [
+        [role, *(_value(figures, f"budget/{way}/{role}") for way in ("native", "grpc"))] for role in (*ROLES, "server")
+    ]
+    return _table(["µs for an allocation", "native", "gRPC"], rows)
+
+
+def _scaling(figures: Mapping[str, Figure], _: Results) -> str:
+    rows = [["measured here", *(_value(figures, f"scaling/{n}") if n in PARTITIONS else "" for n in MORE)]]
+    rows += [
+        [f"reckoned, {cores} cores", *(_value(figures, f"scaling/reckoned/{cores} cores/{n}") for n in MORE)]
+        for cores in CORES
+    ]
+    return _table(["allocations/s, by partitions", *map(str, MORE)], rows)
+
+
+TABLES: Final[Mapping[str, Callable[[Mapping[str, Figure], Results], str]]] = {
+    "machine": _machine,
+    "shapes": _shapes,
+    "latency": _latency,
+    "growth": _growth,
+    "wishes": _wishes,
+    "budget": _budget,
+    "scaling": _scaling,
+}
+
+
+def _value(figures: Mapping[str, Figure], name: str) -> str:
+    return number(figures[name].value) if name in figures else UNKNOWN
+
+
+def number(value: float) -> str:
+    """With three digits that mean something, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+
+
+def written(results: Results) -> Iterator[tuple[Path, str]]:
+    """All files, and what has to be in them."""
+    yield DOCUMENT, rewritten(DOCUMENT.read_text(encoding="utf-8"), results)
+    for name, text in plots.drawn(results):
+        yield plots.FOLDER / name, text
+
+
+def main() -> int:
+    """Write them."""
+    plots.FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in written(read(COMMITTED)):
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"  {path.relative_to(DOCUMENT.parents[1])}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""What the engine alone costs: a partition as a library, without processes, messages on a wire, or a journal.
+
+    python -m benchmarks.engine two-queues backlog --asks 20000
+
+All asks are there before the first decision, which is the hardest case. Measured is processor time, for taking the asks
+and for deciding, with the collection of garbage set as it is in a worker; between rounds a calibration loop says how
+fast the machine is just then (`calibration.py`).
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import median
+from time import process_time
+from typing import Final, NamedTuple
+
+from benchmarks.calibration import as_in_a_worker, unit_s
+from benchmarks.results import PER_SECOND, Figure, Plan
+from benchmarks.shapes import RELEASED_AT_ONCE, SHAPES, Workload, batches, nearly_full
+from common.config.check import load
+from common.messages import (
+    STOPPED_BY_RM,
+    Allocation,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    ApplicationRequest,
+    NodeRequest,
+)
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+from partition_worker.worker import BUDGET_DECISIONS
+
+NOW_S: Final = 1_700_000_000.0
+EVERY: Final = {**SHAPES, "nearly-full": nearly_full}
+
+
+class Round(NamedTuple):
+    """What one round has cost, and how fast the machine was."""
+
+    us_per_allocation: float
+    """Of processor time."""
+    units_per_allocation: float
+    """The same in steps of the calibration loop."""
+
+
+class Rounds(NamedTuple):
+    """Several of them."""
+
+    rounds: list[Round]
+
+    @property
+    def per_second(self) -> float:
+        """The best: whatever else goes on makes a round worse, never better."""
+        return 1e6 / min(one.us_per_allocation for one in self.rounds)
+
+    @property
+    def units_per_allocation(self) -> float:
+        """The median: what disturbs the calibration loop makes a round look better than it was."""
+        return median(one.units_per_allocation for one in self.rounds)
+
+
+class Engine:
+    """A partition with a workload in it, ready to be timed."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.running: dict[str, str] = {}
+        """Keys and applications of the allocations that were made last, in their order."""
+        self._workload = workload
+        self.partition = Partition(load(workload.config).partitions[0], name="bench_default", now=NOW_S)
+        for nodes in batches(workload.nodes):
+            self.partition.apply(NodeRequest(nodes=list(nodes)), NOW_S)
+        self.partition.apply(ApplicationRequest(new=list(workload.applications)), NOW_S)
+        self._ask(workload.before)
+        self._hear(self._decide())
+        running = self.partition.running_allocations
+        assert running == workload.running, f"{running} run before the clock starts, not {workload.running}"
+
+    def run(self) -> float:
+        """Seconds of processor time for everything that is timed."""
+        return self._turned_over() if self._workload.released else self._placed()
+
+    def _placed(self) -> float:
+        before = self.partition.decided
+        began = process_time()
+        self._ask(self._workload.asks)
+        self._decide()
+        spent = process_time() - began
+        made = self.partition.decided - before
+        assert made == self._workload.timed, f"{made} allocations were made, not {self._workload.timed}"
+        return spent
+
+    def _turned_over(self) -> float:
+        """Release those that run longest, a number at a time, and let others in."""
+        left, spent, waiting = self._workload.released, 0.0, list(self.running.items())
+        while left:
+            some = waiting[: min(RELEASED_AT_ONCE, left)]
+            spent += self._turn(some)
+            waiting = waiting[len(some) :] + list(self.running.items())
+            left -= len(some)
+        return spent
+
+    def _turn(self, chosen: list[tuple[str, str]]) -> float:
+        """Release these; afterwards those who were let in are the ones that are known to run."""
+        ends = [
+            AllocationRelease(application_id=owner, allocation_key=key, termination_type=STOPPED_BY_RM)
+            for key, owner in chosen
+        ]
+        update = AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=ends))
+        self.running.clear()
+        began = process_time()
+        self.partition.apply(update, NOW_S)
+        effects = self._decide()
+        spent = process_time() - began
+        self._hear(effects)
+        assert len(self.running) == len(chosen), f"{len(self.running)} were let in for {len(chosen)}"
+        return spent
+
+    def _ask(self, asks: Sequence[Allocation]) -> None:
+        for some in batches(asks):
+            self.partition.apply(AllocationRequest(allocations=list(some)), NOW_S)
+
+    def _decide(self) -> list[Effect]:
+        """Everything that can be decided now, and what is to be told of it."""
+        told: list[Effect] = []
+        while not self.partition.idle:
+            told += self.partition.schedule(NOW_S, BUDGET_DECISIONS)
+        return told
+
+    def _hear(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect.part, Allocation):
+                self.running[effect.part.allocation_key] = effect.part.application_id
+
+
+def measured(workload: Workload, rounds: int) -> Rounds:
+    """So many rounds, each with a fresh partition."""
+    found = []
+    for _ in range(rounds):
+        engine = Engine(workload)
+        with as_in_a_worker():
+            before = unit_s()
+            spent = engine.run()
+            unit = (before + unit_s()) / 2
+        each = spent / workload.timed
+        found.append(Round(each * 1e6, each / unit))
+        del engine
+    return Rounds(found)
+
+
+def figures(plan: Plan) -> Iterator[Figure]:
+    """Every shape."""
+    for name, shape in EVERY.items():
+        found = measured(shape(plan.nodes, plan.asks), plan.rounds)
+        yield Figure(f"engine/{name}", found.per_second, PER_SECOND, found.units_per_allocation)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of {', '.join(EVERY)}; all if none is named")
+    parser.add_argument("--nodes", type=int, default=1_000, metavar="N")
+    parser.add_argument("--asks", type=int, default=10_000, metavar="N")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of so many is shown")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.shapes) - EVERY.keys()):
+        parser.error(f"there is no {', '.join(unknown)}")
+    for name in options.shapes or EVERY:
+        found = measured(EVERY[name](options.nodes, options.asks), options.rounds)
+        rate = f"{found.per_second:10,.0f} allocations/s"
+        sys.stdout.write(
+            f"  {name:<12} {rate}   {found.units_per_allocation:7.2f} steps of the calibration loop each\n"
+        )
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

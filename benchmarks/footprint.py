@@ -1,0 +1,139 @@
+"""What things take in memory: an ask that waits, an allocation, and a worker with nothing in it.
+
+Of a real worker, as the kernel counts it (`worker`); and of the engine alone, as Python counts it (`engine`), which is
+the same on every machine and is judged. What comes in is decoded here as a worker decodes it, so that names are not
+shared with whoever asks.
+"""
+
+import gc
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import Final, NamedTuple
+
+from benchmarks import engine
+from benchmarks.paths.heard import Rm
+from benchmarks.paths.systems import Up, native
+from benchmarks.paths.timing import prepare
+from benchmarks.results import Figure, Plan
+from benchmarks.shapes import Workload, backlog, batches, two_queues
+from common.messages import Allocation, AllocationRequest
+from common.wire import body_of, decoded
+from partition_worker.engine.partition import Partition
+from partition_worker.worker import BUDGET_DECISIONS
+
+ASKS: Final = 100_000
+ENGINE_ASKS: Final = 20_000
+QUIET_S: Final = 0.3
+QUIET_MS: Final = 20
+"""A system is at rest once its processes have worked for less than this in that time."""
+
+WORKER: Final = "partition_worker"
+
+
+class Taken(NamedTuple):
+    """What a worker has taken."""
+
+    empty_rss_bytes: int
+    empty_pss_bytes: int
+    """Pages that several processes share count in part."""
+    each_bytes: float
+
+
+def engine_figures(plan: Plan) -> Iterator[Figure]:
+    """Of the engine alone."""
+    asks = plan.scaled(ENGINE_ASKS)
+    waiting, running = engine_bytes(two_queues(plan.nodes, asks))
+    yield Figure("memory/ask", waiting, "bytes", waiting)
+    yield Figure("memory/allocation", running, "bytes", running)
+
+
+def worker_figures(plan: Plan) -> Iterator[Figure]:
+    """Of real workers."""
+    pending = in_worker(backlog(plan.nodes, plan.scaled(ASKS)))
+    placed = in_worker(two_queues(plan.nodes, plan.scaled(ASKS)))
+    yield Figure("footprint/empty", pending.empty_rss_bytes / 2**20, "MiB")
+    yield Figure("footprint/empty, shared pages in part", pending.empty_pss_bytes / 2**20, "MiB")
+    yield Figure("footprint/ask", pending.each_bytes, "bytes")
+    yield Figure("footprint/allocation", placed.each_bytes, "bytes")
+
+
+def engine_bytes(workload: Workload) -> tuple[float, float]:
+    """Of each ask while all wait, and of each allocation once all run."""
+    bodies = [body_of(AllocationRequest(allocations=list(some))) for some in batches(workload.asks)]
+    partition = engine.Engine(workload).partition
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for body in bodies:
+            partition.apply(decoded(AllocationRequest, body), engine.NOW_S)
+        waiting = _traced() / len(workload.asks)
+        _decide(partition)
+        return waiting, _traced() / len(workload.asks)
+    finally:
+        tracemalloc.stop()
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def _decide(partition: Partition) -> None:
+    while not partition.idle:
+        partition.schedule(engine.NOW_S, BUDGET_DECISIONS)
+
+
+def in_worker(workload: Workload) -> Taken:
+    """Of a real worker: what waits there before the clock would start, or else what is placed."""
+    with native() as up:
+        rm = up.connect(workload.config)
+        try:
+            _rest(up)
+            empty = _memory(up)
+            waiting = list(workload.before)
+            prepare(rm, replace(workload, before=[], running=0))
+            _rest(up)
+            before = _memory(up)
+            _send(rm, waiting or workload.asks, placed=not waiting)
+            _rest(up)
+            after = _memory(up)
+            worker = max(after, key=lambda process: after[process][0] - before[process][0])
+            each = (after[worker][0] - before[worker][0]) / len(waiting or workload.asks)
+            return Taken(*empty[worker], each)
+        finally:
+            rm.close()
+
+
+def _send(rm: Rm, asks: Sequence[Allocation], *, placed: bool) -> None:
+    """A message at a time, each dealt with before the next where that can be heard."""
+    sent = 0
+    for some in batches(asks):
+        rm.asks(some)
+        sent += len(some)
+        if placed:
+            rm.heard.until(lambda wanted=sent: len(rm.heard.running) >= wanted)  # type: ignore[misc]
+
+
+def _rest(up: Up) -> None:
+    """Wait until nothing happens any more."""
+    before = up.cpu_s()
+    while True:
+        sleep(QUIET_S)
+        after = up.cpu_s()
+        if sum(after.values()) - sum(before.values()) < QUIET_MS / 1000:
+            return
+        before = after
+
+
+def _memory(up: Up) -> dict[int, tuple[int, int]]:
+    """What each worker has: resident pages, and the same with shared ones in part, in bytes."""
+    found = {}
+    for process, role in up.processes().items():
+        if role == WORKER:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(" kB")}
+            found[process] = (sizes["Rss"], sizes["Pss"])
+    return found

@@ -1,0 +1,73 @@
+"""What has to hold: how many times faster than the reference each shape is, in one run, and that growth costs little.
+
+Both are driven by the same client over the scheduler interface, one after the other; a ratio of one run means more than
+any number of allocations a second.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from benchmarks import latency
+from benchmarks.growth import Point, points
+from benchmarks.paths.systems import System, grpc
+from benchmarks.results import Plan
+from benchmarks.shapes import SHAPES
+from benchmarks.ways import rate
+
+RATIOS: Final = {"two-queues": 10, "many-queues": 10, "many-apps": 100, "mixed": 4, "backlog": 150, "churn": 3}
+"""Times the rate of the reference, at least."""
+
+LATENCY_MAX: Final = 2.5
+"""Times the latency of the reference, at most, in the median and of 99 in 100."""
+
+GROWTH: Final = {"asks": 0.80, "nodes": 0.75}
+"""Of the rate at the near end of a curve, at least, at its far end."""
+
+
+class Verdict(NamedTuple):
+    """One thing that has to hold, and whether it does."""
+
+    what: str
+    wanted: str
+    reached: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"  {'pass' if self.holds else 'FAIL'}  {self.what:<40} {self.wanted:<14} {self.reached}"
+
+
+def verdicts(plan: Plan, ours: System = grpc) -> Iterator[Verdict]:
+    """Each as soon as it is known; without the reference, those that need none."""
+    if plan.reference is not None:
+        yield from _rates(plan, ours, plan.reference)
+        yield from _latencies(plan, ours, plan.reference)
+    yield from growth(lambda point: rate(ours, point.workload(plan), plan))
+
+
+def _rates(plan: Plan, system: System, reference: System) -> Iterator[Verdict]:
+    for name, least in RATIOS.items():
+        workload = SHAPES[name](plan.nodes, plan.asks)
+        ours, theirs = rate(system, workload, plan), rate(reference, workload, plan._replace(rounds=1))
+        ratio = ours / theirs
+        told = f"{ratio:.2f} ({ours:,.0f} and {theirs:,.0f} allocations/s)"
+        yield Verdict(f"{name}, times the reference", f"at least {least}", told, ratio >= least)
+
+
+def _latencies(plan: Plan, system: System, reference: System) -> Iterator[Verdict]:
+    ours, theirs = latency.idle(system, plan), latency.idle(reference, plan)
+    for what, mine, other in (("median", ours.p50_ms, theirs.p50_ms), ("99 of 100", ours.p99_ms, theirs.p99_ms)):
+        told = f"{mine / other:.2f} ({mine:.2f} and {other:.2f} ms)"
+        yield Verdict(
+            f"latency, {what}, times the reference", f"at most {LATENCY_MAX}", told, mine <= LATENCY_MAX * other
+        )
+
+
+def growth(measured: Callable[[Point], float]) -> Iterator[Verdict]:
+    """Of the rates at both ends of each curve."""
+    ends = list(points(ends=True))
+    for near, far in zip(ends[::2], ends[1::2], strict=True):
+        assert near._replace(at=far.at) == far
+        first, last = measured(near), measured(far)
+        told = f"{last / first:.2f} ({first:,.0f} and {last:,.0f} allocations/s)"
+        what = f"{far.sorting}, {far.room}: {far.at:,} {far.axis}"
+        yield Verdict(what, f"at least {GROWTH[far.axis]:.2f}", told, last / first >= GROWTH[far.axis])

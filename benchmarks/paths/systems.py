@@ -1,0 +1,161 @@
+"""The systems that are measured, each started afresh, and what their processes cost.
+
+The reference serves one resource manager only, on ports that cannot be changed; whoever compares with it needs a
+network of its own (`own_network`).
+"""
+
+import os
+import shlex
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from fcntl import ioctl
+from pathlib import Path
+from time import process_time
+from typing import Final
+
+from benchmarks.paths.heard import Rm
+from benchmarks.paths.native import NativeRm
+from benchmarks.paths.scheduler_interface import GrpcRm
+from benchmarks.system import system
+
+REFERENCE_GRPC: Final = "127.0.0.1:3333"
+CLIENT: Final = "client"
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+class NoReference(Exception):
+    """The reference cannot be built or started, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A system that runs."""
+
+    connect: Callable[[str], Rm]
+    """Register a resource manager with this configuration."""
+    processes: Callable[[], Mapping[int, str]]
+    """Ids and roles of its processes."""
+    at: Mapping[str, str]
+    """Where it can be reached."""
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor time so far by role; `client` is this process."""
+        spent = {CLIENT: process_time()}
+        for process, role in self.processes().items():
+            spent[role] = spent.get(role, 0.0) + cpu_s_of(process)
+        return spent
+
+
+System = Callable[[], AbstractContextManager[Up]]
+"""Starts one, and ends it."""
+
+
+@contextmanager
+def native() -> Iterator[Up]:
+    """This system, by way of the native protocol."""
+    with system() as (supervisor, at):
+        address = at["native"]
+        yield Up(lambda config: NativeRm(address, config), lambda: roles_of(supervisor), at)
+
+
+@contextmanager
+def grpc() -> Iterator[Up]:
+    """This system, by way of the scheduler interface."""
+    with system() as (supervisor, at):
+        address = at["grpc"]
+        yield Up(lambda config: GrpcRm(address, config), lambda: roles_of(supervisor), at)
+
+
+def reference(command: str) -> System:
+    """The reference scheduler, which this command starts."""
+
+    @contextmanager
+    def started() -> Iterator[Up]:
+        words = shlex.split(command)
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - asked for
+            try:
+                connect = lambda config: GrpcRm(REFERENCE_GRPC, config)  # noqa: E731 - as above
+                yield Up(connect, lambda: {process.pid: "reference"}, {"grpc": REFERENCE_GRPC})
+            finally:
+                process.kill()
+
+    return started
+
+
+WAYS: Final[Mapping[str, System]] = {"native": native, "grpc": grpc}
+"""The ways to this system, by name."""
+
+
+# Processes ------------------------------------------------------------------------------------------------------------
+
+
+def roles_of(supervisor: int) -> dict[int, str]:
+    """The processes of a system: the supervisor's own and those that it has started."""
+    found = {supervisor: "supervisor"}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_text().split("\0") if parent == supervisor else []
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+        if "-m" in words:
+            found[int(folder.name)] = words[words.index("-m") + 1]
+    return found
+
+
+def cpu_s_of(process: int) -> float:
+    """Processor time of all its threads so far, to the nanosecond where the system counts so well."""
+    try:
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    except FileNotFoundError:
+        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
+
+
+# The reference --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def built(source: Path) -> Iterator[str]:
+    """The command of the reference, made from Go source.
+
+    Raises:
+        NoReference: there is no such source, or no Go.
+    """
+    if not (source / "go.mod").is_file():
+        raise NoReference(f"there is no Go source of the reference in {source}")
+    go = shutil.which("go")
+    if go is None:
+        raise NoReference("Go is needed to build the reference, and is not installed")
+    with tempfile.TemporaryDirectory(prefix="reference-") as folder:
+        binary = Path(folder) / "reference"
+        subprocess.run([go, "build", "-o", binary, "."], cwd=source, check=True)  # noqa: S603 - asked for
+        yield str(binary)
+
+
+def again_in_own_network(arguments: Sequence[str]) -> int:
+    """Run this program once more where all ports are free; its exit status.
+
+    Raises:
+        NoReference: this machine has no way to do that.
+    """
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise NoReference("unshare (of util-linux) is needed: the reference wants a network of its own")
+    command = [unshare, "--map-root-user", "--net", sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own
+
+
+def bring_loopback_up() -> None:
+    """In a new network even the loopback interface is down."""
+    up_and_running, set_flags = 0x1 | 0x40, 0x8914
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        ioctl(any_socket, set_flags, struct.pack("16sh14x", b"lo", up_and_running))

@@ -1,0 +1,138 @@
+"""What one decision to preempt costs, where thousands could have to go.
+
+A queue with a guarantee and nothing running asks for the room of two; all nodes are full of allocations of queues that
+have twice what is guaranteed to them, and each allocation would agree to go. Measured is the processor time of the
+decision in the engine, from the ask that may look for victims to who they are.
+"""
+
+from collections.abc import Iterator
+from statistics import median
+from time import process_time
+from typing import Final, NamedTuple
+
+from benchmarks.calibration import as_in_a_worker, unit_s
+from benchmarks.results import Figure, Plan
+from benchmarks.shapes import ONE, cluster, configuration
+from common.config.check import load
+from common.messages import (
+    PREEMPTED_BY_SCHEDULER,
+    STOPPED_BY_RM,
+    AddApplicationRequest,
+    Allocation,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    ApplicationRequest,
+    NodeRequest,
+    PreemptionPolicy,
+    UserGroupInformation,
+)
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+from partition_worker.worker import BUDGET_DECISIONS
+
+NODES: Final = 500
+PER_NODE: Final = 4
+PARENTS: Final = 5
+LEAVES: Final = 20
+"""In all, evenly below the parents."""
+
+NEED: Final = {kind: amount * 2 for kind, amount in ONE.items()}
+DECISIONS: Final = 10
+"""In a round, one after the other."""
+
+WAITED_S: Final = 60.0
+"""After so long an ask may look for victims."""
+
+NOW_S: Final = 1_700_000_000.0
+_VICTIM: Final = PreemptionPolicy(allow_preempt_self=True)
+_TAKER: Final = PreemptionPolicy(allow_preempt_other=True)
+
+
+class Decided(NamedTuple):
+    """What a decision took."""
+
+    candidates: int
+    ms: float
+    """The median."""
+    steps: float
+    """The same, in steps of the calibration loop."""
+
+
+def figures(plan: Plan) -> Iterator[Figure]:
+    """The median over all decisions of all rounds."""
+    rounds = [measured(plan.scaled(NODES)) for _ in range(plan.rounds)]
+    best = min(rounds, key=lambda one: one.steps)
+    yield Figure("preemption/decision", best.ms, "ms", best.steps)
+
+
+def measured(nodes: int) -> Decided:
+    """Decisions, one after the other, each with its victims gone before the next."""
+    partition = crowded(nodes)
+    now, spent = NOW_S, []
+    with as_in_a_worker():
+        before = unit_s()
+        for number in range(min(DECISIONS, nodes)):
+            ask = Allocation(f"need-{number}", "needy", resource_per_alloc=NEED, preemption_policy=_TAKER)
+            partition.apply(AllocationRequest(allocations=[ask]), now)
+            _decide(partition, now)
+            now += WAITED_S
+            partition.elapse(now)
+            began = process_time()
+            effects = partition.schedule(now, 1)
+            spent.append(process_time() - began)
+            _let_go(partition, effects, now)
+        unit = (before + unit_s()) / 2
+    middle = median(spent)
+    return Decided(nodes * PER_NODE, middle * 1000, middle / unit)
+
+
+def crowded(nodes: int) -> Partition:
+    """A partition full of those who may have to go."""
+    partition = Partition(load(_configuration(nodes)).partitions[0], name="bench_default", now=NOW_S)
+    room = {kind: amount * PER_NODE for kind, amount in ONE.items()}
+    partition.apply(NodeRequest(nodes=cluster(nodes, [room])), NOW_S)
+    user = UserGroupInformation(user="ann", groups=["dev"])
+    new = [AddApplicationRequest(f"crowd{n}", f"root.p{n % PARENTS}.crowd{n}", ugi=user) for n in range(LEAVES)]
+    partition.apply(ApplicationRequest(new=[*new, AddApplicationRequest("needy", "root.needy", ugi=user)]), NOW_S)
+    asks = [
+        Allocation(f"k-{n}", f"crowd{n % LEAVES}", resource_per_alloc=ONE, preemption_policy=_VICTIM)
+        for n in range(nodes * PER_NODE)
+    ]
+    partition.apply(AllocationRequest(allocations=asks), NOW_S)
+    _decide(partition, NOW_S)
+    assert partition.running_allocations == len(asks)
+    return partition
+
+
+def _configuration(nodes: int) -> str:
+    each = nodes * PER_NODE * ONE["memory"] // LEAVES // 2
+    text = ""
+    for parent in range(PARENTS):
+        text += f"      - name: p{parent}\n        queues:\n"
+        for leaf in range(parent, LEAVES, PARENTS):
+            text += f"          - {{name: crowd{leaf}, resources: {{guaranteed: {{memory: {each}}}}}}}\n"
+    wanted = DECISIONS * NEED["memory"]
+    return configuration(f"{text}      - {{name: needy, resources: {{guaranteed: {{memory: {wanted}}}}}}}\n")
+
+
+def _decide(partition: Partition, now: float) -> None:
+    while not partition.idle:
+        partition.schedule(now, BUDGET_DECISIONS)
+
+
+def _let_go(partition: Partition, effects: list[Effect], now: float) -> None:
+    """What the RM does with those who have to go; then the ask runs."""
+    chosen = [one.part for one in effects if isinstance(one.part, AllocationRelease)]
+    assert chosen, "nobody has to go"
+    assert {one.termination_type for one in chosen} == {PREEMPTED_BY_SCHEDULER}
+    before = partition.running_allocations
+    ends = [
+        AllocationRelease(
+            application_id=one.application_id, allocation_key=one.allocation_key, termination_type=STOPPED_BY_RM
+        )
+        for one in chosen
+    ]
+    partition.apply(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=ends)), now)
+    _decide(partition, now)
+    assert partition.running_allocations == before - len(chosen) + 1, "the ask does not run"

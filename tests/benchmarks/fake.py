@@ -1,0 +1,61 @@
+"""A scheduler that takes no time, for tests of what is made of measurements. It counts the cores of all nodes together,
+and gives them to whoever fits, in order.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks.paths.heard import Heard
+from benchmarks.paths.systems import Up
+from common.messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
+
+CONNECTED: list["FakeRm"] = []
+"""All there have been, the latest last."""
+
+
+class FakeRm:
+    """Hears at once."""
+
+    def __init__(self, _config: str) -> None:
+        self.heard = Heard()
+        self.closed = False
+        self._free = 0
+        self._waiting: list[Allocation] = []
+        self._needs: dict[str, int] = {}
+        CONNECTED.append(self)
+
+    def nodes(self, nodes: Sequence[NodeInfo]) -> None:
+        self._free += sum((node.schedulable_resource or {})["vcore"] for node in nodes)
+        self.heard.take(nodes=len(nodes))
+
+    def applications(self, applications: Sequence[AddApplicationRequest]) -> None:
+        self.heard.take(applications=len(applications))
+
+    def asks(self, asks: Sequence[Allocation]) -> None:
+        self._waiting += asks
+        self._place()
+
+    def releases(self, releases: Sequence[AllocationRelease]) -> None:
+        self._free += sum(self._needs.pop(one.allocation_key) for one in releases)
+        self.heard.take_allocations([], [one.allocation_key for one in releases])
+        self._place()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _place(self) -> None:
+        placed, waiting = [], []
+        for ask in self._waiting:
+            need = ask.resource_per_alloc["vcore"]
+            (placed if need <= self._free else waiting).append(ask)
+            if need <= self._free:
+                self._free -= need
+                self._needs[ask.allocation_key] = need
+        self._waiting = waiting
+        self.heard.take_allocations([(one.allocation_key, one.application_id) for one in placed], [])
+
+
+@contextmanager
+def fake() -> Iterator[Up]:
+    """A system of it."""
+    yield Up(FakeRm, dict, {})
