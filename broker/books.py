@@ -4,41 +4,29 @@ Shared by everything that decides about registrations and configurations. Not he
 `update.py`), and what is on its way (`changes.py`).
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal
 
 from broker.announcements import Announcements
+from broker.judgement import Judgement, understood
 from broker.roster import NUMBERS_PER_INCARNATION, Roster
 from broker.tally import Tally
 from broker.versions import Versions
-from common.config.check import DEFAULT_TEXT, load_problems, loaded, validated
+from common.config.check import DEFAULT_TEXT
 from common.config.checksum import checksum_of
-from common.config.doubts import doubts
-from common.config.hierarchy import hierarchy_problems
 from common.config.model import Configuration, PartitionConfig
-from common.config.naming import naming_problems
-from common.config.problems import ConfigError, Lines, Problem
-from common.config.rules import rule_problems
+from common.config.problems import Problem
 from common.names import normalised
 from common.rm_ids import matching
 
 SameHierarchy = Literal["off", "warn", "enforce"]
-
-TEXTS_KEPT: Final = 2
-"""Configurations kept as understood: reading a large one takes a second in which nothing is routed, and every RM that
-has its queues from the watched file wants the same.
-"""
 
 DOUBTS_LOGGED_MAX: Final = 20
 """Lines about what is doubtful in one configuration; of more, only how many there are is told."""
 
 PARTITIONS_MAX: Final = 500
 """Partitions of all RMs together, if nothing else is said: the processes of their workers take about 12 GiB."""
-
-understood: Final = lru_cache(maxsize=TEXTS_KEPT)(validated)
-"""As `validated`."""
 
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
@@ -128,19 +116,18 @@ class Books:
 
         Raises Refused with every problem.
         """
-        try:
-            written, lines = understood(text)
-        except ConfigError as error:
-            raise Refused(BAD_REQUEST, str(error), problems=error.problems) from None
-        _refuse_any(naming_problems(written, lines))
-        configuration = loaded(written, text)
+        judgement = understood(text)
+        _refuse_any(judgement.problems)
+        _refuse_any(judgement.naming)
+        configuration = judgement.configuration
+        assert configuration is not None, "a text without a configuration has problems"
         problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions])
         if problem:
             raise Refused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
         self._check_room(rm, configuration)
-        _refuse_any(list(_building_problems(rm, configuration, written, lines, live)))
-        self._check_hierarchy(rm, written, lines)
-        self._note_doubts(rm, doubts(written, lines))
+        _refuse_any(list(_building_problems(rm, configuration, judgement, live)))
+        self._check_hierarchy(rm, judgement.hierarchy)
+        self._note_doubts(rm, judgement.doubts)
         return configuration
 
     def _check_room(self, rm: str, configuration: Configuration) -> None:
@@ -154,13 +141,13 @@ class Books:
                 "the setting partitions-max says",
             )
 
-    def _check_hierarchy(self, rm: str, written: Configuration, lines: Lines) -> None:
-        problems = [] if self.policy.same_hierarchy == "off" else hierarchy_problems(written, lines)
+    def _check_hierarchy(self, rm: str, problems: Sequence[Problem]) -> None:
         if self.policy.same_hierarchy == "enforce":
             _refuse_any(problems)
-        self.warnings += [f"configuration of RM {rm}: {problem}" for problem in problems]
+        if self.policy.same_hierarchy != "off":
+            self.warnings += [f"configuration of RM {rm}: {problem}" for problem in problems]
 
-    def _note_doubts(self, rm: str, found: list[Problem]) -> None:
+    def _note_doubts(self, rm: str, found: Sequence[Problem]) -> None:
         told = [str(problem) for problem in found[:DOUBTS_LOGGED_MAX]]
         if len(found) > len(told):
             told.append(f"{len(found) - len(told)} more such warnings: `yunishard validate` shows them")
@@ -172,17 +159,16 @@ def by_full_name(rm: str, configuration: Configuration) -> Mapping[str, Partitio
     return {normalised(rm, one.name): one for one in configuration.partitions}
 
 
-def _refuse_any(problems: list[Problem]) -> None:
+def _refuse_any(problems: Sequence[Problem]) -> None:
     if problems:
         raise Refused(BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
 
 
 def _building_problems(
-    rm: str, configuration: Configuration, written: Configuration, lines: Lines, live: Container[str]
+    rm: str, configuration: Configuration, judgement: Judgement, live: Container[str]
 ) -> Iterator[Problem]:
     """What keeps partitions from being built; told with the places of the text as it was written."""
-    for index, (one, text) in enumerate(zip(configuration.partitions, written.partitions, strict=True)):
-        path = f"partitions[{index}]"
-        yield from load_problems(text, path=path, lines=lines)
+    for one, building, rules in zip(configuration.partitions, judgement.building, judgement.rules, strict=True):
+        yield from building
         if normalised(rm, one.name) in live:
-            yield from rule_problems(text, path=path, lines=lines)
+            yield from rules

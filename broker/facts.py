@@ -6,10 +6,11 @@ becomes durable (`keeping.py`), and the file (`record.py`).
 
 import msgspec
 
-from broker.books import by_full_name, understood
+from broker.books import by_full_name
+from broker.judgement import understood
 from broker.roster import Registration, Roster
-from common.config.check import loaded
 from common.config.checksum import checksum_of
+from common.config.problems import ConfigError
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,7 +59,9 @@ def facts_of(registration: Registration, roster: Roster) -> Facts:
 
 def registration_of(facts: Facts) -> Registration:
     """What an RM has, its configuration read again. Raises ConfigError for a text that is none in this release."""
-    written, _ = understood(facts.text)
+    judgement = understood(facts.text)
+    if judgement.configuration is None:
+        raise ConfigError(judgement.problems)
     return Registration(
         rm=facts.rm,
         session=facts.session,
@@ -66,7 +69,7 @@ def registration_of(facts: Facts) -> Registration:
         call=facts.call,
         text=facts.text,
         checksum=checksum_of(facts.text),
-        configs=by_full_name(facts.rm, loaded(written, facts.text)),
+        configs=by_full_name(facts.rm, judgement.configuration),
         build_info=facts.build_info,
         extra=facts.extra,
         capabilities=facts.capabilities,

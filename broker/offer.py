@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from broker.askers import WatchedFile
-from broker.books import Books, understood
+from broker.books import Books
 from broker.changes import Changes
+from broker.judgement import understood
 from broker.update import Wish, owned, update
 from broker.versions import FROM_FILE
 from common.config.checksum import checksum_of
-from common.config.problems import ConfigError
 from common.machine import Send
 
 
@@ -38,10 +38,9 @@ class Offer:
         if not text.strip():
             books.warnings.append(f"the file of queues {books.watched} is empty now: the configuration in force stays")
             return
-        try:
-            understood(text)
-        except ConfigError as error:
-            lines = "; ".join(str(problem) for problem in error.problems)
+        problems = understood(text).problems
+        if problems:
+            lines = "; ".join(str(problem) for problem in problems)
             name = f"the file of queues {books.watched}"
             books.warnings.append(f"{name} is refused, the configuration in force stays: {lines}")
             return

@@ -9,16 +9,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from broker.books import Policy
+from broker.foresight import Foresight
+from broker.reader import Reader
 from broker.record import Record
 from broker.switch import Switch
 from broker.versions import Versions
 from broker.watched_file import WatchedFile
 from common.driver import clock, drive
 from common.inspector import Inspected
-from common.names import BROKER, FILE, RECORD
+from common.links import Links
+from common.names import BROKER, FILE, READER, RECORD
 from common.process import Life
 from common.process_figures import ProcessFigures
-from common.sockets import Router, Wire
+from common.sockets import Wire
 
 _log = logging.getLogger("core.rmproxy")
 
@@ -31,12 +34,12 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         stack.callback(record.close)
         wire.add(RECORD, record)
         file = _watched(args.default_config, wire, stack)
-        if args.listen.startswith("tcp:"):
-            raise OSError(f"{args.listen}: there are no keys between our processes, so they meet at ipc:// only")
-        router = Router(args.listen, prefix="", named=True, wake=wire.wake)
-        stack.callback(router.close)
-        wire.add("", router)
-        router.watch()
+        reader = Reader(wake=wire.wake)
+        stack.callback(reader.close)
+        wire.add(READER, reader)
+        links = Links(args.listen, wake=wire.wake)
+        stack.callback(links.close)
+        wire.add("", links)
         switch = Switch(
             now=clock(),
             incarnation=record.begin(int(clock())),
@@ -58,7 +61,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         switch.figures.around = process.families
         life.ready()
         life.on_stop(wire.wake)
-        machine = Inspected(switch, wire.send)
+        machine = Inspected(Foresight(switch), wire.send)
         stack.callback(machine.close)
         await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(switch))
 

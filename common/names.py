@@ -17,8 +17,9 @@ WEBSERVICE: Final = "webservice"
 
 RECORD: Final = "@record"
 FILE: Final = "@file"
-"""Inside the broker's process: where versions of configurations are kept, and the watched file. No partition can be
-called so."""
+READER: Final = "@reader"
+"""Inside the broker's process: where versions of configurations are kept, the watched file, and who has large texts
+read. No partition can be called so."""
 
 JOURNAL: Final = "@journal"
 """Inside a worker's process: where its steps are kept."""

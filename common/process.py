@@ -34,6 +34,11 @@ LEAVE_MAX_S: Final = 5.0
 HEARTBEAT_S: Final = 1.0
 """How often a process says that it is alive, if it is told nothing else."""
 
+YOUNG_OBJECTS: Final = 50_000
+"""Objects between two collections of garbage. What a process keeps lives long, what passes through it makes no cycles,
+and the rare ones can wait.
+"""
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -132,6 +137,8 @@ def parser(role: str, about: str) -> argparse.ArgumentParser:
 
 def main(role: str, args: argparse.Namespace, serve: Callable[[Life], Awaitable[None]]) -> int:
     """Run `serve` until it returns; its exit status. What it cannot open it reports as OSError, in one line."""
+    gc.freeze()  # modules and all that: they stay
+    gc.set_threshold(YOUNG_OBJECTS)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # whoever sends it reads in the log where the threads stand, loop or no loop
     logging.basicConfig(

@@ -1,9 +1,9 @@
-"""The ZeroMQ sockets of the servers, and the one written policy on overflow.
+"""Where messages come in and go out, the ZeroMQ port for programs of others, and the one written policy on overflow.
 
-The policy: every socket that can choose its peer has ROUTER_MANDATORY, so nothing is dropped in silence. Socket
-queues have no limit of their own, because a limit there either loses messages or lets two processes block on each
-other; what may be on its way is bounded end to end instead, by the windows of each lane (`outbox.py`). A message for
-a peer that is gone is dropped here, counted, and sent again by whoever still holds it unacknowledged once the peer is
+The policy: whoever can choose a peer is told if it is not there, so nothing is dropped in silence. Between our own
+processes (`links.py`) queues have no limit, because a limit there either loses messages or lets two processes block on
+each other; what may be on its way is bounded end to end instead, by the windows of each lane (`outbox.py`). A message
+for a peer that is gone is dropped, counted, and sent again by whoever still holds it unacknowledged once the peer is
 back. Towards other programs a queue does have an end, far beyond all windows: one that asks and does not listen loses
 what it does not listen to, and what it sends too fast waits with itself.
 
@@ -81,20 +81,25 @@ class Endpoint(Protocol):
         """Pass a message on, without waiting."""
 
 
-class _Socket:
-    """What ROUTER and DEALER share: reading one message, and being woken when there may be more.
+class Dropping:
+    """An endpoint that drops messages for peers that are gone, and counts them."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+
+class _Socket(Dropping):
+    """A socket of ZeroMQ's library: reading one message, and being woken when there may be more.
 
     Sending wakes too: ZeroMQ may take note of an arrival while it sends, and then its descriptor stays silent about it.
     """
 
     def __init__(self, kind: int, address: str, wake: Callable[[], None]) -> None:
-        self.dropped = 0
+        super().__init__()
         self._wake = wake
         self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         for option, value in (
             (zmq.LINGER, LINGER_MS),
-            (zmq.SNDHWM, 0),
-            (zmq.RCVHWM, 0),
             (zmq.MAXMSGSIZE, MESSAGE_BYTES_HARD_MAX),
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.IPV6, int("[" in address)),  # otherwise an IPv4 endpoint calls itself by an IPv6 name
@@ -129,7 +134,8 @@ def _why(error: zmq.ZMQError) -> str:
     return zmq.strerror(error.errno) if error.errno else str(error)
 
 
-def _delivery(source: str, frames: list[bytes]) -> Delivery:
+def delivery_of(source: str, frames: list[bytes]) -> Delivery:
+    """What arrived in these frames."""
     try:
         header = header_of(frames)
         check_size(frames[2])
@@ -144,33 +150,9 @@ def _chosen(identity: bytes) -> str:
     return "at a port with keys a connection may not choose its routing id: leave it empty"
 
 
-class Dealer(_Socket):
-    """A connection to one peer under a fixed name of our own."""
-
-    def __init__(self, address: str, *, peer: str, name: str, wake: Callable[[], None]) -> None:
-        super().__init__(zmq.DEALER, address, wake)
-        self.peer = peer
-        self.raw.setsockopt(zmq.ROUTING_ID, name.encode())
-        self.raw.setsockopt(zmq.RECONNECT_IVL, 50)
-        self.raw.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        try:
-            self.raw.connect(address)
-        except zmq.ZMQError as error:
-            self.raw.close()
-            raise OSError(f"cannot connect to {address}: {_why(error)}") from error
-
-    def take(self) -> Delivery | None:
-        frames = self._frames()
-        return None if frames is None else _delivery(self.peer, frames)
-
-    def give(self, message: Send) -> None:
-        self.raw.send_multipart(frames_of(message.header, message.body), zmq.NOBLOCK)
-        self._wake()
-
-
 class Router(_Socket):
-    """Where many peers connect. A peer's name is `prefix` plus its routing id: as text if `named`, else in hex; with a
-    doorkeeper, `@` and the fingerprint of its key follow.
+    """Where many peers connect. A peer's name is `prefix` plus its routing id in hex; with a doorkeeper, `@` and the
+    fingerprint of its key follow.
     """
 
     def __init__(
@@ -178,23 +160,18 @@ class Router(_Socket):
         address: str,
         *,
         prefix: str,
-        named: bool,
         wake: Callable[[], None],
         doorkeeper: Doorkeeper | None = None,
     ) -> None:
         super().__init__(zmq.ROUTER, address, wake)
         self.prefix = prefix
-        self._named = named
         self._doorkeeper = doorkeeper
         if doorkeeper is not None:
             doorkeeper.secure(self.raw)
-        if not named:
-            self.raw.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MAX_MS)
-            self.raw.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MAX)
-            self.raw.setsockopt(zmq.SNDHWM, SEND_QUEUE_MAX)
+        self.raw.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MAX_MS)
+        self.raw.setsockopt(zmq.RCVHWM, RECEIVE_QUEUE_MAX)
+        self.raw.setsockopt(zmq.SNDHWM, SEND_QUEUE_MAX)
         self.raw.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        if named:  # our own processes: one that was restarted takes over the name of its dead self
-            self.raw.setsockopt(zmq.ROUTER_HANDOVER, 1)
         try:
             self.raw.bind(address)
         except zmq.ZMQError as error:
@@ -212,12 +189,10 @@ class Router(_Socket):
         frames = self._frames()
         if frames is None:
             return None
-        identity = frames[0].decode(errors="replace") if self._named else frames[0].hex()
-        return _delivery(self.prefix + identity, frames[1:])
+        return delivery_of(self.prefix + frames[0].hex(), frames[1:])
 
     def give(self, message: Send) -> None:
-        name = message.to[len(self.prefix) :]
-        identity = name.encode() if self._named else bytes.fromhex(name.partition("@")[0])
+        identity = bytes.fromhex(message.to[len(self.prefix) :].partition("@")[0])
         try:
             self.raw.send_multipart([identity, *frames_of(message.header, message.body)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -239,7 +214,7 @@ class Router(_Socket):
             return None
         key, identity = str(first.get("User-Id")), first.bytes
         source = f"{self.prefix}{identity.hex()}@{doorkeeper.fingerprint(key)}"
-        delivery = _delivery(source, self._rest())
+        delivery = delivery_of(source, self._rest())
         if delivery.header.kind == MALFORMED:
             return delivery
         objection = doorkeeper.objection(key, delivery.header.rm) or _chosen(identity)
@@ -285,10 +260,13 @@ class Wire:
     def __init__(self) -> None:
         self.traffic = Traffic()
         self._endpoints: list[tuple[str, Endpoint]] = []
-        self._woken = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
+        """What `receive` waits for, while it does."""
 
     def wake(self) -> None:
-        self._woken.set()
+        """There may be something to receive. Only in the loop's thread: nothing can come between a look and a wait."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def add(self, prefix: str, endpoint: Endpoint) -> None:
         """Let messages for peers whose name begins with the prefix go through this endpoint."""
@@ -298,7 +276,7 @@ class Wire:
     @property
     def dropped(self) -> int:
         """Messages for peers that were gone."""
-        return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, _Socket))
+        return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, Dropping))
 
     async def receive(self, timeout_s: float) -> list[Delivery]:
         """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is."""
@@ -306,16 +284,22 @@ class Wire:
         if arrived or timeout_s <= 0:
             await asyncio.sleep(0)  # signals and the gRPC port get their turn
             return arrived
-        # A socket's readiness is signalled once, so look again after clearing and before waiting.
-        self._woken.clear()
-        arrived = self._drain()
-        if arrived:
-            return arrived
-        try:
-            await asyncio.wait_for(self._woken.wait(), None if timeout_s == float("inf") else timeout_s)
-        except TimeoutError:
-            return []
+        await self._wakes(timeout_s)
         return self._drain()
+
+    async def _wakes(self, timeout_s: float) -> None:
+        """Until somebody wakes us, or the timeout. A future and a timer: `wait_for` starts a task for each wait, and
+        takes several turns of the loop to come back, of which every message would have to wait at every process.
+        """
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(timeout_s, self.wake) if timeout_s != float("inf") else None
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+            if timer is not None:
+                timer.cancel()
 
     def send(self, message: Send) -> None:
         for prefix, endpoint in self._endpoints:

@@ -34,9 +34,14 @@ def body_of(message: Message | Part) -> bytes:
     return _encoder.encode(message)
 
 
+def encoded(header: Header) -> bytes:
+    """The second frame of a message."""
+    return _encoder.encode(header)
+
+
 def frames_of(header: Header, body: bytes) -> list[bytes]:
     """The three frames of a message."""
-    return [PROTOCOL, _encoder.encode(header), body]
+    return [PROTOCOL, encoded(header), body]
 
 
 def header_of(frames: list[bytes]) -> Header:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from common.driver import clock
 from common.families import Family, encoded
+from common.links import Link as BrokerLink
 from common.machine import NEVER, send
 from common.messages import Figures, Hello, WorkersWanted
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
-from common.sockets import Dealer
 from common.wire import decoded
 from deploy.instructions import (
     Announce,
@@ -49,29 +49,28 @@ class Link:
         self._address = address
         self._report = report
         self._families = families
-        self._dealer: Dealer | None = None
+        self._link: BrokerLink | None = None
 
     def open(self) -> None:
         """Connect and say Hello."""
         self.close()
-        self._dealer = Dealer(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
-        self._dealer.watch()
-        self._dealer.give(send(BROKER, Hello(role=SUPERVISOR)))
+        self._link = BrokerLink(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
+        self._link.give(send(BROKER, Hello(role=SUPERVISOR)))
         self.tell()
 
     def tell(self) -> None:
         """Tell our figures, if somebody is there to hear them."""
-        if self._dealer is not None:
-            self._dealer.give(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
+        if self._link is not None:
+            self._link.give(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
 
     def close(self) -> None:
         """Drop it, if it is there."""
-        if self._dealer is not None:
-            self._dealer.close()
-            self._dealer = None
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def _read(self) -> None:
-        while self._dealer is not None and (delivery := self._dealer.take()) is not None:
+        while self._link is not None and (delivery := self._link.take()) is not None:
             if delivery.header.kind == WorkersWanted.__name__:
                 self._report(decoded(WorkersWanted, delivery.body))
             else:

@@ -15,13 +15,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import TICK, Append, Control, Header, Kept, Message, NotKept, Step, TakeSnapshot
+from common.messages import TICK, Append, Control, Header, Kept, Message, NotKept, Received, Step, TakeSnapshot
 from common.names import BROKER, JOURNAL
 from common.wire import body_of
 from partition_worker.lane import Told
 
 LAZY_STEPS_MAX: Final = 256
 """Steps that nobody heard of and that are not handed over yet."""
+
+PATIENT_BYTES: Final = 64 << 10
+"""Steps that wait for the decisions that follow at once, if nobody hears more of them than that they have come. More
+than that takes the disk longer than to decide takes us, so it begins."""
 
 UNKEPT_BYTES_MAX: Final = 16 << 20
 """Steps on their way to the disk. Beyond it the partition decides nothing until the disk has caught up; what its RM may
@@ -58,9 +62,15 @@ class Recorder:
         self.last = last
         self.kept = last
         self.problem = ""
+        self._handed = last
+        """The number of the latest step that was handed over."""
         self._lazy: list[bytes] = []
         self._fresh = False
         """Whether the first of these begins from an empty partition."""
+        self._urgent = False
+        """Whether somebody waits for what is not handed over."""
+        self._news = False
+        """Whether for more than an acknowledgement."""
         self._held: deque[tuple[int, Send]] = deque()
         self._unkept: deque[tuple[int, int]] = deque()
         """(last number, bytes) of what was handed over and is not durable."""
@@ -81,6 +91,11 @@ class Recorder:
     def unkept_bytes(self) -> int:
         """Of steps that were handed over and are not durable."""
         return self._unkept_bytes
+
+    @property
+    def urgent(self) -> bool:
+        """Whether steps have to be handed over now, unless there is more to come at once."""
+        return self._urgent
 
     @property
     def held(self) -> int:
@@ -115,22 +130,37 @@ class Recorder:
             self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(body_of(step))
 
-    def passed(self, sends: Sequence[Send], now: float) -> list[Send]:
+    def passed(self, sends: Sequence[Send], now: float, *, more: bool = False) -> list[Send]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
-        that has to wait for them.
+        that has to wait for them. If there is `more` to come at once, steps that are only acknowledged wait for it:
+        what is decided because of an ask becomes durable with it, in one transaction.
         """
         out: list[Send] = []
-        outside = [one for one in sends if one.to == BROKER and one.header.kind not in BYPASS]
-        if self._lazy and (outside or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX):
-            out += self.flushed()
-            if self._snapshot_due(now):
-                out += self.snapshot(now)
         for one in sends:
             if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
-                self._held.append((self.last, one))
+                self._hold(one)
             else:
                 out.append(one)
-        return out
+        self._urgent = self._urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
+        if not self._urgent or (more and self._patient):
+            return out
+        steps = self.flushed()
+        if self._snapshot_due(now):
+            steps += self.snapshot(now)
+        return [*steps, *out]
+
+    @property
+    def _patient(self) -> bool:
+        """Whether nobody minds if what is not handed over waits for a few decisions."""
+        return not (self._news or self._fresh) and sum(map(len, self._lazy)) < PATIENT_BYTES
+
+    def _hold(self, one: Send) -> None:
+        """Until it is durable. A mere acknowledgement goes where news follow in the same transaction: they have it."""
+        if self._lazy:
+            self._urgent, self._news = True, self._news or not _only_acknowledges(one.header)
+            if self._held and self._held[-1][0] > self._handed and _superseded(self._held[-1][1].header, one.header):
+                self._held.pop()
+        self._held.append((self.last, one))
 
     def flushed(self) -> list[Send]:
         """Hand over what is not handed over yet."""
@@ -139,7 +169,8 @@ class Recorder:
         steps, first = self._lazy, self.last - len(self._lazy) + 1
         size = sum(map(len, steps))
         append = Append(steps=steps, first=first, fresh=self._fresh)
-        self._lazy, self._fresh = [], False
+        self._lazy, self._handed = [], self.last
+        self._fresh = self._urgent = self._news = False
         self._unkept.append((self.last, size))
         self._unkept_bytes += size
         self._since_snapshot += size
@@ -195,3 +226,14 @@ class Recorder:
         """The next one may be taken after a while."""
         self._snapping = False
         self._snapshot_after = now + REST * (now - self._snapping_since)
+
+
+def _only_acknowledges(header: Header) -> bool:
+    return header.kind == Received.__name__ and not header.ref
+
+
+def _superseded(earlier: Header, later: Header) -> bool:
+    """Whether the earlier one only acknowledges, and the later one does so too, in the same conversation."""
+    acknowledges = later.seq > 0 or later.kind == Received.__name__
+    same = (earlier.session, earlier.life) == (later.session, later.life)
+    return acknowledges and same and _only_acknowledges(earlier)

@@ -5,7 +5,6 @@ Not here: anything that is decided (`worker.py`), what a worker begins from (`be
 
 import argparse
 import asyncio
-import gc
 import logging
 import sys
 import time
@@ -17,13 +16,14 @@ from typing import Final
 from common.driver import clock, drive
 from common.families import Family
 from common.inspector import Inspected
+from common.links import Link
 from common.machine import Delivery, Send, send
 from common.messages import Header, Heartbeat
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
 from common.process_figures import ProcessFigures
 from common.process_up import WORKER
-from common.sockets import Dealer, Wire
+from common.sockets import Wire
 from partition_worker.beginning import Begun, begun
 from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
@@ -34,9 +34,6 @@ from partition_worker.log_levels import LogLevels
 from partition_worker.plugins import chosen
 from partition_worker.replica import GROUPS
 from partition_worker.worker import Worker
-
-YOUNG_OBJECTS: Final = 50_000
-"""Objects between two collections of garbage: the engine's objects live long and their rare cycles can wait."""
 
 SWITCH_S: Final = 0.0005
 """How long a thread that works in Python may keep the others waiting: the one that writes the journal needs a turn a
@@ -68,11 +65,9 @@ class _Timed:
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
     sys.setswitchinterval(SWITCH_S)
     wire = Wire()
-    link = Dealer(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.wake)
+    link = Link(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.wake)
     signs = asyncio.create_task(_signs_of_life(args, link))
     try:
         start = await _begun(args, wire)
@@ -86,7 +81,6 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     wire.add(GROUPS, Groups(wake=wire.wake))
     if journal is not None:
         wire.add(JOURNAL, journal)
-    link.watch()
     for message in (*start.sends, worker.hello()):
         wire.send(message)
     life.ready()
@@ -117,7 +111,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         raise OSError(worker.over)
 
 
-async def _signs_of_life(args: argparse.Namespace, link: Dealer) -> None:
+async def _signs_of_life(args: argparse.Namespace, link: Link) -> None:
     """To read a long journal takes longer than a lease lasts: say that somebody does."""
     while True:
         await asyncio.sleep(args.heartbeat)

@@ -42,7 +42,7 @@ from partition_worker.recorder import Recorder
 from partition_worker.replica import GROUPS, Replica
 from partition_worker.rm_state import StateQuestions
 
-BUDGET_DECISIONS: Final = 256
+BUDGET_DECISIONS: Final = 512
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
 
 _ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "Schedule"})
@@ -103,6 +103,8 @@ class Worker:
     def deadline(self) -> float:
         if self.over:
             return NEVER
+        if self.recorder is not None and self.recorder.urgent:
+            return 0.0
         partition = self.replica.partition
         due = min(self._beat_at, self._state_questions.deadline)
         if partition is None:
@@ -145,7 +147,9 @@ class Worker:
             if delivery.header.kind == "Schedule":
                 self.cycles.observe(self.stopwatch() - began_s)
             self._write(delivery, now)
-        return self._passed(sends, now)
+        if self.recorder is None:
+            return sends
+        return self.recorder.passed(sends, now, more=self.deadline <= now)  # a tick follows, with decisions perhaps
 
     def tick(self, now: float) -> list[Send]:
         """Let timers go off, then decide as much as the budget allows."""
@@ -158,7 +162,7 @@ class Worker:
             free.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
         partition = self.replica.partition
         if partition is None:
-            return free
+            return [*free, *self._passed([], now)]
         sends: list[Send] = []
         budget = BUDGET_DECISIONS if self._decides else 0
         if budget or partition.next_change <= now:

@@ -84,9 +84,9 @@ def allocations_from(request: pb.AllocationRequest) -> AllocationRequest:
         releases = AllocationReleasesRequest(
             allocations_to_release=[_release_from(item) for item in request.releases.allocationsToRelease]
         )
-    return AllocationRequest(
-        allocations=[_allocation_from(item) for item in request.allocations], releases=releases, rm_id=request.rmID
-    )
+    amounts: dict[bytes, Resources] = {}
+    allocations = [_allocation_from(item, amounts) for item in request.allocations]
+    return AllocationRequest(allocations=allocations, releases=releases, rm_id=request.rmID)
 
 
 def _application_from(item: pb.AddApplicationRequest) -> AddApplicationRequest:
@@ -102,15 +102,23 @@ def _application_from(item: pb.AddApplicationRequest) -> AddApplicationRequest:
     )
 
 
-def _allocation_from(item: pb.Allocation) -> Allocation:
+def _allocation_from(item: pb.Allocation, amounts: dict[bytes, Resources]) -> Allocation:
+    """Asks that come together want the same, mostly. To encode a map and look it up takes a third of the time of
+    reading it.
+    """
+    encoded = item.resourcePerAlloc.SerializeToString()
+    resources = amounts.get(encoded)
+    if resources is None:
+        resources = amounts[encoded] = _resources_from(item.resourcePerAlloc)
+    tags = item.allocationTags
     return Allocation(
         allocation_key=item.allocationKey,
         application_id=item.applicationID,
         partition_name=item.partitionName,
-        resource_per_alloc=_resources_from(item.resourcePerAlloc),
+        resource_per_alloc=resources,
         node_id=item.nodeID,
         priority=item.priority,
-        allocation_tags=dict(item.allocationTags),
+        allocation_tags=dict(tags) if tags else {},
         task_group_name=item.taskGroupName,
         placeholder=item.placeholder,
         originator=item.originator,

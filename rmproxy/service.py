@@ -12,13 +12,14 @@ import grpc
 from common.driver import drive
 from common.families import encoded
 from common.keys import read_pair, server_file
+from common.links import Link
 from common.machine import send
 from common.memory import MemoryLimit
 from common.messages import Figures
 from common.names import BROKER, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller
-from common.sockets import Dealer, Inbox, Router, Wire
+from common.sockets import Inbox, Router, Wire
 from rmproxy.counting import Counting
 from rmproxy.doorkeeper import Doorkeeper
 from rmproxy.front import Front
@@ -45,14 +46,13 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     port = GrpcPort(registry, Admin(registry))
     stack = ExitStack()
     doorkeeper = _doorkeeper(args.keys, args.allowed_keys, stack)
-    native = Router(args.native, prefix=NATIVE, named=False, wake=wire.wake, doorkeeper=doorkeeper)
-    link = Dealer(args.broker, peer=BROKER, name=RMPROXY, wake=wire.wake)
+    native = Router(args.native, prefix=NATIVE, wake=wire.wake, doorkeeper=doorkeeper)
+    link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.wake)
     stack.callback(_memory_limit(args.memory_max, life).close)
     wire.add(NATIVE, native)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
-    for socket in (native, link):
-        socket.watch()
+    native.watch()
     try:
         grpc_address = await port.start(args.grpc, credentials)
         life.ready(native=native.address, grpc=grpc_address)

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from common.links import Link
 from common.machine import Delivery, Send, send
 from common.messages import (
     Answer,
@@ -33,7 +34,7 @@ from common.messages import (
 )
 from common.names import BROKER, WEBSERVICE
 from common.process import HEARTBEAT_S
-from common.sockets import Dealer, Wire
+from common.sockets import Wire
 from common.wire import WireError, body_of, decoded
 from webservice.calls import Change
 from webservice.errors import RequestError
@@ -75,8 +76,8 @@ class BrokerLink:
         self._incarnation = ""
         """The broker's, once it is known."""
         self.wire = Wire()
-        self._dealer = Dealer(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
-        self.wire.add(BROKER, self._dealer)
+        self._link = Link(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
+        self.wire.add(BROKER, self._link)
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
         self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
@@ -88,7 +89,6 @@ class BrokerLink:
 
     async def run(self) -> None:
         """Take answers until cancelled."""
-        self._dealer.watch()
         self._beat()
         try:
             while True:
@@ -100,7 +100,7 @@ class BrokerLink:
         finally:
             if self._next_beat is not None:
                 self._next_beat.cancel()
-            self._dealer.close()
+            self._link.close()
 
     def _beat(self) -> None:
         """Say that this process lives, now and from now on."""

@@ -20,11 +20,12 @@ from common.config.check_queues import (
 )
 from common.config.check_rules import check_rule_paths, check_rules
 from common.config.checksum import checksum_of
-from common.config.model import Configuration, PartitionConfig
-from common.config.normal import Place, normalised, partition_name, root_place
+from common.config.model import Configuration, PartitionConfig, QueueConfig, ResourcesConfig, amounts
+from common.config.normal import Place, normal_partition, normalised, partition_name, root_place
 from common.config.parse import parse_with_lines
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
 from common.names import DEFAULT_PARTITION, ROOT
+from common.quantity import QuantityError
 
 DEFAULT_TEXT: Final = """\
 partitions:
@@ -85,6 +86,8 @@ def load_problems(partition: PartitionConfig, *, path: str = "", lines: Lines = 
     `path` is where the partition stands. A partition in its normal form is judged as the parsed one is, but its paths
     show that form, and it has no lines.
     """
+    if _is_sound(normal_partition(partition).root):
+        return []
     report = Report(lines)
     root = root_place(partition, path)
     if root.queue.name != ROOT:
@@ -141,6 +144,30 @@ def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> N
         if weight < 0:
             message = f"negative resource weight for {kind} is not allowed"
             report.add("node-sort", f"{path}.resourceweights.{kind}", message)
+
+
+def _is_sound(root: QueueConfig) -> bool:
+    """Whether there is certainly no such problem. Places are worked out only where there may be one: a worker that is
+    asked decides nothing meanwhile.
+    """
+    waiting = [root]
+    for queue in waiting:  # which grows
+        if queue.submit_acl.count(" ") > 1 or queue.admin_acl.count(" ") > 1:
+            return False
+        if queue.is_parent:
+            waiting += queue.queues
+            if not queue.child_template.is_empty and not _is_readable(queue.child_template.resources):
+                return False
+    return root.name == ROOT
+
+
+def _is_readable(resources: ResourcesConfig) -> bool:
+    try:
+        amounts(resources.max)
+        amounts(resources.guaranteed)
+    except QuantityError:
+        return False
+    return True
 
 
 def _check_strict_acls(place: Place, report: Report) -> None:

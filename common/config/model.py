@@ -5,11 +5,15 @@ the text that was written, because operators read them back; `amounts` turns the
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from common.quantity import parse_quantity
+
+QUANTITIES_MAX: Final = 4096
+"""Quantities of which it is remembered what they mean: thousands of queues have the same ones."""
 
 DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
 """How much each type counts when nodes are ordered and the configuration does not say."""
@@ -169,4 +173,9 @@ def amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
 
     Raises QuantityError, which validation has ruled out for everything but child templates.
     """
-    return {kind: parse_quantity(text, resource_type=kind) for kind, text in (texts or {}).items()}
+    return {kind: _amount(kind, text) for kind, text in texts.items()} if texts else {}
+
+
+@lru_cache(QUANTITIES_MAX)
+def _amount(kind: str, text: str) -> int:
+    return parse_quantity(text, resource_type=kind)

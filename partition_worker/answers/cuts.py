@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from common.resources import Limit
 from common.rest.partition import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
 from partition_worker.answers import sights
 from partition_worker.answers.visibility import Right, Visibility
@@ -14,6 +15,7 @@ from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemptions import Preemption
+from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
 
 # Queues -------------------------------------------------------------------------------------------------------------
@@ -21,21 +23,25 @@ from partition_worker.engine.queues.queue import Queue
 
 def queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     """A queue that is there for the viewer: only its name and its place where it but leads to what they may see."""
+    return _queue(one, headroom(one), visible, subtree=subtree, partition=partition)
+
+
+def _queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
     right = visible.right(one)
     if right is Right.ADMINISTER:
-        return sights.queue(one, subtree=subtree, partition=partition)
-    children = sorted((child for child in one.children.values() if visible.shows(child)), key=lambda child: child.path)
-    bare = right is Right.NOTHING
-    view = _bare(one, partition) if bare else sights.queue(one, subtree=False, partition=partition)
-    return replace(
-        view,
-        children=[queue(child, visible, subtree=True, partition="") for child in children] if subtree else [],
-        child_names=[child.path for child in children],
-        allocating_accepted_apps=[name for name in view.allocating_accepted_apps if visible.application_named(name)],
-    )
+        return sights.whole(one, room, subtree=subtree, partition=partition)
+    children = sights.by_path([child for child in one.children.values() if visible.shows(child)])
+    below = [
+        _queue(child, sights.room_in(child, room), visible, subtree=True, partition="")
+        for child in (children if subtree else ())
+    ]
+    if right is Right.NOTHING:
+        return _bare(one, children, below, partition)
+    allocating = [name for name in sorted(one.allocating) if visible.application_named(name)]
+    return sights.with_children(one, room, children, below, allocating=allocating, partition=partition)
 
 
-def _bare(one: Queue, partition: str) -> QueueView:
+def _bare(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:
     """A queue above one that may be seen. What it has to show besides its place is nothing or off."""
     return QueueView(
         queuename=one.path,
@@ -44,6 +50,8 @@ def _bare(one: Queue, partition: str) -> QueueView:
         is_leaf=one.leaf,
         is_managed=one.managed,
         parent=one.parent.path if one.parent else "",
+        children=below,
+        child_names=[child.path for child in children],
         current_priority=PRIORITY_NONE,
         sorting_policy="",
         priority_sorting=False,

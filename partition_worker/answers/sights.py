@@ -4,13 +4,15 @@ Nothing here changes the state, and nothing of the state is handed out: views ho
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
+from typing import Final
 
 from common.messages import Resources
-from common.resources import pruned, saturated
+from common.resources import Limit, less, pruned, saturated, tightened
 from common.rest.partition import (
     NEVER_MS,
     PRIORITY_NONE,
@@ -57,7 +59,11 @@ class Shown:
     name: str
 
 
+DELAYS_MAX: Final = 256
+"""Delays whose texts are remembered: those of thousands of queues are mostly the same."""
+
 _state: Callable[[Application], AppState] = attrgetter("state")
+_path: Callable[[Queue], str] = attrgetter("path")
 
 
 def _nonzero(amounts: Resources) -> Resources:
@@ -96,41 +102,79 @@ def partition(partition: Partition, shown: Shown) -> PartitionView:
 
 def queue(one: Queue, *, subtree: bool, partition: str) -> QueueView:
     """A queue, with everything below it if `subtree`; `partition` is shown on this queue only."""
-    policies = one.policies
-    children = sorted(one.children.values(), key=lambda child: child.path)
+    return whole(one, headroom(one), subtree=subtree, partition=partition)
+
+
+def whole(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> QueueView:
+    """The same by somebody who has gone down to it and knows how much room there is in it."""
+    children = by_path(one.children.values())
+    below = [whole(child, room_in(child, room), subtree=True, partition="") for child in children] if subtree else []
+    allocating = sorted(one.allocating) if one.allocating else []
+    return with_children(one, room, children, below, allocating=allocating, partition=partition)
+
+
+def room_in(child: Queue, above: Limit | None) -> Limit | None:
+    """The headroom of a queue, whose parent has so much."""
+    maximum = child.maximum
+    return above if maximum is None else tightened(less(maximum, child.allocated), above)
+
+
+def by_path(children: Collection[Queue]) -> list[Queue]:
+    """As they are shown."""
+    return sorted(children, key=_path) if children else []
+
+
+def with_children(
+    one: Queue,
+    room: Limit | None,
+    children: list[Queue],
+    below: list[QueueView],
+    *,
+    allocating: list[str],
+    partition: str,
+) -> QueueView:
+    """A queue with these of its children, of which this is shown. What of a queue never changes in place is not copied:
+    there are thousands, and the partition decides nothing meanwhile.
+    """
+    policies, maximum, allocated = one.policies, one.maximum or {}, one.allocated
     return QueueView(
         queuename=one.path,
         status=one.state,
         partition=partition,
         pending_resource=_nonzero(one.pending),
-        max_resource=saturated(one.maximum or {}),
-        guaranteed_resource=saturated(one.guaranteed or {}),
-        allocated_resource=_nonzero(one.allocated),
+        max_resource=maximum if one.parent else saturated(maximum),  # what is configured is within 64 bits
+        guaranteed_resource=one.guaranteed or {},
+        allocated_resource=_nonzero(allocated),
         preempting_resource=_nonzero(one.preempting),
-        headroom=saturated(headroom(one) or {}),
+        headroom=saturated(room) if room else {},
         is_leaf=one.leaf,
         is_managed=one.managed,
-        properties=dict(one.properties),
+        properties=one.properties,
         parent=one.parent.path if one.parent else "",
         template=_template(one.template),
-        children=[queue(child, subtree=True, partition="") for child in children] if subtree else [],
+        children=below,
         child_names=[child.path for child in children],
-        abs_used_capacity=percentages(pruned(one.allocated), one.maximum or {}),
+        abs_used_capacity=percentages(pruned(allocated), maximum) if maximum else {},
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
-        allocating_accepted_apps=sorted(one.allocating),
+        allocating_accepted_apps=allocating,
         sorting_policy=policies.application_sort if one.leaf else "fair",
         priority_sorting=policies.priority_sort,
         preemption_enabled=policies.preemption != "disabled",
         is_preemption_fence=policies.preemption == "fence",
-        preemption_delay=duration(round(policies.preemption_delay_s * 1e9)),
-        quota_preemption_delay=duration(round(policies.quota_preemption_delay_s * 1e9)),
+        preemption_delay=_delay(policies.preemption_delay_s),
+        quota_preemption_delay=_delay(policies.quota_preemption_delay_s),
         is_priority_fence=policies.priority_fence,
         priority_offset=policies.priority_offset,
         draining_since=one.draining_since_ns or None,
         draining_applications=one.population if one.draining else None,
     )
+
+
+@lru_cache(DELAYS_MAX)
+def _delay(seconds: float) -> str:
+    return duration(round(seconds * 1e9))
 
 
 def _template(template: Template | None) -> TemplateView | None:

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from common.messages import Actor
+from common.names import RECOVERY_QUEUE
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue
@@ -52,11 +53,15 @@ class Visibility:
         return found
 
     def _found(self, queue: Queue) -> Right:
-        if queue.parent is not None and self.right(queue.parent) is Right.ADMINISTER:
-            return Right.ADMINISTER  # holds for everything below
-        if queue.admits_administration(self._user):
+        """As `Queue.admits_administration` and `Queue.admits_submission` say: what holds above holds for all below."""
+        user, above = self._user, Right.NOTHING if queue.parent is None else self.right(queue.parent)
+        if above is Right.ADMINISTER or queue.admin_acl.allows(user.name, user.groups):
             return Right.ADMINISTER
-        return Right.SUBMIT if queue.admits_submission(self._user) else Right.NOTHING
+        if queue.path == RECOVERY_QUEUE:
+            return Right.NOTHING
+        if above is Right.SUBMIT or queue.submit_acl.allows(user.name, user.groups):
+            return Right.SUBMIT
+        return Right.NOTHING
 
     def right_at(self, path: str) -> Right:
         """What they may do at a path, at which there may be no queue, or none any more."""

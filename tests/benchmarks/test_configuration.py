@@ -6,7 +6,7 @@ from benchmarks.configuration import busy, measured, text_of
 from common.config.check import load, load_problems
 from common.config.model import PartitionConfig
 from partition_worker.engine.checks.invariants import check
-from partition_worker.engine.queues.changes import Add, Drain, Set, changes
+from partition_worker.engine.queues.changes import Add, Drain, Set, changes, plan
 from partition_worker.engine.queues.tree import Tree
 
 
@@ -30,7 +30,9 @@ def test_the_configuration_has_about_as_many_queues_as_asked_for() -> None:
     ],
 )
 def test_each_change_is_as_large_as_it_says(text: str, kinds: dict[type, int]) -> None:
-    found = changes(Tree(of(text_of(1000))), of(text).root)
+    before = of(text_of(1000))
+    tree = Tree(before)
+    found = changes(tree, plan(tree, before.root, of(text).root))
     assert {kind: sum(isinstance(one, kind) for one in found) for kind in {type(one) for one in found}} == kinds
 
 

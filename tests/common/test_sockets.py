@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import pytest
 import zmq
@@ -12,13 +11,14 @@ from common import sockets as sockets_module
 from common import wire as wire_module
 from common.machine import MALFORMED, Delivery, Send
 from common.messages import Header, Hello
-from common.sockets import READ_BYTES_MAX, READ_MAX, Dealer, Inbox, Router, Wire
+from common.sockets import READ_BYTES_MAX, READ_MAX, Inbox, Router, Wire
 from common.wire import body_of, frames_of
 
 PATIENCE_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)
 BODY = body_of(Hello(role="worker"))
 GOOD = frames_of(HEADER, BODY)
+RAW = f"native:{b'raw'.hex()}"
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
@@ -31,28 +31,16 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def listening(
-    address: str = "tcp://127.0.0.1:0", *, prefix: str = "", named: bool = True
+    address: str = "tcp://127.0.0.1:0", *, prefix: str = "native:"
 ) -> AsyncIterator[tuple[Wire, Router]]:
     wire = Wire()
-    router = Router(address, prefix=prefix, named=named, wake=wire.wake)
+    router = Router(address, prefix=prefix, wake=wire.wake)
     wire.add(prefix, router)
     router.watch()
     try:
         yield wire, router
     finally:
         router.close()
-
-
-@asynccontextmanager
-async def connected(address: str, *, name: str = "worker-1") -> AsyncIterator[Wire]:
-    wire = Wire()
-    dealer = Dealer(address, peer="broker", name=name, wake=wire.wake)
-    wire.add("broker", dealer)
-    dealer.watch()
-    try:
-        yield wire
-    finally:
-        dealer.close()
 
 
 @contextmanager
@@ -85,26 +73,12 @@ async def answer(socket: "zmq.Socket[bytes]") -> list[bytes]:
     return socket.recv_multipart()
 
 
-# Transports ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("transport", ["inproc", "ipc", "tcp"])
-def test_messages_go_both_ways(transport: str, tmp_path: Path) -> None:
-    address = {"inproc": "inproc://both-ways", "ipc": f"ipc://{tmp_path}/s", "tcp": "tcp://127.0.0.1:0"}[transport]
-
-    async def story() -> None:
-        async with listening(address) as (server, router), connected(router.address) as client:
-            client.send(Send("broker", HEADER, BODY))
-            assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
-            server.send(Send("worker-1", HEADER, b""))
-            assert await arrival(client) == Delivery("broker", HEADER, b"")
-
-    play(story)
+# Addresses ----------------------------------------------------------------------------------------------------------
 
 
 def test_peers_from_outside_are_called_by_their_routing_id_in_hex_after_a_prefix() -> None:
     async def story() -> None:
-        async with listening(prefix="native:", named=False) as (server, router):
+        async with listening() as (server, router):
             with plain(router.address, b"\x01\xff ") as rm:
                 rm.send_multipart(GOOD)
                 assert await arrival(server) == Delivery("native:01ff20", HEADER, BODY)
@@ -118,7 +92,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
     async def story() -> None:
         async with listening() as (_, router):
             with pytest.raises(OSError, match=r"cannot listen on tcp://.*: Address already in use"):
-                Router(router.address, prefix="", named=True, wake=lambda: None)
+                Router(router.address, prefix="native:", wake=lambda: None)
 
     play(story)
 
@@ -126,9 +100,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize("address", ["nowhere", "tcp://:::", "carrier-pigeon://x"])
 def test_an_address_that_is_none_is_an_error(address: str) -> None:
     with pytest.raises(OSError, match="cannot listen on"):
-        Router(address, prefix="", named=True, wake=lambda: None)
-    with pytest.raises(OSError, match="cannot connect to"):
-        Dealer(address, peer="broker", name="worker-1", wake=lambda: None)
+        Router(address, prefix="native:", wake=lambda: None)
 
 
 # What cannot be read ------------------------------------------------------------------------------------------------
@@ -158,9 +130,9 @@ def test_a_malformed_message_arrives_as_malformed_and_the_next_one_as_it_is(
                 peer.send_multipart(frames)
                 peer.send_multipart(GOOD)
                 first, second = await arrivals(server, 2)
-                assert (first.source, first.header.kind, first.body) == ("raw", MALFORMED, b"")
+                assert (first.source, first.header.kind, first.body) == (RAW, MALFORMED, b"")
                 assert first.header.ref.startswith(reason)
-                assert second == Delivery("raw", HEADER, BODY)
+                assert second == Delivery(RAW, HEADER, BODY)
 
     play(story)
 
@@ -171,15 +143,15 @@ def test_a_malformed_message_arrives_as_malformed_and_the_next_one_as_it_is(
 def test_a_message_for_a_peer_that_is_not_there_is_counted_and_dropped() -> None:
     async def story() -> None:
         async with listening() as (server, router):
-            server.send(Send("nobody", HEADER, BODY))
+            server.send(Send("native:00", HEADER, BODY))
             assert router.dropped == 1
             with plain(router.address) as peer:
                 peer.send_multipart(GOOD)
                 await arrival(server)
-                server.send(Send("raw", HEADER, BODY))
+                server.send(Send(RAW, HEADER, BODY))
                 assert await answer(peer) == GOOD
             while router.dropped == 1:  # until the break has been noticed
-                server.send(Send("raw", HEADER, BODY))
+                server.send(Send(RAW, HEADER, BODY))
                 await asyncio.sleep(0)
             assert router.dropped == 2
 
@@ -191,7 +163,7 @@ def test_a_stranger_that_does_not_listen_loses_what_is_too_much_for_it(monkeypat
     body = bytes(1 << 20)
 
     async def story() -> None:
-        async with listening(prefix="native:", named=False) as (server, router):
+        async with listening() as (server, router):
             with plain(router.address, b"deaf") as peer:
                 peer.setsockopt(zmq.RCVHWM, 1)
                 peer.send_multipart(GOOD)
@@ -205,23 +177,9 @@ def test_a_stranger_that_does_not_listen_loses_what_is_too_much_for_it(monkeypat
     play(story)
 
 
-def test_a_process_that_was_restarted_takes_over_the_name_of_its_dead_self() -> None:
-    async def story() -> None:
-        async with listening() as (server, router), connected(router.address) as first:
-            first.send(Send("broker", HEADER, b"first"))
-            assert (await arrival(server)).body == b"first"
-            async with connected(router.address) as second:
-                second.send(Send("broker", HEADER, b"second"))
-                assert (await arrival(server)).body == b"second"
-                server.send(Send("worker-1", HEADER, b"for the second"))
-                assert (await arrival(second)).body == b"for the second"
-
-    play(story)
-
-
 def test_a_stranger_cannot_take_over_the_name_of_another() -> None:
     async def story() -> None:
-        async with listening(prefix="native:", named=False) as (server, router):
+        async with listening() as (server, router):
             with plain(router.address, b"one") as first:
                 first.send_multipart(GOOD)
                 peer = (await arrival(server)).source
@@ -232,17 +190,6 @@ def test_a_stranger_cannot_take_over_the_name_of_another() -> None:
                     server.send(Send(peer, HEADER, BODY))
                     assert await answer(first) == GOOD
                     assert not thief.poll(0)
-
-    play(story)
-
-
-def test_what_is_sent_before_the_other_side_listens_arrives_once_it_does(tmp_path: Path) -> None:
-    async def story() -> None:
-        address = f"ipc://{tmp_path}/later"
-        async with connected(address) as client:
-            client.send(Send("broker", HEADER, BODY))
-            async with listening(address) as (server, _):
-                assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
 
     play(story)
 
@@ -319,7 +266,7 @@ def test_the_longest_prefix_says_where_a_message_goes() -> None:
         given: dict[str, list[str]] = {"": [], "grpc:": []}
         for prefix, box in given.items():
             inbox = Inbox(wake=wire.wake)
-            inbox.receive = lambda message, box=box: box.append(message.to)  # type: ignore[misc]
+            inbox.receive = lambda message, box=box: box.append(message.to)
             wire.add(prefix, inbox)
         for to in ("grpc:rm-1", "grp", "broker"):
             wire.send(Send(to, HEADER, BODY))
@@ -330,7 +277,7 @@ def test_the_longest_prefix_says_where_a_message_goes() -> None:
 
 def test_a_message_that_no_endpoint_leads_to_is_a_defect() -> None:
     async def story() -> None:
-        async with connected("inproc://somewhere") as wire:
+        async with listening() as (wire, _):
             with pytest.raises(LookupError, match="no endpoint leads to 'elsewhere'"):
                 wire.send(Send("elsewhere", HEADER, BODY))
 

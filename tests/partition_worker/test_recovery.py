@@ -80,7 +80,17 @@ class Desk:
         return [one for one in sends if one.to != JOURNAL]
 
     def hear(self, message: Message, **fields: str | int) -> list[Send]:
-        return self._out(self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), self.now))
+        """As the only message of a turn, so that a tick follows if it is due."""
+        sends = self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), self.now)
+        assert self.worker.recorder is not None
+        return self._out([*sends, *(self.worker.tick(self.now) if self.worker.recorder.urgent else [])])
+
+    def take(self, command: Message) -> None:
+        """The next command of the RM, which is handed over before anything is decided because of it."""
+        self.seq += 1
+        self._out(self.worker.handle(arrives(BROKER, command, partition=PARTITION, seq=self.seq), self.now))
+        assert self.worker.recorder is not None
+        self._out(self.worker.recorder.flushed())
 
     def journal(self, message: Message) -> list[Send]:
         one = send(JOURNAL, message)
@@ -132,6 +142,50 @@ def test_nothing_is_told_before_it_is_durable(desk: Desk) -> None:
     assert desk.tell(APP) == []
     told = said(desk.kept())
     assert [type(message) for message in told[:2]] == [NodeResponse, ApplicationResponse]
+
+
+def asked(desk: Desk, *keys: str) -> list[Send]:
+    """What the worker says at once to asks of an application that runs already."""
+    for command in (NODES, APP, ask("first")):
+        desk.tell(command)
+    desk.schedule()
+    desk.kept()
+    return desk.worker.handle(arrives(BROKER, ask(*keys), partition=PARTITION, seq=4), desk.now)
+
+
+def test_what_is_decided_because_of_an_ask_becomes_durable_with_it_and_acknowledges_it(desk: Desk) -> None:
+    assert asked(desk, "k") == []
+    assert desk.worker.deadline <= desk.now
+    [append] = desk.worker.tick(desk.now)
+    desk.disk.give(append)
+    assert len(decoded(Append, append.body).steps) == 2
+    told = desk.kept()
+    assert placed(told) == ["k"]
+    assert "Received" not in kinds(told)
+    assert {one.header.ack for one in told} == {4}
+
+
+def test_an_ask_is_acknowledged_though_nothing_may_be_decided_any_more(desk: Desk) -> None:
+    assert asked(desk, "k") == []
+    assert desk.hear(Pause()) == []
+    while desk.worker.deadline <= desk.now:
+        desk.tick()
+    assert desk.disk.steps[-1].header.kind == "AllocationRequest"
+    assert [(one.header.kind, one.header.ack) for one in desk.kept()] == [("Received", 4)]
+
+
+def test_what_takes_the_disk_long_is_handed_over_before_anything_is_decided(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "PATIENT_BYTES", 10)
+    assert kinds(asked(desk, "k")) == ["Append"]
+
+
+def test_what_more_is_told_than_that_it_came_is_handed_over_before_anything_is_decided(desk: Desk) -> None:
+    desk.tell(NODES)
+    desk.tell(APP)
+    sends = desk.worker.handle(arrives(BROKER, ask("first"), partition=PARTITION, seq=3), desk.now)
+    assert kinds(sends) == ["Append"], "the application runs from now on"
 
 
 def test_what_waits_for_the_disk_is_told_once_however_often_the_rm_resumes_meanwhile(desk: Desk) -> None:
@@ -272,6 +326,7 @@ def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
     after = desk.recovered()
     assert kinds(after.handle(arrives(BROKER, ask("k19"), seq=desk.seq), desk.now)) == ["Received"]
     sends = after.handle(arrives(BROKER, ask("new"), seq=desk.seq + 1), desk.now)
+    sends += after.tick(desk.now)
     assert [one.to for one in sends] == [JOURNAL]
     assert decoded(Append, sends[0].body).first == desk.disk.steps[-1].number + 1
 
@@ -314,8 +369,9 @@ def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) 
 
 def test_nothing_new_is_placed_after_a_recovery_until_the_rm_has_said_what_it_heard(desk: Desk) -> None:
     """Or it would take what is told under a number that the journal has lost for what it has heard already."""
-    for command in (NODES, APP, ask("k")):
-        desk.tell(command)
+    desk.tell(NODES)
+    desk.tell(APP)
+    desk.take(ask("k"))
     desk.kept()
     desk.worker = desk.recovered()
     assert placed([*desk.schedule(), *desk.kept()]) == []

@@ -21,9 +21,7 @@ class Port:
         self.file = file
         self.wire = Wire()
         self.doorkeeper = Doorkeeper(SERVER, file, look_every_s=0.01)
-        self.router = Router(
-            "tcp://127.0.0.1:0", prefix="native:", named=False, wake=self.wire.wake, doorkeeper=self.doorkeeper
-        )
+        self.router = Router("tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, doorkeeper=self.doorkeeper)
         self.wire.add("native:", self.router)
         self.router.watch()
 

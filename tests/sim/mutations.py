@@ -77,7 +77,7 @@ def fence_nobody() -> Iterator[None]:
 def tell_before_durable() -> Iterator[None]:
     """What a worker says does not wait for the disk."""
 
-    def passed(recorder: Recorder, sends: list[Send], now: float) -> list[Send]:
+    def passed(recorder: Recorder, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
         return [*recorder.flushed(), *sends]
 
     return _replaced(Recorder, "passed", passed)
@@ -191,9 +191,9 @@ def answer_before_durable() -> Iterator[None]:
     """News wait for the disk, acknowledgements of commands do not."""
     before = Recorder.passed
 
-    def passed(recorder: Recorder, sends: list[Send], now: float) -> list[Send]:
+    def passed(recorder: Recorder, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
         early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
-        return [*before(recorder, [one for one in sends if one not in early], now), *early]
+        return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
 
     return _replaced(Recorder, "passed", passed)
 

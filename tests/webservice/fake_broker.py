@@ -7,9 +7,10 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from common.links import Links
 from common.machine import Delivery, Send
 from common.messages import Answer, Header, Heartbeat, ListPartitions, Message, PartitionList
-from common.sockets import Router, Wire
+from common.sockets import Wire
 from common.wire import body_of
 from tests.webservice.fakes import partition
 
@@ -37,11 +38,10 @@ class FakeBroker:
         """What it says that it is, one after the other, when somebody says that they live; the last for good."""
         self._behaviour = behaviour
         self._wire = Wire()
-        self._router = Router(address, prefix="", named=True, wake=self._wire.wake)
-        self._wire.add("", self._router)
+        self._links = Links(address, wake=self._wire.wake)
+        self._wire.add("", self._links)
 
     async def run(self) -> None:
-        self._router.watch()
         try:
             while True:
                 for delivery in await self._wire.receive(math.inf):
@@ -53,7 +53,7 @@ class FakeBroker:
                     for message in self._behaviour(delivery):
                         self._wire.send(message)
         finally:
-            self._router.close()
+            self._links.close()
 
 
 @contextlib.asynccontextmanager

@@ -5,11 +5,11 @@ Queues are named in lower case here, as they are everywhere in the engine, howev
 Not here: what is used (`usage.py`), and whether limits make sense together (`common/config/check_limits.py`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from common.config.model import PartitionConfig, QueueConfig, amounts
+from common.config.model import LimitConfig, PartitionConfig, QueueConfig, amounts
 from common.resources import Limit, is_zero
 from partition_worker.engine.queues.queue import Queue
 
@@ -50,7 +50,9 @@ Limits = Mapping[str, QueueLimits]
 
 def limits_of(config: PartitionConfig) -> Limits:
     """The limits of a configuration that passed validation."""
-    return dict(_below(config.root, config.root.name.lower()))
+    found: dict[str, QueueLimits] = {}
+    _collect(config.root, config.root.name.lower(), found)
+    return found
 
 
 def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
@@ -64,16 +66,21 @@ def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
     return next((name for name in found if name is not None), None)
 
 
-def _below(queue: QueueConfig, path: str) -> Iterator[tuple[str, QueueLimits]]:
+def _collect(queue: QueueConfig, path: str, found: dict[str, QueueLimits]) -> None:
+    if queue.limits:
+        found[path] = _of(queue.limits)
+    for child in queue.queues:
+        if child.limits or child.queues:  # thousands have neither
+            _collect(child, f"{path}.{child.name.lower()}", found)
+
+
+def _of(limits: Sequence[LimitConfig]) -> QueueLimits:
     here = QueueLimits()
-    for entry in queue.limits:
+    for entry in limits:
         most = amounts(entry.max_resources)
         allowance = Allowance({} if is_zero(most) else most, entry.max_applications)
         here.users.update(dict.fromkeys(entry.users, allowance))
         here.groups.update(dict.fromkeys(entry.groups, allowance))
         here.names.update({("user", name): None for name in entry.users})
         here.names.update({("group", name): None for name in entry.groups})
-    if queue.limits:
-        yield path, here
-    for child in queue.queues:
-        yield from _below(child, f"{path}.{child.name.lower()}")
+    return here

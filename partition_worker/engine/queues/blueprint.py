@@ -8,19 +8,18 @@ a tree that runs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.acl import Acl, parse_acl
 from common.config.model import ChildTemplateConfig, QueueConfig, amounts
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE, ROOT
-from common.resources import Limit, is_positive
-from partition_worker.engine.queues.policies import Policies, inherited, policies
+from common.resources import Limit
+from partition_worker.engine.queues.policies import Policies, passed_on, policies
 from partition_worker.engine.queues.queue import Queue, Template
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """All that a configuration says about one queue, with what it inherits."""
 
     leaf: bool
@@ -37,6 +36,15 @@ class Settings:
     """Its own or else its parent's; a leaf has none."""
 
 
+class Heritage(NamedTuple):
+    """What a configured queue leaves to those below it. They share it, so nobody changes it."""
+
+    properties: dict[str, str]
+    policies: Policies
+    """What these mean for a leaf."""
+    template: Template | None
+
+
 def wanted(config: QueueConfig) -> dict[str, Settings]:
     """The settings of every queue by its path, parents before their children, in the order of the file."""
     found: dict[str, Settings] = {}
@@ -47,9 +55,9 @@ def wanted(config: QueueConfig) -> dict[str, Settings]:
 def build(config: QueueConfig) -> Queue:
     """The root with everything below it, ranked in the order of the file."""
     queues: dict[str, Queue] = {}
-    for path, settings in wanted(config).items():
+    for path, wants in wanted(config).items():
         queues[path] = queue = made(path, queues.get(path.rpartition(".")[0]), rank=len(queues))
-        configure(queue, settings)
+        configure(queue, wants)
     return queues[ROOT]
 
 
@@ -61,21 +69,21 @@ def made(path: str, parent: Queue | None, *, rank: int) -> Queue:
     return queue
 
 
-def configure(queue: Queue, settings: Settings) -> None:
+def configure(queue: Queue, wants: Settings) -> None:
     """Give a queue the settings of the configuration, which makes it a configured one. Sums and orders are not
     touched.
     """
     queue.managed = True
-    queue.leaf = settings.leaf
-    queue.submit_acl = settings.submit_acl
-    queue.admin_acl = settings.admin_acl
-    queue.admin_text = settings.admin_text
-    queue.max_applications = settings.max_applications
-    queue.properties = settings.properties
-    queue.policies = settings.policies
-    queue.template = settings.template
+    queue.leaf = wants.leaf
+    queue.submit_acl = wants.submit_acl
+    queue.admin_acl = wants.admin_acl
+    queue.admin_text = wants.admin_text
+    queue.max_applications = wants.max_applications
+    queue.properties = wants.properties
+    queue.policies = wants.policies
+    queue.template = wants.template
     if queue.parent is not None:
-        queue.entitle(maximum=settings.maximum, guaranteed=settings.guaranteed)
+        queue.entitle(maximum=wants.maximum, guaranteed=wants.guaranteed)
 
 
 def settings_of(queue: Queue) -> Settings:
@@ -110,27 +118,42 @@ def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
     return queue
 
 
-def _collect(path: str, config: QueueConfig, parent: Settings | None, found: dict[str, Settings]) -> None:
-    settings = found[path] = _settings(config, parent)
-    for below in config.queues:
-        _collect(f"{path}.{below.name.lower()}", below, settings, found)
+def heritage(parent: Settings) -> Heritage:
+    """Made once for all children of a queue."""
+    properties = passed_on(parent.properties)
+    return Heritage(properties, policies(properties, leaf=True), parent.template)
 
 
-def _settings(config: QueueConfig, parent: Settings | None) -> Settings:
-    leaf = not config.is_parent and parent is not None
-    properties = inherited(parent.properties, config.properties) if parent else dict(config.properties)
+def settings(config: QueueConfig, above: Heritage | None, *, lists: tuple[Acl, Acl] | None = None) -> Settings:
+    """The settings of a queue below one that leaves it this; the root has none above it. Whoever knows already what its
+    lists of submitters and of administrators say, says so.
+    """
+    leaf = not config.is_parent and above is not None
+    properties = {} if above is None else above.properties
+    if config.properties:
+        properties = {**properties, **config.properties}
+    as_above = leaf and above is not None and not config.properties
+    submit_acl, admin_acl = lists or (parse_acl(config.submit_acl), parse_acl(config.admin_acl))
     return Settings(
         leaf=leaf,
-        submit_acl=parse_acl(config.submit_acl),
-        admin_acl=parse_acl(config.admin_acl),
+        submit_acl=submit_acl,
+        admin_acl=admin_acl,
         admin_text=config.admin_acl,
         max_applications=config.max_applications,
-        maximum=_useful(config.resources.max) if parent else None,
-        guaranteed=_useful(config.resources.guaranteed) if parent else None,
+        maximum=_useful(config.resources.max) if above else None,
+        guaranteed=_useful(config.resources.guaranteed) if above else None,
         properties=properties,
-        policies=policies(properties, leaf=leaf),
-        template=None if leaf else _template(config.child_template) or (parent.template if parent else None),
+        policies=above.policies if above and as_above else policies(properties, leaf=leaf),
+        template=None if leaf else _template(config.child_template) or (above.template if above else None),
     )
+
+
+def _collect(path: str, config: QueueConfig, above: Heritage | None, found: dict[str, Settings]) -> None:
+    here = found[path] = settings(config, above)
+    if config.queues:
+        left = heritage(here)
+        for below in config.queues:
+            _collect(f"{path}.{below.name.lower()}", below, left, found)
 
 
 def _template(config: ChildTemplateConfig) -> Template | None:
@@ -148,4 +171,4 @@ def _useful(texts: Mapping[str, str] | None) -> Resources | None:
     if not texts:
         return None
     resources = amounts(texts)
-    return resources if is_positive(resources) else None
+    return resources if any(resources.values()) else None  # none is negative

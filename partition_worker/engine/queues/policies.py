@@ -6,6 +6,7 @@ A bad value is not an error: it means the default. Not here: which values are ba
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from common.config.properties import allocation_batch, back_off_after, delay_s, priority_offset
@@ -17,6 +18,9 @@ NodeChoice = Literal["fair", "binpacking", "pack"]
 NODE_SORT: Final = "node.sort.policy"
 ALLOCATION_BATCH: Final = "allocation.batch"
 """Properties of queues and, with the same meaning, tags of applications."""
+
+POLICIES_MAX: Final = 1024
+"""Different properties of which it is remembered what they mean: thousands of queues have the same ones."""
 
 PREEMPTION_DELAY_S: Final = 30.0
 BACK_OFF_S: Final = 30.0
@@ -45,6 +49,12 @@ class Policies:
 
 def policies(properties: Mapping[str, str], *, leaf: bool) -> Policies:
     """Read properties; some count only on a leaf."""
+    return _read(tuple(properties.items()), leaf=leaf)
+
+
+@lru_cache(POLICIES_MAX)
+def _read(items: tuple[tuple[str, str], ...], *, leaf: bool) -> Policies:
+    properties = dict(items)
     preemption = properties.get("preemption.policy", "").lower()
     return Policies(
         application_sort=_application_sort(properties.get("application.sort.policy", "")),
@@ -76,13 +86,13 @@ def _application_sort(text: str) -> ApplicationSort:
     return "fifo"
 
 
-def inherited(parent: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a configured queue: its parent's as far as they are passed on, under its own."""
-    passed = dict(parent)
+def passed_on(properties: Mapping[str, str]) -> dict[str, str]:
+    """What a configured queue with these properties leaves to those below it, under their own."""
+    passed = dict(properties)
     if "priority.policy" in passed:
         passed["priority.policy"] = "default"
     if "priority.offset" in passed:
         passed["priority.offset"] = "0"
     if passed.get("preemption.policy", "disabled").lower() != "disabled":
         passed["preemption.policy"] = "default"
-    return {**passed, **own}
+    return passed

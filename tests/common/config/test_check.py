@@ -349,3 +349,18 @@ def test_load_problems_name_the_lines_of_the_text_when_they_are_known() -> None:
     configuration, lines = validated(partition("queues:\n- name: a\n  adminacl: 'a  b'"))
     (problem,) = load_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
     assert (problem.line, problem.path) == (5, "partitions[0].queues[0].adminacl")
+
+
+@pytest.mark.parametrize(
+    ("queue", "told"),
+    [
+        ("{name: a, submitacl: 'bob  dev'}", 1),
+        ("{name: a, adminacl: ' bob  dev'}", 1),
+        ("{name: a, parent: true, childtemplate: {resources: {max: {memory: much}}}}", 1),
+        ("{name: a, parent: true, childtemplate: {resources: {guaranteed: {memory: 1Gi}, max: {vcore: 1}}}}", 0),
+        ("{name: a, submitacl: ' dev', adminacl: 'bob dev,ops'}", 0),
+    ],
+)
+def test_a_partition_is_looked_at_closely_only_where_there_may_be_a_problem(queue: str, told: int) -> None:
+    text = partition(f"queues: [{{name: root, queues: [{queue}]}}]")
+    assert len(load_problems(load(text).partitions[0])) == told

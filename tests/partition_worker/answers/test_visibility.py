@@ -7,7 +7,9 @@ import pytest
 from common.acl import Acl
 from common.messages import Actor, Query
 from partition_worker.answers import queries
+from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.preemptions import Preemption, Victim
+from partition_worker.engine.users import User
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 
@@ -205,3 +207,11 @@ def test_nobody_in_particular_has_no_application() -> None:
     queue.submit_acl = acl()
     one.partition.applications["app-1"].user = type(one.partition.applications["app-1"].user)("")
     assert told(one, Actor(user=""), "applications", state="active") == []
+
+
+@pytest.mark.parametrize("viewer", [SUBMITTER, ADMINISTRATOR, OWNER, STRANGER, ROOT])
+def test_rights_are_those_that_queues_grant(trial: Trial, viewer: Actor) -> None:
+    visible, user = Visibility(trial.partition, viewer), User(viewer.user, tuple(viewer.groups))
+    for queue in trial.partition.tree:
+        granted = Right.SUBMIT if queue.admits_submission(user) else Right.NOTHING
+        assert visible.right(queue) is (Right.ADMINISTER if queue.admits_administration(user) else granted), queue.path

@@ -353,3 +353,43 @@ def test_rules_are_active_or_not_as_in_the_reference_at_first_and_object_later(
     assert load_problems(wanted) == []
     assert (Partition(wanted, name=PARTITION, now=START_S).placement_problem == "") is active, vector
     assert (Trial("root.a").partition.objections(wanted) == []) is active, vector
+
+
+# What is found out before the commit ----------------------------------------------------------------------------------
+
+
+def test_a_vote_finds_out_what_differs_and_the_commit_takes_it() -> None:
+    trial, wanted = Trial("root.a max=memory:1"), config("root.a max=memory:2")
+    assert trial.partition.objections(wanted) == []
+    assert trial.partition.plan is not None
+    assert list(trial.partition.plan.wanted) == ["root.a"]
+    trial.partition.reconfigure(wanted, START_S)
+    assert (trial.queue("root.a").maximum, trial.partition.plan) == ({"memory": 2}, None)
+
+
+def test_what_was_found_out_for_another_configuration_does_not_count() -> None:
+    trial, other = Trial("root.a max=memory:1"), config("root.a max=memory:3")
+    assert trial.partition.objections(config("root.a max=memory:2; root.b")) == []
+    trial.partition.reconfigure(other, START_S)
+    assert trial.queue("root.a").maximum == {"memory": 3}
+    assert trial.partition.tree.find("root.b") is None
+
+
+def test_what_was_found_out_before_yet_another_configuration_does_not_count() -> None:
+    trial, wanted = Trial("root.a max=memory:1"), config("root.a max=memory:1; root.c")
+    assert trial.partition.objections(wanted) == []
+    plan = trial.partition.plan
+    trial.partition.reconfigure(config("root.a max=memory:2; root.b"), START_S)
+    trial.partition.plan = plan
+    trial.partition.reconfigure(wanted, START_S)
+    assert (trial.queue("root.a").maximum, trial.queue("root.b").state) == ({"memory": 1}, "Draining")
+
+
+def test_queues_that_placement_makes_after_the_vote_become_configured_ones() -> None:
+    trial = Trial("root.p parent", rules=(PROVIDED_CREATE,))
+    wanted = replace(config("root.p parent; root.p.new max=memory:5"), placement_rules=(PROVIDED_CREATE,))
+    assert trial.partition.objections(wanted) == []
+    trial.takes(apps("app-1 root.p.new"))
+    trial.partition.reconfigure(wanted, START_S)
+    queue = trial.queue("root.p.new")
+    assert (queue.managed, queue.maximum) == (True, {"memory": 5})

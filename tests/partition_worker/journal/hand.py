@@ -87,6 +87,7 @@ class Hand:
 
     def __init__(self, folder: Path, *, epoch: int = 1, **options: int | float) -> None:
         self.wire = Wire()
+        self._woken = asyncio.Event()
         self.state = b"nothing"
         """What a snapshot says."""
         self.slow: Callable[[], None] = lambda: None
@@ -97,7 +98,7 @@ class Hand:
             self.files,
             epoch=epoch,
             snapshot=self._snapshot,
-            wake=self.wire.wake,
+            wake=self._woken.set,
             **options,  # type: ignore[arg-type]
         )
         self.wire.add(JOURNAL, self.journal)
@@ -117,8 +118,8 @@ class Hand:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 while (delivery := self.journal.take()) is None:
-                    self.wire._woken.clear()
-                    await self.wire._woken.wait()
+                    self._woken.clear()
+                    await self._woken.wait()
                 if delivery.header.kind == kind.__name__:
                     return decoded(kind, delivery.body)
                 self.heard.append(delivery)

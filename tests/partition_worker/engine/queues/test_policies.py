@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.queues.policies import Policies, inherited, policies
+from partition_worker.engine.queues.policies import Policies, passed_on, policies
 
 
 def test_without_properties_everything_has_its_default() -> None:
@@ -77,15 +77,14 @@ def test_the_preemption_delay_counts_only_on_a_leaf() -> None:
     assert policies({"preemption.delay": "1m"}, leaf=False).preemption_delay_s == 30.0
 
 
-def test_a_child_inherits_what_it_does_not_set_itself() -> None:
+def test_most_properties_are_passed_on() -> None:
     parent = {"application.sort.policy": "fair", "preemption.delay": "1m", "my.own": "x"}
-    own = {"preemption.delay": "2m"}
-    assert inherited(parent, own) == {"application.sort.policy": "fair", "preemption.delay": "2m", "my.own": "x"}
+    assert passed_on(parent) == parent
 
 
 def test_priorities_and_fences_are_not_inherited() -> None:
     parent = {"priority.policy": "fence", "priority.offset": "5", "preemption.policy": "fence"}
-    assert inherited(parent, {}) == {
+    assert passed_on(parent) == {
         "priority.policy": "default",
         "priority.offset": "0",
         "preemption.policy": "default",
@@ -93,12 +92,12 @@ def test_priorities_and_fences_are_not_inherited() -> None:
 
 
 def test_disabled_preemption_is_inherited() -> None:
-    assert inherited({"preemption.policy": "Disabled"}, {}) == {"preemption.policy": "Disabled"}
+    assert passed_on({"preemption.policy": "Disabled"}) == {"preemption.policy": "Disabled"}
 
 
-def test_inheriting_leaves_the_parent_as_it_was() -> None:
+def test_passing_on_leaves_the_parent_as_it_was() -> None:
     parent = {"priority.offset": "5"}
-    inherited(parent, {"priority.offset": "1"})
+    passed_on(parent)
     assert parent == {"priority.offset": "5"}
 
 

@@ -1,0 +1,145 @@
+"""Large texts are read by somebody else, and what may not overtake them waits."""
+
+import pytest
+
+from broker.foresight import LARGE_BYTES, LINE_MAX, Foresight
+from broker.judgement import Understanding, encoded, judged
+from common.machine import Delivery, Send
+from common.messages import (
+    ChangeConfig,
+    ChangedFile,
+    Header,
+    Heartbeat,
+    Hello,
+    Leave,
+    Message,
+    RegisterResourceManager,
+    UpdateConfiguration,
+)
+from common.names import READER
+from common.wire import body_of
+
+SMALL = "partitions: []\n"
+LARGE = SMALL + "#" * LARGE_BYTES
+LARGER = LARGE + "#"
+
+
+class Notebook:
+    """A machine that writes down what it hears."""
+
+    deadline = 7.0
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        self.heard.append(f"{delivery.header.kind} {delivery.header.ref}")
+        return [Send("peer", delivery.header, b"")]
+
+    def tick(self, now: float) -> list[Send]:
+        return [Send("peer", Header(kind="Tick"), b"")]
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.notebook, self.understanding = Notebook(), Understanding()
+        self.foresight = Foresight(self.notebook, self.understanding)
+
+    def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Send]:
+        header = Header(kind=type(message).__name__, ref=ref, partition=partition)
+        return self.foresight.handle(Delivery("peer", header, body_of(message)), 1.0)
+
+    def read(self, number: int, judgement: bytes) -> list[Send]:
+        return self.foresight.handle(Delivery(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
+
+
+JUDGEMENT = encoded(judged(LARGE))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        RegisterResourceManager(rm_id="rm-1", config=LARGE),
+        UpdateConfiguration(rm_id="rm-1", config=LARGE),
+        ChangeConfig(config=LARGE, author="kim", origin="REST"),
+        ChangedFile(text=LARGE),
+    ],
+)
+def test_a_large_text_goes_to_the_reader_and_the_message_on_when_it_is_known(message: Message) -> None:
+    scene = Scene()
+    [asked] = scene.hears(message, "call")
+    assert (asked.to, asked.body, scene.notebook.heard) == (READER, LARGE.encode(), [])
+    assert [one.to for one in scene.read(1, JUDGEMENT)] == ["peer"]
+    assert scene.notebook.heard == [f"{type(message).__name__} call"]
+    assert scene.understanding.knows(LARGE)
+
+
+def test_small_and_known_texts_do_not_wait() -> None:
+    scene = Scene()
+    scene.understanding.learn(LARGE, JUDGEMENT)
+    scene.hears(ChangedFile(text=SMALL), "small")
+    scene.hears(ChangedFile(text=LARGE), "known")
+    assert scene.notebook.heard == ["ChangedFile small", "ChangedFile known"]
+
+
+def test_what_comes_meanwhile_passes_by_or_keeps_its_order() -> None:
+    scene = Scene()
+    scene.hears(RegisterResourceManager(rm_id="rm-1", config=LARGE), "1")
+    scene.hears(Leave(), "2")
+    scene.hears(Heartbeat(), "3")
+    scene.hears(Hello(role="worker"), "4", partition="rm-1_default")
+    scene.hears(Hello(role="rmproxy"), "5")
+    assert scene.notebook.heard == ["Heartbeat 3", "Hello 4"]
+    scene.read(1, JUDGEMENT)
+    assert scene.notebook.heard[2:] == ["RegisterResourceManager 1", "Leave 2", "Hello 5"]
+    scene.hears(Leave(), "6")
+    assert scene.notebook.heard[5:] == ["Leave 6"]
+
+
+def test_the_next_large_text_in_the_line_is_read_in_its_turn() -> None:
+    scene = Scene()
+    for ref, text in (("1", LARGE), ("2", LARGE), ("3", LARGER), ("4", SMALL)):
+        scene.hears(ChangedFile(text=text), ref)
+    *_, asked = scene.read(1, JUDGEMENT)
+    assert (asked.to, asked.body) == (READER, LARGER.encode())
+    assert scene.notebook.heard == ["ChangedFile 1", "ChangedFile 2"]
+    scene.read(2, encoded(judged(LARGER)))
+    assert scene.notebook.heard[2:] == ["ChangedFile 3", "ChangedFile 4"]
+
+
+def test_without_an_answer_of_the_reader_the_machine_reads_by_itself() -> None:
+    scene = Scene()
+    scene.hears(ChangedFile(text=LARGE), "1")
+    scene.read(1, b"")
+    assert scene.notebook.heard == ["ChangedFile 1"]
+    assert not scene.understanding.knows(LARGE)
+
+
+def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
+    scene = Scene()
+    assert scene.read(1, JUDGEMENT) == []
+    scene.hears(ChangedFile(text=LARGE), "1")
+    assert scene.read(2, JUDGEMENT) == []
+    assert scene.notebook.heard == []
+
+
+def test_when_too_many_wait_nobody_does() -> None:
+    scene = Scene()
+    scene.hears(ChangedFile(text=LARGE), "large")
+    for _ in range(LINE_MAX):
+        scene.hears(Leave())
+    assert len(scene.notebook.heard) == LINE_MAX + 1
+    assert scene.notebook.heard[0] == "ChangedFile large"
+    assert scene.read(1, JUDGEMENT) == []
+
+
+def test_what_cannot_be_read_as_a_message_is_the_machines() -> None:
+    scene = Scene()
+    scene.foresight.handle(Delivery("peer", Header(kind="ChangedFile"), b"\xc1" * LARGE_BYTES), 1.0)
+    assert scene.notebook.heard == ["ChangedFile "]
+
+
+def test_time_is_the_machines_as_well() -> None:
+    scene = Scene()
+    assert scene.foresight.deadline == 7.0
+    assert [one.header.kind for one in scene.foresight.tick(8.0)] == ["Tick"]

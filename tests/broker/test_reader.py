@@ -1,0 +1,56 @@
+"""A process that reads one text."""
+
+import asyncio
+import sys
+
+from broker.judgement import encoded, judged
+from broker.reader import Reader
+from common.machine import Delivery, Send
+from common.messages import Header
+from common.names import READER
+
+TEXT = "partitions:\n- name: default\n  queues:\n  - name: root\n"
+PATIENCE_S = 30.0
+
+
+async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
+    """What is heard of the text."""
+    came = asyncio.Event()
+    reader = Reader(wake=came.set, program=program, limit_s=limit_s) if program else Reader(wake=came.set)
+    reader.give(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
+    assert reader.take() is None
+    async with asyncio.timeout(PATIENCE_S):
+        await came.wait()
+    found = reader.take()
+    assert found is not None
+    reader.close()
+    return found
+
+
+def test_the_judgement_is_that_of_this_process() -> None:
+    heard = asyncio.run(answer())
+    assert (heard.source, heard.header.ref, heard.body) == (READER, "5", encoded(judged(TEXT)))
+
+
+def test_a_process_that_breaks_gives_an_empty_answer() -> None:
+    assert asyncio.run(answer(sys.executable, "-c", "raise SystemExit(3)")).body == b""
+
+
+def test_no_process_gives_an_empty_answer() -> None:
+    assert asyncio.run(answer("/there/is/no/such/program")).body == b""
+
+
+def test_a_process_that_takes_too_long_is_ended() -> None:
+    assert asyncio.run(answer(sys.executable, "-c", "import time; time.sleep(60)", limit_s=0.05)).body == b""
+
+
+def test_who_closes_waits_for_nothing() -> None:
+    async def closed() -> Delivery | None:
+        reader = Reader(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
+        reader.give(Send(READER, Header(kind="ReadText", ref="1"), b""))
+        await asyncio.sleep(0)
+        reader.close()
+        await asyncio.gather(*reader._reading, return_exceptions=True)
+        return reader.take()
+
+    assert asyncio.run(closed()) is None
