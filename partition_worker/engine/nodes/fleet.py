@@ -17,10 +17,11 @@ from partition_worker.engine.needs import Need, Shape
 from partition_worker.engine.nodes.admitting import Selections
 from partition_worker.engine.nodes.candidates import Candidates
 from partition_worker.engine.nodes.choice import choice_of
-from partition_worker.engine.nodes.lineup import Lineup, Place
+from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.pack import Pack
 from partition_worker.engine.nodes.scoring import NodeSort, score
+from partition_worker.engine.nodes.seeker import Place
 from partition_worker.engine.predicates.predicates import Predicates
 
 if TYPE_CHECKING:

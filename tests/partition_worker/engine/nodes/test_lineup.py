@@ -5,7 +5,8 @@ import random
 import pytest
 
 from partition_worker.engine.needs import shape_of
-from partition_worker.engine.nodes.lineup import BRANCHES, LACKING_MAX, LOAD, Lineup, _Block, _Branch
+from partition_worker.engine.nodes.blocks import BRANCHES, LACKING_MAX, LOAD, Block, Branch
+from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.nodes.node import Node
 
 MANY = 2 * LOAD * BRANCHES
@@ -150,14 +151,14 @@ def amounts(chance: random.Random) -> dict[str, int]:
     return {kind: chance.randrange(20) for kind in ("memory", "vcore", "gpu")}
 
 
-def is_sound(block: _Block, nodes: list[Node]) -> int:
+def is_sound(block: Block, nodes: list[Node]) -> int:
     """What a block knows is true of its nodes, and no block is too large; how deep it is."""
     assert list(block) == nodes
     assert len(block.places) <= block.load
     for each in nodes:
         assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
         assert not any(each.has_room(shape) for shape in block.lacking)
-    if not isinstance(block, _Branch):
+    if not isinstance(block, Branch):
         return 1
     assert len(block.places) == len(block.blocks) > 0
     assert all(len(below.places) >= below.load // 4 for below in block.blocks)
