@@ -6,21 +6,31 @@ STAMP := $(VENV)/.installed
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check format proto sim clean
+.PHONY: help setup compiled run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
 
-setup: $(STAMP) ## create .venv with everything in it
+setup: $(STAMP) ## create .venv with everything in it, and a compiled engine where there is a C compiler
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "yunishard needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+	@$(MAKE) --no-print-directory compiled > $(VENV)/compiled.log 2>&1 || \
+		echo "the engine runs as Python, as it could not be compiled ($(VENV)/compiled.log says why)"
 
 run: setup ## replay a real workload through the whole system (about a minute)
 	$(BIN)/yunishard replay examples/lcg-2005.swf.gz --local
+
+compiled: setup ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
+	@folder="$$($(BIN)/python -P -m common.compiled)" && if test -d "$$folder"; then echo "$$folder is there"; else \
+		rm -rf $(VENV)/compiled && \
+		HATCH_BUILD_HOOK_ENABLE_CUSTOM=true PIP_CONSTRAINT="$(CURDIR)/constraints.txt" \
+			$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target "$$folder.new" . && \
+		PYTHONPATH="$$folder.new" $(BIN)/python -P -m partition_worker --help > /dev/null && \
+		mv "$$folder.new" "$$folder" && echo "workers run the compiled engine from now on"; fi
 
 up: setup ## start the system and leave it running
 	$(BIN)/yunishard up

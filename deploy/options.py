@@ -214,6 +214,13 @@ _ALL: Final = (
         about="decide nothing by itself: `yunishard schedule` makes so many decisions at a time",
     ),
     Option(
+        name="interpreted",
+        metavar=YES_NO,
+        group=_MANUAL,
+        default="false",
+        about="run the engine as Python, even where `make compiled` has made a compiled one",
+    ),
+    Option(
         name="asks-max",
         metavar="N",
         group=_BOUNDS,

@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from common.process import Assignment
-from deploy.children import STOP_ORDER
+from deploy.children import STOP_ORDER, WORKER
 from deploy.instructions import Alive, Assign, Died, Event, Failed, Ready, Start
 
 Commands = Mapping[str, Sequence[str]]
@@ -100,9 +101,17 @@ class Processes:
     """All children that run, by name. Reports what happens to them as events of the supervisor."""
 
     def __init__(
-        self, commands: Commands, *, inherited: int, group: asyncio.TaskGroup, report: Callable[[Event], None]
+        self,
+        commands: Commands,
+        *,
+        inherited: int,
+        group: asyncio.TaskGroup,
+        report: Callable[[Event], None],
+        compiled: Path | None = None,
     ) -> None:
+        """`compiled` is a folder from which workers are to run, instead of from where we do."""
         self._commands = commands
+        self._compiled = compiled
         self._inherited = inherited
         self._group = group
         self._report = report
@@ -119,7 +128,7 @@ class Processes:
                 stdout=sys.stderr,  # ours is for the lines that say what is ready
                 pass_fds=(theirs.fileno(), self._inherited),
                 start_new_session=True,
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                env=self._environment(start.role),
             )
         except OSError as error:
             ours.close()
@@ -130,6 +139,13 @@ class Processes:
         running = _Running(process, Lifeline(ours, partial(self._hear, start.name)))
         self._running[start.name] = running
         self._group.create_task(self._follow(start.name, running))
+
+    def _environment(self, role: str) -> dict[str, str]:
+        environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+        if role == WORKER and self._compiled is not None:
+            others = environment.get("PYTHONPATH")
+            environment["PYTHONPATH"] = f"{self._compiled}{os.pathsep}{others}" if others else str(self._compiled)
+        return environment
 
     def assign(self, assign: Assign) -> None:
         """Give a spare worker its partition, unless it is already gone."""

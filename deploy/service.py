@@ -77,7 +77,9 @@ class Link:
                 _log.debug("the broker sent %s, which is not for us", delivery.header.kind)
 
 
-async def supervise(plan: Plan, commands: Commands, *, inherited: int, journals: Path) -> Supervisor:
+async def supervise(
+    plan: Plan, commands: Commands, *, inherited: int, journals: Path, compiled: Path | None
+) -> Supervisor:
     """Run the whole system until it has stopped; the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
     _leave_on_signals(lambda: events.put_nowait(Leave()))
@@ -86,7 +88,8 @@ async def supervise(plan: Plan, commands: Commands, *, inherited: int, journals:
     link = Link(plan.broker, events.put_nowait, lambda: [*own.families(), *supervisor.families()])
     teller = Teller(link.tell)
     async with asyncio.TaskGroup() as group:
-        processes = Processes(commands, inherited=inherited, group=group, report=events.put_nowait)
+        report = events.put_nowait
+        processes = Processes(commands, inherited=inherited, group=group, report=report, compiled=compiled)
         while supervisor.status is None:
             event = await _next(events, supervisor.deadline - clock())
             now = clock()

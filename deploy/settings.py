@@ -109,6 +109,8 @@ class Settings:
     """Plug-ins that the workers load. Whether they are installed is for `premises.py` to see."""
     manual: bool
     """Whether the workers decide only when they are asked to."""
+    interpreted: bool
+    """Whether the workers run the engine as Python, even where there is a compiled one."""
     insecure: bool
     """Whether ports that are not secured may be open to other machines."""
     asks_max: int
@@ -165,6 +167,7 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         disable_reservation=yes_no(given["disable-reservation"]),
         predicates=plugin_names(given["predicates"]) if "predicates" in given else (),
         manual=yes_no(given["manual"]),
+        interpreted=yes_no(given["interpreted"]),
         insecure=yes_no(given["insecure"]),
         asks_max=count(given["asks-max"], maximum=ASKS_MAX, minimum=1),
         partitions_max=count(given["partitions-max"], maximum=PARTITIONS_MAX, minimum=1),

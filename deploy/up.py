@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from common.compiled import found
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
 from deploy.exposure import warnings
 from deploy.options import OPTIONS, YES_NO
@@ -112,7 +113,12 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             spares=settings.spare_workers,
             arguments=_arguments(settings, premises),
         )
-        return asyncio.run(supervise(plan, commands, inherited=premises.lock, journals=premises.journals))
+        compiled = None if settings.interpreted else found()
+        if compiled is not None:
+            logging.getLogger("core.supervisor").info("workers run the compiled engine in %s", compiled)
+        return asyncio.run(
+            supervise(plan, commands, inherited=premises.lock, journals=premises.journals, compiled=compiled)
+        )
 
 
 def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, ...]]:

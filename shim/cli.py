@@ -89,7 +89,10 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
 
-        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}\n")
+        from common import compiled
+
+        engine = " (compiled engine)" if compiled.used() else ""
+        sys.stdout.write(f"{PROGRAM} {version(PROGRAM)}{engine}\n")
         parser.exit()
 
 

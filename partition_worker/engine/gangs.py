@@ -55,7 +55,7 @@ def lingered(books: Books, application: Application) -> None:
 
 def timed_out(books: Books, application: Application) -> None:
     """An application held placeholders for as long as it may."""
-    if application.state in (*ACTIVE, AppState.COMPLETING):
+    if application.state is AppState.COMPLETING or application.state in ACTIVE:
         placeholders.let_go(books, application, _held(application), ALLOCATED)
     else:
         _give_up(books, application)

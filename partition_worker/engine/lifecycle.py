@@ -119,7 +119,7 @@ def emptied(books: Books, application: Application) -> None:
 
 
 def _complete_if_done(books: Books, application: Application) -> None:
-    if _has_nothing(application) and application.state in (AppState.ACCEPTED, *ACTIVE):
+    if _has_nothing(application) and (application.state is AppState.ACCEPTED or application.state in ACTIVE):
         fire(books, application, AppEvent.COMPLETE)
 
 

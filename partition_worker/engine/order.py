@@ -29,14 +29,15 @@ class Ranked(Protocol):
 _T = TypeVar("_T", bound=Ranked)
 
 
-class Ranks(Iterator[int]):
+class Ranks:
     """Numbers for things that come one after another, each larger than those before."""
 
     def __init__(self, last: int = -1) -> None:
         self.last = last
         """The one that was given last."""
 
-    def __next__(self) -> int:
+    def following(self) -> int:
+        """The next one."""
         self.last += 1
         return self.last
 

@@ -105,4 +105,5 @@ def up(*arguments: str, folder: Path, module: str = "deploy") -> Iterator[Up]:
             process.kill()
             for number in children:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
+                    os.killpg(number, signal.SIGKILL)  # with whoever writes a snapshot for it
+            eventually(lambda: all(map(gone, children)))

@@ -23,6 +23,7 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (settings.allowed_rms, settings.scheduler_admins, settings.same_hierarchy) == (("*",), "", "warn")
     assert (settings.preemption_threshold_percent, settings.preemption_pause_s) == (0, 15.0)
     assert not settings.manual
+    assert not settings.interpreted
     assert settings.predicates == ()
     assert not settings.insecure
     assert (settings.spare_workers, settings.journal_max_bytes) == (0, 1024**3)
@@ -40,6 +41,7 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
         "preemption_pause_s": ("preemption-pause", "1m30s", 90.0),
         "predicates": ("predicates", "licences, racks", ("licences", "racks")),
         "manual": ("manual", "yes", True),
+        "interpreted": ("interpreted", "yes", True),
         "insecure": ("insecure", "yes", True),
         "asks_max": ("asks-max", "1000", 1000),
         "partitions_max": ("partitions-max", "20", 20),

@@ -13,14 +13,12 @@ from itertools import chain, islice
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.asks import Group
-from partition_worker.engine.applications.line import place_of
+from partition_worker.engine.applications.line import Place, place_of
 
 
 def due(failed: list[Group], enough: int, ask: Allocation) -> bool:
     """Whether so many asks that fit no node come before this one."""
-    place = place_of(ask)
-    before = (one for group in failed for one in group.asks if place_of(one) < place)
-    return sum(1 for _ in islice(before, enough)) == enough
+    return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
 
 
 def due_at_the_end(application: Application, failed: list[Group], enough: int) -> bool:
@@ -30,7 +28,16 @@ def due_at_the_end(application: Application, failed: list[Group], enough: int) -
     return last is not None and any(place_of(one) > last for one in _in_order(application))
 
 
+def _before(place: Place, failed: list[Group]) -> Iterator[Allocation]:
+    for group in failed:
+        for one in group.asks:
+            if place_of(one) < place:
+                yield one
+
+
 def _in_order(application: Application) -> Iterator[Allocation]:
     """All asks that ever were in the order and are not released; what an RM placed never was."""
-    placed = (one for one in application.allocations.values() if not one.recovered)
-    return chain(application.requests.values(), application.swapping.values(), placed)
+    yield from chain(application.requests.values(), application.swapping.values())
+    for one in application.allocations.values():
+        if not one.recovered:
+            yield one

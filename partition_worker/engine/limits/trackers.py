@@ -14,6 +14,7 @@ from common.messages import Resources
 from common.resources import take_from
 from partition_worker.engine.limits.limit import ANYONE, Allowance
 from partition_worker.engine.needs import Shape
+from partition_worker.engine.order import Ranks
 
 if TYPE_CHECKING:
     from partition_worker.engine.limits.account import Account
@@ -110,7 +111,7 @@ class Tracker:
 class Trackers:
     """All users of a partition, or all its groups."""
 
-    def __init__(self, ranks: Iterator[int], *, each: bool) -> None:
+    def __init__(self, ranks: Ranks, *, each: bool) -> None:
         self._ranks = ranks
         self._each = each
         """Whether what is allowed to `*` is allowed to each one that is not named; otherwise `*` is one of them."""
@@ -196,7 +197,7 @@ class Trackers:
         if level is None:
             parent = path.rpartition(".")[0]
             above = self._level(tracker, parent) if parent else None
-            level = Level(path, next(self._ranks), above, self._allowance(tracker.name, path))
+            level = Level(path, self._ranks.following(), above, self._allowance(tracker.name, path))
             tracker.levels[path] = level
             if above is not None:
                 above.children[path] = level

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from common import event_codes
 from common.config.model import PartitionConfig
 from common.messages import Resources
+from common.resources import NOTHING
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.limits.account import Account
 from partition_worker.engine.limits.limit import ANYONE, Limits, QueueLimits, group_of, limits_of
@@ -38,7 +39,7 @@ class Tell(Protocol):
     """Where to say what happens, for the history (`Books.happened`)."""
 
     def __call__(
-        self, kind: int, object_id: str, change: int, detail: int, *, reference: str = ..., resource: Resources = ...
+        self, kind: int, object_id: str, change: int, detail: int, *, reference: str = "", resource: Resources = NOTHING
     ) -> None: ...
 
 

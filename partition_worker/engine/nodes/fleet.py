@@ -229,8 +229,13 @@ class Fleet:
             return False
         if need.constraint is None and not self.ever_guarded:
             return True
-        large = (node for node in self.lineup if node.is_large_enough(need.shape))
+        large = self._large_enough(need.shape)
         return self.predicates.first(need, large, all_nodes=True, allocate=False) is not None
+
+    def _large_enough(self, shape: Shape) -> Iterator[Node]:
+        for node in self.lineup:
+            if node.is_large_enough(shape):
+                yield node
 
     def _has_keeper(self, shape: Shape) -> bool:
         lineup = self.lineup

@@ -118,7 +118,7 @@ class Closed:
 
     def next_rank(self) -> int:
         """For a new shelf."""
-        return next(self.ranks)
+        return self.ranks.following()
 
     def close(self, shelf: Shelf, level: Level) -> None:
         """Nothing on the shelf can be had as long as nothing of this level is freed."""

@@ -251,7 +251,7 @@ def _roll_back(books: Books, application: Application, allocation: Allocation) -
     """
     if allocation.released or allocation.key not in application.allocations:
         books.note(f"allocation {allocation.key} was not to be started")
-    elif application.state in (AppState.ACCEPTED, *ACTIVE):
+    elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
         verdict_updates.not_started(books, allocation)
         ledger.roll_back(books, application, allocation)
 

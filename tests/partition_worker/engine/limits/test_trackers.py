@@ -1,17 +1,16 @@
 """Trees of the queues in which a user or group has or is allowed something."""
 
-from itertools import count
-
 from partition_worker.engine.limits.limit import Allowance
 from partition_worker.engine.limits.trackers import Level, Trackers
 from partition_worker.engine.needs import shape_of
+from partition_worker.engine.order import Ranks
 
 FIVE = Allowance({"memory": 5}, 0)
 TWO = Allowance({}, 2)
 
 
 def users() -> Trackers:
-    return Trackers(count(), each=True)
+    return Trackers(Ranks(), each=True)
 
 
 def names(trackers: Trackers) -> list[str]:
@@ -60,7 +59,7 @@ def test_who_is_named_is_tracked_also_where_a_star_holds_for_them() -> None:
 
 
 def test_the_star_among_groups_is_one_of_them() -> None:
-    groups = Trackers(count(), each=False)
+    groups = Trackers(Ranks(), each=False)
     groups.allow({"root": {"dev": FIVE, "*": TWO}, "root.a": {"*": FIVE}})
     assert names(groups) == ["dev", "*"]
     assert [level.allowance for level in groups.levels("*").values()] == [TWO, FIVE]
