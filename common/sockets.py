@@ -262,6 +262,8 @@ class Wire:
         self._endpoints: list[tuple[str, Endpoint]] = []
         self._waiting: asyncio.Future[None] | None = None
         """What `receive` waits for, while it does."""
+        self._rested = True
+        """Whether the loop has had its turn since something was received at once."""
 
     def wake(self) -> None:
         """There may be something to receive. Only in the loop's thread: nothing can come between a look and a wait."""
@@ -282,8 +284,11 @@ class Wire:
         """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is."""
         arrived = self._drain()
         if arrived or timeout_s <= 0:
-            await asyncio.sleep(0)  # signals and the gRPC port get their turn
+            if not self._rested:
+                await asyncio.sleep(0)  # signals and the gRPC port get their turn
+            self._rested = not self._rested
             return arrived
+        self._rested = True
         await self._wakes(timeout_s)
         return self._drain()
 

@@ -116,7 +116,9 @@ class Journal:
                 assert append.steps, message
                 assert follows, (append.first, self._last)
                 self._last = append.first + len(append.steps) - 1
-                self._writer.put(append)
+                kept = self._writer.put(append)
+                if kept is not None:
+                    self._answers.append(_answer(kept))
             case "TakeSnapshot":
                 self._take_snapshot(decoded(TakeSnapshot, message.body).number)
             case unknown:
@@ -147,8 +149,12 @@ class Journal:
 
     def _say(self, message: Said) -> None:
         """From any thread."""
-        self._answers.append(Delivery(JOURNAL, Header(kind=type(message).__name__), body_of(message)))
+        self._answers.append(_answer(message))
         try:
             self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
             return  # the loop has ended, and the process will
+
+
+def _answer(message: Said) -> Delivery:
+    return Delivery(JOURNAL, Header(kind=type(message).__name__), body_of(message))

@@ -1,8 +1,13 @@
-"""The thread that writes: everything that waits becomes one transaction, while the worker goes on deciding.
+"""What writes: everything that waits becomes one transaction of a thread, while the worker goes on deciding.
 
     put --> waits --one transaction, with what waits beside it--> said to be kept
-              |  ^
-              full: the problem is said once, and after a pause it is tried again, all in order
+     |        |  ^
+     |        full: the problem is said once, and after a pause it is tried again, all in order
+     |
+     little, and nothing else to do: written at once, and kept
+
+To hand a few steps to a thread and back takes as long as to write them. So they are written at once where nothing waits
+and the disk is quick; after one transaction that was not, everything goes to the thread for a while.
 
 A snapshot is noted before everything that waits: it has whatever those steps did, and where there is no room it makes
 some. Once another worker has the partition nothing is written any more. What is not needed is deleted in slices between
@@ -33,6 +38,15 @@ WAITING_BYTES_MAX: Final = 256 << 20
 """Steps that wait for the disk. A worker decides nothing long before; should its RM still fill this, the worker ends,
 and what it has not told can be told again by the one that follows it.
 """
+
+AT_ONCE_BYTES: Final = 64 << 10
+"""Steps that may be written at once."""
+
+QUICK_S: Final = 0.005
+"""What such a transaction may take."""
+
+SLOW_S: Final = 1.0
+"""For so long nothing is written at once after one that took longer."""
 
 RETRY_S: Final = 1.0
 """Pause after the disk did not take something."""
@@ -80,7 +94,11 @@ class Writer:
         self._snapshot: int | None = None
         """The step after which one has been taken that is to be noted."""
         self._closing = False
-        """These four are shared, under `_changed`."""
+        self._resting = False
+        """Whether the thread has nothing to do and waits."""
+        """These five are shared, under `_changed`."""
+        self._slow_until = 0.0
+        """Until then nothing is written at once, in monotonic seconds."""
         self._over = False
         """Whether nothing is written any more: another worker has the partition, or the process ends and the disk does
         not take what comes next.
@@ -93,19 +111,38 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, append: Append) -> None:
-        """Have it written, after everything that was put before.
+    def put(self, append: Append) -> Kept | None:
+        """Have it written, after everything that was put before; None if it is to be said later what came of that.
 
         Raises:
             OSError: too much waits already.
         """
         size = sum(map(len, append.steps))
         with self._changed:
+            if self._resting and not self._waiting and size <= AT_ONCE_BYTES and not append.fresh:
+                kept = self._at_once(append)
+                if kept is not None:
+                    return kept
             if self._waiting_bytes + size > WAITING_BYTES_MAX:
                 raise OSError(f"the journal has {self._waiting_bytes} bytes to write and cannot: {self._problem}")
             self._waiting.append(append)
             self._waiting_bytes += size
             self._changed.notify()
+        return None
+
+    def _at_once(self, append: Append) -> Kept | None:
+        """Under `_changed`, so that the thread goes on resting. What does not work is for the thread to try again."""
+        began_s = time.monotonic()
+        if self._over or self._closing or self._snapshot is not None or began_s < self._slow_until:
+            return None
+        try:
+            kept = self._done([append])
+        except (Fenced, sqlite3.Error, OSError):
+            kept = None
+        ended_s = time.monotonic()
+        if kept is None or ended_s - began_s > QUICK_S:
+            self._slow_until = ended_s + SLOW_S
+        return kept
 
     def note_snapshot(self, number: int) -> None:
         """One has been taken after this step."""
@@ -148,7 +185,9 @@ class Writer:
                     return None
                 if self._database.forgetful and not self._over:
                     return []
+                self._resting = True
                 self._changed.wait()
+                self._resting = False
             appends, steps, size = [self._waiting.popleft()], 0, 0
             while True:
                 latest = appends[-1]
