@@ -1,7 +1,8 @@
 """Where the time goes: the processor time of each process for an allocation, from end to end.
 
 Unlike a rate it hardly depends on what else the machine does, and on how many cores it has; so it is what is judged of
-the whole path, in steps of the calibration loop, and what a machine with more cores would do is reckoned from it.
+the whole path, in steps of the calibration loop, and what a machine with more cores would do is reckoned from it. The
+engine is judged as Python, which every machine has; what workers cost as they are installed is shown beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.calibration import unit_s
-from benchmarks.paths.systems import CLIENT, WAYS, System
+from benchmarks.paths.systems import CLIENT, INTERPRETED, WAYS, System
 from benchmarks.paths.timing import Timed, measured
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import two_queues
@@ -22,8 +23,13 @@ ROLES: Final = (CLIENT, "rmproxy", "broker", WORKER)
 CORES: Final = (2, 4, 8, 16)
 
 
-def figures(plan: Plan, ways: Mapping[str, System] = WAYS) -> Iterator[Figure]:
+def figures(
+    plan: Plan, ways: Mapping[str, System] = INTERPRETED, installed: Mapping[str, System] = WAYS
+) -> Iterator[Figure]:
     """Of each way, each role; what our own processes cost together is judged, and the worker alone."""
+    for name, system in installed.items():
+        us = median(_run(system, plan)[0].cpu_us()[WORKER] for _ in range(plan.rounds))
+        yield Figure(f"budget/{name}/{WORKER}, as installed", us, "µs")
     for name, system in ways.items():
         runs = [_run(system, plan) for _ in range(plan.rounds)]
         for role in ROLES:

@@ -110,8 +110,10 @@ def _wishes(figures: Mapping[str, Figure], _: Results) -> str:
 
 
 def _budget(figures: Mapping[str, Figure], _: Results) -> str:
+    installed = "partition_worker, as installed"
     rows = [
-        [role, *(_value(figures, f"budget/{way}/{role}") for way in ("native", "grpc"))] for role in (*ROLES, "server")
+        [role, *(_value(figures, f"budget/{way}/{role}") for way in ("native", "grpc"))]
+        for role in (*ROLES, "server", installed)
     ]
     return _table(["µs for an allocation", "native", "gRPC"], rows)
 

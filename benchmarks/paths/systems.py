@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fcntl import ioctl
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Final
@@ -58,17 +59,17 @@ System = Callable[[], AbstractContextManager[Up]]
 
 
 @contextmanager
-def native() -> Iterator[Up]:
+def native(*options: str) -> Iterator[Up]:
     """This system, by way of the native protocol."""
-    with system() as (supervisor, at):
+    with system(*options) as (supervisor, at):
         address = at["native"]
         yield Up(lambda config: NativeRm(address, config), lambda: roles_of(supervisor), at)
 
 
 @contextmanager
-def grpc() -> Iterator[Up]:
+def grpc(*options: str) -> Iterator[Up]:
     """This system, by way of the scheduler interface."""
-    with system() as (supervisor, at):
+    with system(*options) as (supervisor, at):
         address = at["grpc"]
         yield Up(lambda config: GrpcRm(address, config), lambda: roles_of(supervisor), at)
 
@@ -91,6 +92,12 @@ def reference(command: str) -> System:
 
 WAYS: Final[Mapping[str, System]] = {"native": native, "grpc": grpc}
 """The ways to this system, by name."""
+
+INTERPRETED: Final[Mapping[str, System]] = {
+    "native": partial(native, "--interpreted"),
+    "grpc": partial(grpc, "--interpreted"),
+}
+"""The same with the engine as Python, which is what can be compared between machines with a C compiler and others."""
 
 
 # Processes ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def test_partitions_share_nodes_and_asks(partitions: int) -> None:
 def test_every_process_is_in_the_budget_and_the_worker_and_all_together_are_judged() -> None:
     found = list(figures(Plan(share=0.02, rounds=1)))
     assert [one.name for one in found] == [
-        f"budget/{way}/{what}" for way in ("native", "grpc") for what in (*ROLES, "server")
+        *(f"budget/{way}/partition_worker, as installed" for way in ("native", "grpc")),
+        *(f"budget/{way}/{what}" for way in ("native", "grpc") for what in (*ROLES, "server")),
     ]
     assert [one.name for one in found if one.cost] == [
         f"budget/{way}/{what}" for way in ("native", "grpc") for what in ("partition_worker", "server")
