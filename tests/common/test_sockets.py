@@ -243,6 +243,28 @@ def test_a_wait_ends_at_its_time_or_when_it_is_woken() -> None:
     play(story)
 
 
+def test_however_much_arrives_the_loop_has_its_turns() -> None:
+    async def story() -> None:
+        wire, turns = Wire(), 0
+        inbox = Inbox(wake=wire.wake)
+        wire.add("@self", inbox)
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        for _ in range(20):
+            inbox.put(Delivery("@self", HEADER, BODY))
+            assert len(await wire.receive(float("inf"))) == 1
+        beside.cancel()
+        assert turns >= 9
+
+    play(story)
+
+
 def test_what_arises_inside_the_process_arrives_like_everything_else() -> None:
     async def story() -> None:
         wire = Wire()
