@@ -5,7 +5,8 @@
     3. The most deserving of all other asks gets a node; or one is kept for it; or others have to go (`descent.py`).
 
 A decision is a value; carrying it out is the ledger's. Each decision is the one that a cycle of its own would have
-made, so many are made in one go; only who asks for it gets several nodes in a row (`batches.py`).
+made, so many are made in one go, plain ones in a stretch (`stretch.py`); only who asks for it gets several nodes in a
+row (`batches.py`).
 
 Not here: the orders (`queues/fairness.py`, `readiness/readiness.py`) and the books (`ledger.py`).
 """
