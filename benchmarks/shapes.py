@@ -37,6 +37,9 @@ FREE_SHARE: Final = 50
 OPEN_NODES: Final = 10
 """Of a nearly full cluster one node in so many has room; all others are full but for crumbs."""
 
+OPEN_ROOM: Final = 100
+"""For so many asks on average, at least."""
+
 T = TypeVar("T")
 
 
@@ -180,11 +183,13 @@ def nearly_full(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
     """Two queues as above in a cluster that is 98 % full, with nodes of three sizes.
 
     One node in ten has room, for different numbers of asks. All others are full but for crumbs: memory for many asks
-    but cores for none, or the other way round. So whoever looks at the nodes one by one looks at many in vain.
+    but cores for none, or the other way round. So whoever looks at the nodes one by one looks at many in vain. Nodes are
+    the same however many there are, so that there is room for more asks than come where they are many.
     """
     opened = list(range(0, nodes, OPEN_NODES))
     shares = [1 + n % 3 for n in range(len(opened))]
-    free = [share * asks // sum(shares) + 1 for share in shares]
+    room = max(asks, OPEN_ROOM * len(opened))
+    free = [share * room // sum(shares) + 1 for share in shares]
     size = max(FREE_SHARE * sum(free) // nodes, 2 * max(free) + 2)
     base = two_queues(nodes, asks, sorting=sorting)
     sizes = [size * factor // 2 for factor in (1, 2, 3)]
