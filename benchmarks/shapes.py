@@ -183,8 +183,9 @@ def nearly_full(nodes: int, asks: int, *, sorting: str = "fair") -> Workload:
     """Two queues as above in a cluster that is 98 % full, with nodes of three sizes.
 
     One node in ten has room, for different numbers of asks. All others are full but for crumbs: memory for many asks
-    but cores for none, or the other way round. So whoever looks at the nodes one by one looks at many in vain. Nodes are
-    the same however many there are, so that there is room for more asks than come where they are many.
+    but cores for none, or the other way round. So whoever looks at the nodes one by one looks at many in vain.
+
+    Nodes are the same however many there are: where they are many there is room for more asks than come.
     """
     opened = list(range(0, nodes, OPEN_NODES))
     shares = [1 + n % 3 for n in range(len(opened))]

@@ -2,8 +2,8 @@
 place.
 
 Application, node, every queue on the path, user and group, the index of keys and the order of readiness change together
-here and, for many asks in a row, in `tab.py`, and nowhere else: so they cannot drift apart (`checks/invariants.py` checks
-it).
+here and, for many asks in a row, in `tab.py`, and nowhere else: so they cannot drift apart, as `checks/invariants.py`
+checks.
 
 Not here: whether something may be placed or released; whoever calls has decided that.
 """
