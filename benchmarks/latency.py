@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.paths.heard import Rm
 from benchmarks.paths.systems import WAYS, System
-from benchmarks.paths.timing import prepare
+from benchmarks.paths.timing import prepared
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, Workload, latency
 from common.messages import (
@@ -56,26 +56,15 @@ def figures(plan: Plan, ways: Mapping[str, System] = WAYS) -> Iterator[Figure]:
 def idle(system: System, plan: Plan) -> Waits:
     """One ask at a time, and nothing else."""
     workload = _workload(plan)
-    with system() as up:
-        rm = up.connect(workload.config)
-        try:
-            prepare(rm, workload)
-            return _sampled(rm, workload)
-        finally:
-            rm.close()
+    with prepared(system, workload) as (_, rm):
+        return _sampled(rm, workload)
 
 
 def loaded(system: System, plan: Plan) -> Waits:
     """One ask at a time, beside the load."""
     workload = _workload(plan)
-    with system() as up:
-        rm = up.connect(workload.config)
-        try:
-            prepare(rm, workload)
-            with _load(rm):
-                return _sampled(rm, workload)
-        finally:
-            rm.close()
+    with prepared(system, workload) as (_, rm), _load(rm):
+        return _sampled(rm, workload)
 
 
 def _workload(plan: Plan) -> Workload:

@@ -28,7 +28,7 @@ FORGOTTEN: Final = frozenset(
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        *("Twins.removed", "Twins.plan", "Twins.needs", "Twins._now_ns"),
+        *("Twins.removed", "Twins.plan", "Twins.needs"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name

@@ -3,7 +3,8 @@
 Not here: which workload (`shapes.py`), and what the figures are compared with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter, sleep
 from typing import Final, NamedTuple
 
@@ -34,11 +35,18 @@ class Timed(NamedTuple):
 
 def measured(system: System, workload: Workload, settling_s: float) -> Timed:
     """Start a system, run the workload on it, and end it."""
+    with prepared(system, workload, settling_s) as (up, rm):
+        return timed(up, rm, workload)
+
+
+@contextmanager
+def prepared(system: System, workload: Workload, settling_s: float = 0.0) -> Iterator[tuple[Up, Rm]]:
+    """A system in which everything is there, and its resource manager; both end afterwards."""
     with system() as up:
         rm = up.connect(workload.config)
         try:
             prepare(rm, workload, settling_s)
-            return timed(up, rm, workload)
+            yield up, rm
         finally:
             rm.close()
 

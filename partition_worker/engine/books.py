@@ -165,8 +165,6 @@ class Books:
         self.quota_look_at = NEVER
         """When it is looked next whether a queue has to be brought down to its maximum."""
         self.latest_stamp_ns = self.application_ranks = 0
-        self._now_ns = self.created_ns
-        """The same as `now`, in whole nanoseconds, as of the latest step."""
         self._effects: list[Effect] = []
 
     @staticmethod
@@ -212,11 +210,8 @@ class Books:
         """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
         order.
         """
-        stamp_ns = self.latest_stamp_ns + 1
-        if stamp_ns < self._now_ns:
-            stamp_ns = self._now_ns
-        self.latest_stamp_ns = stamp_ns
-        return stamp_ns
+        self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
+        return self.latest_stamp_ns
 
     def next_application_rank(self) -> int:
         self.application_ranks += 1
@@ -269,7 +264,6 @@ class Books:
         assert not self._effects, "effects of an earlier step were not taken"
         self.step += 1
         self.now = max(now, self.now)
-        self._now_ns = int(self.now * 1e9)
 
     def retract(self, unwanted: Callable[[Part], bool]) -> None:
         """Take back some of what has been told in this step: nobody is to hear it."""

@@ -337,7 +337,5 @@ def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
 
 
 def _asks_changed(books: Books, application: Application, priority_before: int | None) -> None:
-    priority = application.asks.priority
-    if priority != priority_before:
-        priorities.exchange(application.queue, priority_before, priority)
+    priorities.exchange(application.queue, priority_before, application.asks.priority)
     books.readiness.touch_application(application)
