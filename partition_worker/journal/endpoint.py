@@ -119,6 +119,7 @@ class Journal:
                 kept = self._writer.put(append)
                 if kept is not None:
                     self._answers.append(_answer(kept))
+                    self._wake()
             case "TakeSnapshot":
                 self._take_snapshot(decoded(TakeSnapshot, message.body).number)
             case unknown:

@@ -45,8 +45,10 @@ AT_ONCE_BYTES: Final = 64 << 10
 QUICK_S: Final = 0.005
 """What such a transaction may take."""
 
-SLOW_S: Final = 1.0
-"""For so long nothing is written at once after one that took longer."""
+REST: Final = 20
+"""After one that was not quick nothing is written at once for so many times as long: the worker's loop stands still for
+a slow disk a twentieth of its time at most.
+"""
 
 RETRY_S: Final = 1.0
 """Pause after the disk did not take something."""
@@ -140,8 +142,10 @@ class Writer:
         except (Fenced, sqlite3.Error, OSError):
             kept = None
         ended_s = time.monotonic()
-        if kept is None or ended_s - began_s > QUICK_S:
-            self._slow_until = ended_s + SLOW_S
+        if kept is None:
+            self._slow_until = ended_s + RETRY_S
+        elif ended_s - began_s > QUICK_S:
+            self._slow_until = ended_s + REST * (ended_s - began_s)
         return kept
 
     def note_snapshot(self, number: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from partition_worker.journal import database
 from tests.partition_worker.journal.hand import OPEN
 
 
@@ -12,3 +13,9 @@ def _closed() -> Iterator[None]:
     yield
     while OPEN:
         OPEN.pop().close()
+
+
+@pytest.fixture
+def log_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a log is written beforehand, so that a disk is full when it has to be."""
+    monkeypatch.setattr(database, "LOG_PREPARED_BYTES", 0)

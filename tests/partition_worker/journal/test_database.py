@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from partition_worker.journal.database import SLICE_BYTES, SLICE_STEPS, STATEMENT_STEPS, Database
+from partition_worker.journal import database as database_file
+from partition_worker.journal.database import LOG_PREPARED_BYTES, SLICE_BYTES, SLICE_STEPS, STATEMENT_STEPS, Database
 from partition_worker.journal.files import Fenced, Files, JournalDamaged
-from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
+from tests.partition_worker.journal.hand import files_in, full_disk, numbers_in, opened, rows, sql
 
 
 def count(database: Database) -> int:
@@ -125,6 +126,7 @@ def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_go
     assert left == [3, 1, 0, 0]
 
 
+@pytest.mark.usefixtures("log_grows")
 def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     database.append(rows(*range(1, 101), size=10_000), fresh=False)
@@ -135,6 +137,37 @@ def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
         database.forget_some()
     database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert database.used_bytes() < 100_000
+
+
+def test_a_log_has_room_beforehand_which_does_not_count(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    database = opened(files, 1)
+    assert files.log.stat().st_size == LOG_PREPARED_BYTES
+    assert database.used_bytes() < 100_000
+    for number in range(1, 11):
+        database.append(rows(number), fresh=False)
+    assert files.log.stat().st_size == LOG_PREPARED_BYTES
+    assert numbers_in(files) == list(range(1, 11))
+
+
+def test_a_log_that_somebody_still_reads_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_file, "LOCK_MAX_S", 0.01)
+    files = files_in(tmp_path)
+    opened(files, 1).append(rows(1), fresh=False)
+    reading = sql(files)
+    reading.execute("BEGIN")
+    reading.execute("SELECT * FROM steps").fetchall()
+    successor = opened(files, 2)
+    successor.append(rows(2), fresh=False)
+    reading.execute("ROLLBACK")
+    assert numbers_in(files) == [1, 2]
+
+
+def test_a_disk_without_room_for_a_log_beforehand_will_do(tmp_path: Path) -> None:
+    with full_disk(LOG_PREPARED_BYTES // 2):
+        database = opened(files_in(tmp_path), 1)
+    database.append(rows(1), fresh=False)
+    assert numbers_in(files_in(tmp_path)) == [1]
 
 
 def test_what_is_left_without_a_database_belongs_to_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """What the worker's machine hands to its journal, and what it hears."""
 
-import resource
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,7 @@ from common.messages import Append, Hello, Kept, NotKept, SnapshotTaken, TakeSna
 from common.names import JOURNAL
 from partition_worker.journal.files import Fenced
 from partition_worker.journal.writer import WAITING_BYTES_MAX
-from tests.partition_worker.journal.hand import Hand, encoded, found_in, numbers_in, run, sql
-
-
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file becomes larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from tests.partition_worker.journal.hand import Hand, encoded, found_in, full_disk, numbers_in, run, sql
 
 
 def test_what_is_kept_is_on_the_disk(tmp_path: Path) -> None:
@@ -101,6 +87,7 @@ def test_only_what_a_journal_is_asked_for_can_be_said_to_it(tmp_path: Path) -> N
 # The disk ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("log_grows")
 def test_a_full_disk_is_told_once_and_everything_is_kept_once_there_is_room(tmp_path: Path) -> None:
     async def test() -> None:
         hand = Hand(tmp_path)
@@ -119,6 +106,7 @@ def test_a_full_disk_is_told_once_and_everything_is_kept_once_there_is_room(tmp_
     run(test)
 
 
+@pytest.mark.usefixtures("log_grows")
 def test_a_full_disk_does_not_keep_the_process_from_ending_and_nothing_is_written_after_a_gap(tmp_path: Path) -> None:
     async def test() -> None:
         hand = Hand(tmp_path)
@@ -298,6 +286,7 @@ def test_the_end_of_the_process_waits_for_a_snapshot(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.usefixtures("log_grows")
 def test_a_snapshot_may_be_noted_before_the_steps_that_it_has(tmp_path: Path) -> None:
     async def test() -> None:
         hand = Hand(tmp_path)

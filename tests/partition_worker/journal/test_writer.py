@@ -13,7 +13,7 @@ import pytest
 from common.messages import Append, Kept
 from partition_worker.journal import writer as written
 from partition_worker.journal.database import Database, Row
-from partition_worker.journal.writer import AT_ONCE_BYTES, QUICK_S, SLOW_S, Said, Writer
+from partition_worker.journal.writer import AT_ONCE_BYTES, QUICK_S, REST, Said, Writer
 from tests.partition_worker.journal.hand import PATIENCE_S, encoded, files_in
 
 THREAD: Final = "journal"
@@ -111,8 +111,9 @@ def test_after_one_that_was_slow_the_thread_writes_for_a_while(hand: Hand, clock
     hand.disk.takes_s = 2 * QUICK_S
     assert hand.puts()
     hand.disk.takes_s = 0.0
+    clock.now_s += 2 * QUICK_S * (REST - 1)
     assert not hand.puts()
-    clock.now_s += SLOW_S
+    clock.now_s += 3 * QUICK_S
     assert hand.puts()
 
 
