@@ -14,6 +14,7 @@ It numbers commands per partition, drops news that it has seen, and says what to
 The SDK drives it over ZeroMQ, the proxy's gRPC port drives it in-process. Not here: waiting, reconnecting, callbacks.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -134,7 +135,11 @@ class Session:
 
     def update(self, command: Command) -> list[Outgoing]:
         """The command as numbered messages, one for each partition that it mentions."""
-        return [self._numbered(partition, part) for partition, part in split(self.rm_id, command).items()]
+        return self.numbered(split(self.rm_id, command))
+
+    def numbered(self, parts: Mapping[str, Command]) -> list[Outgoing]:
+        """Commands as numbered messages, by the normalised name of the partition that each is for."""
+        return [self._numbered(partition, part) for partition, part in parts.items()]
 
     def sync_begin(self, partition: str, reason: str = "") -> Outgoing:
         """From here on the RM reports everything that it has in this partition (its normalised name)."""
@@ -283,7 +288,9 @@ class Session:
 
     def _numbered(self, partition: str, command: Command) -> Outgoing:
         kind, body = type(command).__name__, body_of(command)
-        seq = self._lane(partition).outbox.add(kind, body)
+        lanes = self._lane(partition)
+        seq = lanes.outbox.add(kind, body)
+        lanes.acknowledged = lanes.inbox.last  # the header says so
         return Outgoing(self._header(kind, partition, seq=seq), body)
 
     def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:

@@ -36,6 +36,7 @@ from common.messages import (
     UpdateConfiguration,
 )
 from common.session import Outgoing, Session
+from common.split import split
 from common.wire import WireError, body_of, decoded
 from rmproxy import grpc_endings as endings
 from rmproxy.grpc_endings import EndedError, Ending
@@ -52,6 +53,9 @@ are no longer read. What the core may still send then is a window for each parti
 
 STREAMLESS_S: Final = 60.0
 """An RM without any stream for so long counts as away: nothing is placed for it until it opens one."""
+
+ACKNOWLEDGE_S: Final = 0.01
+"""How long the core may wait to hear that news have arrived: no partition says a whole window of them meanwhile."""
 
 RESUME_AGAIN_S: Final = 1.0
 """The pause before asking once more whether the session goes on, where the core was too busy to say."""
@@ -99,8 +103,8 @@ class GrpcRm:
         }
         self._room = asyncio.Event()
         """Set when commands may have been acknowledged, or responses written."""
-        self._acknowledging = False
-        """Whether `_acknowledge` is about to run."""
+        self._acknowledging: asyncio.TimerHandle | None = None
+        """Set while there may be something to acknowledge."""
         self._streamless_s = streamless_s
         self._absence: asyncio.TimerHandle | None = None
         """Set while the RM has no stream and is not away."""
@@ -123,10 +127,11 @@ class GrpcRm:
     async def update(self, command: Update) -> None:
         """Say it to the partitions concerned, once all have room for it and the RM has read what it was told."""
         for part in requests(command):
-            while self.session.state != "open" or self._congested or self.session.full(part):
+            parts = split(self.session.rm_id, part)
+            while self.session.state != "open" or self._congested or any(map(self.session.partition_full, parts)):
                 self._room.clear()
                 await self._room.wait()
-            for outgoing in self.session.update(part):
+            for outgoing in self.session.numbered(parts):
                 self._say(outgoing)
 
     async def reconfigure(self, request: UpdateConfiguration) -> Message:
@@ -288,13 +293,12 @@ class GrpcRm:
         return count >= RESPONSES_QUEUED_MAX or size >= RESPONSES_QUEUED_BYTES_MAX
 
     def _acknowledge_soon(self) -> None:
-        """Once for all messages that arrive in one turn of the loop."""
-        if not self._acknowledging:
-            self._acknowledging = True
-            asyncio.get_running_loop().call_soon(self._acknowledge)
+        """Once for all that arrives meanwhile, unless a command goes to the same partition, which says it too."""
+        if self._acknowledging is None:
+            self._acknowledging = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._acknowledge)
 
     def _acknowledge(self) -> None:
-        self._acknowledging = False
+        self._acknowledging = None
         if not self._congested:
             for outgoing in self.session.acknowledgements():
                 self._say(outgoing)

@@ -18,7 +18,17 @@ from common.messages import (
 from common.outbox import WINDOW_MESSAGES
 from rmproxy.grpc_rm import RESPONSES_QUEUED_MAX
 from rmproxy.si import scheduler_pb2 as pb
-from tests.rmproxy.world import BOUND, Code, accepted, accepted_pb, end_of, nodes, play, running
+from tests.rmproxy.world import (
+    BOUND,
+    Code,
+    accepted,
+    accepted_pb,
+    acknowledgements_are_due,
+    end_of,
+    nodes,
+    play,
+    running,
+)
 
 # Streams: ending ----------------------------------------------------------------------------------------------------
 
@@ -195,15 +205,32 @@ def test_results_are_acknowledged_until_too_many_wait_and_again_when_they_were_r
         async with running() as world:
             await world.register()
             world.front.say(*[accepted("n")] * (RESPONSES_QUEUED_MAX - 1))
-            await asyncio.sleep(0)  # the batch ends
-            assert world.front.acknowledged == RESPONSES_QUEUED_MAX - 1
+            await world.front.is_told(RESPONSES_QUEUED_MAX - 1)
             world.front.say(*[accepted("n")] * 10)
-            await asyncio.sleep(0)
+            await acknowledgements_are_due()
             assert world.front.acknowledged == RESPONSES_QUEUED_MAX - 1
             call = world.stub.UpdateNode(metadata=BOUND)
             await call.done_writing()
             assert len([response async for response in call]) == RESPONSES_QUEUED_MAX + 9
-            assert world.front.acknowledged == RESPONSES_QUEUED_MAX + 9
+            await world.front.is_told(RESPONSES_QUEUED_MAX + 9)
+
+    play(scenario)
+
+
+def test_what_a_command_says_is_not_acknowledged_once_more() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.say(accepted("n"))
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            header, _ = await world.front.commands.get()
+            assert (header.kind, header.ack) == ("NodeRequest", 1)
+            await acknowledgements_are_due()
+            assert world.front.acknowledgements == 0
+            world.front.say(accepted("n"), accepted("n"))
+            await world.front.is_told(3)
+            assert world.front.acknowledgements == 1
 
     play(scenario)
 

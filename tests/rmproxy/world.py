@@ -27,6 +27,7 @@ from common.wire import body_of, decoded
 from rmproxy.grpc_admin import Admin
 from rmproxy.grpc_port import GrpcPort
 from rmproxy.grpc_registry import Registry
+from rmproxy.grpc_rm import ACKNOWLEDGE_S
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
@@ -52,6 +53,10 @@ class Front:
         """Everything else, such as calls and questions; a `Resume` is answered like a registration."""
         self.acknowledged = 0
         """The last number of our news that the port acknowledged."""
+        self._acknowledged = asyncio.Event()
+        """Set when that may have changed."""
+        self.acknowledgements = 0
+        """How many messages said nothing else."""
         self.session = ""
         """The latest that registered; it is the one that hears what we say."""
         self._said = 0
@@ -72,6 +77,8 @@ class Front:
                 self.answer(header)
             return
         self.acknowledged = max(self.acknowledged, header.ack)
+        self.acknowledgements += header.kind == "Ack"
+        self._acknowledged.set()
         if header.seq:
             self.commands.put_nowait((header, message))
             if self.acknowledges:
@@ -92,6 +99,12 @@ class Front:
             life = int(isinstance(message, PartitionRestarted))
             header = Header(kind=kind, rm=RM, partition=PARTITION, session=self.session, seq=self._said, life=life)
             self._send(message, header)
+
+    async def is_told(self, number: int) -> None:
+        """Until the port has acknowledged all of our news up to this one."""
+        while self.acknowledged < number:
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
 
     def reply(self, to: Header, message: Message) -> None:
         """The answer to a call or question."""
@@ -126,6 +139,13 @@ class Front:
 
     def _send(self, message: Message, header: Header) -> None:
         self.registry.receive(Send(f"grpc:{header.rm}", header, body_of(message)))
+
+
+async def acknowledgements_are_due() -> None:
+    """Until what the port has said nothing of yet is late, if it is to be acknowledged at all."""
+    late = asyncio.Event()
+    asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, late.set)  # after the port's own timer
+    await late.wait()
 
 
 class World:
