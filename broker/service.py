@@ -37,7 +37,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         reader = Reader(wake=wire.wake)
         stack.callback(reader.close)
         wire.add(READER, reader)
-        links = Links(args.listen, wake=wire.wake)
+        links = Links(args.listen, wake=wire.arrived)
         stack.callback(links.close)
         wire.add("", links)
         switch = Switch(

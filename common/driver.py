@@ -22,6 +22,9 @@ def clock() -> float:
 class Wire(Protocol):
     """What the loop needs of the sockets (`sockets.py`), or of a network that a test makes up."""
 
+    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
+        """Call this with what arrives while `receive` waits, before that returns."""
+
     async def receive(self, timeout_s: float) -> list[Delivery]:
         """Messages that arrived, or none after the timeout."""
 
@@ -36,13 +39,21 @@ async def drive(
 
     `write_notes` is called after each round, to log what the machine has noted.
     """
-    while not stopping.is_set():
-        deliveries = await wire.receive(machine.deadline - clock())
+    deadline = machine.deadline
+
+    def turn(deliveries: list[Delivery]) -> None:
+        nonlocal deadline
         now = clock()
         for delivery in deliveries:
             for message in machine.handle(delivery, now):
                 wire.send(message)
-        if machine.deadline <= now:
+        deadline = machine.deadline
+        if deadline <= now:
             for message in machine.tick(now):
                 wire.send(message)
+            deadline = machine.deadline
         write_notes()
+
+    wire.follow(turn)
+    while not stopping.is_set():
+        turn(await wire.receive(deadline - clock()))

@@ -65,6 +65,8 @@ class _Line:
         self._paused = False
         """Whether the loop does not look any more, as nobody has come since it said so: it would say it all the time.
         """
+        self._exhausted = False
+        """Whether the latest look found less than it had room for: then the loop says when there is more."""
         self._arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(raw.fileno(), self._readable)
@@ -104,16 +106,18 @@ class _Line:
         frames: list[bytes] | None = None
         try:
             while self.name is not None and (frames := self.incoming.next()) is None and not self.over:
+                if self._exhausted:
+                    break
                 size = self._raw.recv_into(_room)
                 self.incoming.feed(_room[:size])
-                self.over = not size
+                self.over, self._exhausted = not size, size < READ_BYTES
         except BlockingIOError:
             frames = None
         except (ConnectionError, ZmtpError) as error:
             _log.debug("a connection ends: %s", error)
             self.over, frames = True, None
         if frames is None:
-            self.waiting = False
+            self.waiting = self._exhausted = False
             if self._paused:
                 self._paused = False
                 self._loop.add_reader(self._raw.fileno(), self._readable)

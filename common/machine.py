@@ -8,8 +8,9 @@ Not here: what any process decides.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from common.messages import Header, Message
 from common.wire import body_of
@@ -26,8 +27,7 @@ text.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True, gc=False):
     """A message on its way out: to whom (a peer's name), and the encoded body that no one on the way needs to open."""
 
     to: str
@@ -35,8 +35,7 @@ class Send:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True, gc=False):
     """A message that arrived: from whom, and still encoded."""
 
     source: str

@@ -97,6 +97,8 @@ class _Socket(Dropping):
     def __init__(self, kind: int, address: str, wake: Callable[[], None]) -> None:
         super().__init__()
         self._wake = wake
+        self._ready = True
+        """Whether there may be something to read: to look costs a call into the kernel."""
         self.raw: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         for option, value in (
             (zmq.LINGER, LINGER_MS),
@@ -108,16 +110,23 @@ class _Socket(Dropping):
 
     def watch(self) -> None:
         """Wake the process when something arrives; needs a running loop."""
-        asyncio.get_running_loop().add_reader(self.raw.FD, self._wake)
+        asyncio.get_running_loop().add_reader(self.raw.FD, self._readable)
+
+    def _readable(self) -> None:
+        self._ready = True
+        self._wake()
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self.raw.FD)
         self.raw.close()
 
     def _frames(self) -> list[bytes] | None:
+        if not self._ready:
+            return None
         try:
             first = self.raw.recv(zmq.NOBLOCK)
         except zmq.Again:
+            self._ready = False
             return None
         return [first, *self._rest()]
 
@@ -200,7 +209,7 @@ class Router(_Socket):
                 raise
             self.dropped += 1
             _log.debug("dropped %s for %s: %s", message.header.kind, message.to, _why(error))
-        self._wake()
+        self._readable()
 
     def _checked(self, doorkeeper: Doorkeeper) -> Delivery | None:
         """The next message, as FORBIDDEN if its sender may not say it.
@@ -208,9 +217,12 @@ class Router(_Socket):
         Who chose its routing id could wait under that of another for what is meant for the other, so only those that
         the socket gave out are good.
         """
+        if not self._ready:
+            return None
         try:
             first = self.raw.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
+            self._ready = False
             return None
         key, identity = str(first.get("User-Id")), first.bytes
         source = f"{self.prefix}{identity.hex()}@{doorkeeper.fingerprint(key)}"
@@ -264,16 +276,44 @@ class Wire:
         """What `receive` waits for, while it does."""
         self._rested = True
         """Whether the loop has had its turn since something was received at once."""
+        self._woken = True
+        """Whether there may be something that no look has found."""
+        self._turn: Callable[[list[Delivery]], None] | None = None
 
     def wake(self) -> None:
         """There may be something to receive. Only in the loop's thread: nothing can come between a look and a wait."""
+        self._woken = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+    def arrived(self) -> None:
+        """The loop has found something to receive: whoever follows deals with it at once, while `receive` waits. To go
+        on with what waits takes the loop another turn, and every message passes several processes.
+        """
+        waiting, turn = self._waiting, self._turn
+        self._woken = True
+        if turn is None or waiting is None or waiting.done():
+            self.wake()
+            return
+        self._waiting = None
+        try:
+            turn(self._drain())
+            if self._woken:  # what this brought about in the process itself: a journal has written it at once
+                turn(self._drain())
+        except Exception as error:
+            waiting.set_exception(error)  # a defect: `receive` raises it
+        else:
+            waiting.set_result(None)
+
+    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
+        """Call this with what has `arrived` while `receive` waits, before that returns."""
+        self._turn = turn
 
     def add(self, prefix: str, endpoint: Endpoint) -> None:
         """Let messages for peers whose name begins with the prefix go through this endpoint."""
         self._endpoints.append((prefix, endpoint))
         self._endpoints.sort(key=lambda entry: -len(entry[0]))
+        self._woken = True
 
     @property
     def dropped(self) -> int:
@@ -315,16 +355,17 @@ class Wire:
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
     def _drain(self) -> list[Delivery]:
+        if not self._woken:
+            return []
+        self._woken = False
         arrived: list[Delivery] = []
         for _, endpoint in self._endpoints:
-            size = 0
-            for _ in range(READ_MAX):
-                delivery = endpoint.take()
-                if delivery is None:
-                    break
+            size = count = 0
+            while (delivery := endpoint.take()) is not None:
                 arrived.append(delivery)
-                size += len(delivery.body)
-                if size >= READ_BYTES_MAX:
+                size, count = size + len(delivery.body), count + 1
+                if count == READ_MAX or size >= READ_BYTES_MAX:
+                    self._woken = True
                     break
         self.traffic.waiting = len(arrived)
         self.traffic.received += len(arrived)

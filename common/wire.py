@@ -22,7 +22,10 @@ BODY_BYTES_MAX: Final = 64 << 20
 _M = TypeVar("_M", bound=Message)
 _encoder = msgspec.msgpack.Encoder()
 _header_decoder = msgspec.msgpack.Decoder(Header)
-_decoders: dict[type[Message], msgspec.msgpack.Decoder[Message]] = {}
+_decoders: Final[dict[type[Message], msgspec.msgpack.Decoder[Message]]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in Message.kinds.values()
+}
+"""All of them from the start, or whoever says something first would wait for them."""
 
 
 class WireError(ValueError):
@@ -78,11 +81,8 @@ def decoded(kind: type[_M], body: bytes) -> _M:
     Raises:
         WireError: with the place, as in `$.allocations[3].priority: expected int`.
     """
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
-        message = decoder.decode(body)
+        message = _decoders[kind].decode(body)
     except RecursionError:
         raise WireError(f"{kind.__name__}: nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -85,7 +85,7 @@ class Incoming:
         Raises:
             ZmtpError: this is something else.
         """
-        if not self.ready():
+        if self.name is None and not self.ready():
             return None
         while (start := self._frame()) is not None:
             flags, begin = start

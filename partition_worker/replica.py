@@ -130,9 +130,10 @@ class Replica:
         partition = self.partition
         assert partition is not None, "time changes nothing where nothing runs"
         self._changing(now)
-        elapsed = self.noted(partition.elapse(now))
-        sends = self.lane.tell(news.messages(elapsed))
-        sends += [self.lane.ask(question) for question in news.questions(elapsed)]
+        sends: list[Send] = []
+        if elapsed := self.noted(partition.elapse(now)):
+            sends += self.lane.tell(news.messages(elapsed))
+            sends += [self.lane.ask(question) for question in news.questions(elapsed)]
         if budget:
             sends += self.lane.tell(news.messages(self.noted(partition.schedule(now, budget))))
         return sends
@@ -149,8 +150,9 @@ class Replica:
 
     def noted(self, effects: list[Effect]) -> list[Effect]:
         """The same effects, after what is for the log and for the history has gone there."""
-        self.notes += news.notes(effects, for_people=False)
-        self.announcements += news.notes(effects, for_people=True)
+        if effects:
+            self.notes += news.notes(effects, for_people=False)
+            self.announcements += news.notes(effects, for_people=True)
         if self.partition is not None:
             self.warnings += self.partition.fleet.predicates.taken_complaints()
             if happenings := self.partition.happenings():
@@ -175,10 +177,11 @@ class Replica:
         except WireError as error:
             return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
         effects = self.noted(self.partition.apply(command, now))
-        sends = self.lane.tell(news.messages(effects))
+        sends = self.lane.tell(news.messages(effects)) if effects else []
         if not sends or header.ref:  # who counts what is under way without a number waits for its mark
             sends.append(self.lane.received(header.ref))
-        return [*sends, *(send(GROUPS, wanted) for wanted in news.wanted(effects))]
+        sends += [send(GROUPS, wanted) for wanted in news.wanted(effects)]
+        return sends
 
     def _heard(self, delivery: Delivery, now: float) -> list[Send]:
         """The RM says which asks may run where."""

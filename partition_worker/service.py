@@ -67,7 +67,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
     sys.setswitchinterval(SWITCH_S)
     wire = Wire()
-    link = Link(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.wake)
+    link = Link(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.arrived)
     signs = asyncio.create_task(_signs_of_life(args, link))
     try:
         start = await _begun(args, wire)

@@ -47,7 +47,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     stack = ExitStack()
     doorkeeper = _doorkeeper(args.keys, args.allowed_keys, stack)
     native = Router(args.native, prefix=NATIVE, wake=wire.wake, doorkeeper=doorkeeper)
-    link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.wake)
+    link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.arrived)
     stack.callback(_memory_limit(args.memory_max, life).close)
     wire.add(NATIVE, native)
     wire.add(GRPC, inbox)

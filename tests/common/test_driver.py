@@ -25,6 +25,9 @@ class Network:
         self.sent: list[str] = []
         self._turns = list(turns)
 
+    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
+        self.turn = turn
+
     async def receive(self, timeout_s: float) -> list[Delivery]:
         self.timeouts.append(timeout_s)
         arrived = self._turns.pop(0)

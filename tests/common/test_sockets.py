@@ -243,6 +243,68 @@ def test_a_wait_ends_at_its_time_or_when_it_is_woken() -> None:
     play(story)
 
 
+def inbox_of(wire: Wire) -> Inbox:
+    inbox = Inbox(wake=wire.wake)
+    wire.add("@self", inbox)
+    return inbox
+
+
+async def waiting(wire: Wire) -> "asyncio.Task[list[Delivery]]":
+    """Somebody who waits for something to arrive."""
+    task = asyncio.create_task(wire.receive(float("inf")))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_who_follows_deals_with_what_arrives_before_the_wait_ends() -> None:
+    async def story() -> None:
+        wire, turns = Wire(), list[int]()
+        inbox = inbox_of(wire)
+
+        def turn(deliveries: list[Delivery]) -> None:
+            turns.append(len(deliveries))
+            if len(turns) == 1:  # what a turn brings about in the process itself gets one, too
+                inbox.put(Delivery("@self", HEADER, BODY))
+
+        wire.follow(turn)
+        task = await waiting(wire)
+        inbox._waiting.extend([Delivery("@self", HEADER, BODY)] * 2)
+        wire.arrived()
+        assert turns == [2, 1]
+        assert await task == []
+
+    play(story)
+
+
+def test_what_arrives_while_nobody_waits_is_received() -> None:
+    async def story() -> None:
+        wire, turns = Wire(), list[int]()
+        inbox = inbox_of(wire)
+        wire.follow(lambda deliveries: turns.append(len(deliveries)))
+        inbox._waiting.append(Delivery("@self", HEADER, BODY))
+        wire.arrived()
+        assert len(await wire.receive(float("inf"))) == 1
+        assert turns == []
+
+    play(story)
+
+
+def test_what_goes_wrong_with_who_follows_is_raised_where_somebody_waits() -> None:
+    async def story() -> None:
+        wire = Wire()
+
+        def turn(_: list[Delivery]) -> None:
+            raise ValueError("a defect")
+
+        wire.follow(turn)
+        task = await waiting(wire)
+        wire.arrived()
+        with pytest.raises(ValueError, match="a defect"):
+            await task
+
+    play(story)
+
+
 def test_however_much_arrives_the_loop_has_its_turns() -> None:
     async def story() -> None:
         wire, turns = Wire(), 0
