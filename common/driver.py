@@ -22,8 +22,8 @@ def clock() -> float:
 class Wire(Protocol):
     """What the loop needs of the sockets (`sockets.py`), or of a network that a test makes up."""
 
-    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
-        """Call this with what arrives while `receive` waits, before that returns."""
+    def follow(self, turn: Callable[[list[Delivery]], float]) -> None:
+        """While `receive` waits, call this with what arrives: it says for how long `receive` may go on waiting."""
 
     async def receive(self, timeout_s: float) -> list[Delivery]:
         """Messages that arrived, or none after the timeout."""
@@ -39,10 +39,8 @@ async def drive(
 
     `write_notes` is called after each round, to log what the machine has noted.
     """
-    deadline = machine.deadline
 
-    def turn(deliveries: list[Delivery]) -> None:
-        nonlocal deadline
+    def turn(deliveries: list[Delivery]) -> float:
         now = clock()
         for delivery in deliveries:
             for message in machine.handle(delivery, now):
@@ -53,7 +51,9 @@ async def drive(
                 wire.send(message)
             deadline = machine.deadline
         write_notes()
+        return deadline - clock()
 
     wire.follow(turn)
+    left_s = machine.deadline - clock()
     while not stopping.is_set():
-        turn(await wire.receive(deadline - clock()))
+        left_s = turn(await wire.receive(left_s))

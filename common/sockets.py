@@ -266,6 +266,10 @@ class Traffic:
     """How many messages the latest look found."""
 
 
+Turn = Callable[[list[Delivery]], float]
+"""Deals with what has arrived, and says for how many seconds nothing else is to be done."""
+
+
 class Wire:
     """All endpoints of a process; a message goes to the endpoint with the longest matching name prefix."""
 
@@ -278,7 +282,10 @@ class Wire:
         """Whether the loop has had its turn since something was received at once."""
         self._woken = True
         """Whether there may be something that no look has found."""
-        self._turn: Callable[[list[Delivery]], None] | None = None
+        self._turn: Turn | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        """When it wakes us, in the loop's time."""
 
     def wake(self) -> None:
         """There may be something to receive. Only in the loop's thread: nothing can come between a look and a wait."""
@@ -286,9 +293,13 @@ class Wire:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def follow(self, turn: Turn) -> None:
+        """While `receive` waits, call this with what has `arrived`."""
+        self._turn = turn
+
     def arrived(self) -> None:
-        """The loop has found something to receive: whoever follows deals with it at once, while `receive` waits. To go
-        on with what waits takes the loop another turn, and every message passes several processes.
+        """The loop has found something to receive: whoever follows deals with it at once, if `receive` waits. To end
+        the wait and go on from there takes the loop another turn, and every message passes several processes.
         """
         waiting, turn = self._waiting, self._turn
         self._woken = True
@@ -297,17 +308,17 @@ class Wire:
             return
         self._waiting = None
         try:
-            turn(self._drain())
+            left_s = turn(self._drain())
             if self._woken:  # what this brought about in the process itself: a journal has written it at once
-                turn(self._drain())
+                left_s = turn(self._drain())
         except Exception as error:
             waiting.set_exception(error)  # a defect: `receive` raises it
-        else:
+            return
+        self._waiting = waiting
+        if self._woken or left_s <= 0:
             waiting.set_result(None)
-
-    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
-        """Call this with what has `arrived` while `receive` waits, before that returns."""
-        self._turn = turn
+        else:
+            self._wait_at_most(left_s)
 
     def add(self, prefix: str, endpoint: Endpoint) -> None:
         """Let messages for peers whose name begins with the prefix go through this endpoint."""
@@ -321,7 +332,9 @@ class Wire:
         return sum(endpoint.dropped for _, endpoint in self._endpoints if isinstance(endpoint, Dropping))
 
     async def receive(self, timeout_s: float) -> list[Delivery]:
-        """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is."""
+        """What is here, as much as one turn may have of each endpoint; waits up to `timeout_s` while nothing is, and
+        may come back with nothing before that.
+        """
         arrived = self._drain()
         if arrived or timeout_s <= 0:
             if not self._rested:
@@ -336,15 +349,28 @@ class Wire:
         """Until somebody wakes us, or the timeout. A future and a timer: `wait_for` starts a task for each wait, and
         takes several turns of the loop to come back, of which every message would have to wait at every process.
         """
-        loop = asyncio.get_running_loop()
-        self._waiting = loop.create_future()
-        timer = loop.call_later(timeout_s, self.wake) if timeout_s != float("inf") else None
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._wait_at_most(timeout_s)
         try:
             await self._waiting
         finally:
             self._waiting = None
-            if timer is not None:
-                timer.cancel()
+
+    def _wait_at_most(self, timeout_s: float) -> None:
+        """A timer that goes off earlier will do: to wake for nothing once in a while costs less than a new one for each
+        message.
+        """
+        loop = asyncio.get_running_loop()
+        at = loop.time() + timeout_s
+        if at >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at, self._timer = at, loop.call_at(at, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer_at, self._timer = float("inf"), None
+        self.wake()
 
     def send(self, message: Send) -> None:
         for prefix, endpoint in self._endpoints:

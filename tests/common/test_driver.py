@@ -25,7 +25,7 @@ class Network:
         self.sent: list[str] = []
         self._turns = list(turns)
 
-    def follow(self, turn: Callable[[list[Delivery]], None]) -> None:
+    def follow(self, turn: Callable[[list[Delivery]], float]) -> None:
         self.turn = turn
 
     async def receive(self, timeout_s: float) -> list[Delivery]:

@@ -261,17 +261,23 @@ def test_who_follows_deals_with_what_arrives_before_the_wait_ends() -> None:
         wire, turns = Wire(), list[int]()
         inbox = inbox_of(wire)
 
-        def turn(deliveries: list[Delivery]) -> None:
+        def turn(deliveries: list[Delivery]) -> float:
             turns.append(len(deliveries))
             if len(turns) == 1:  # what a turn brings about in the process itself gets one, too
                 inbox.put(Delivery("@self", HEADER, BODY))
+            return 1000.0 if len(turns) < 4 else 0.0
 
         wire.follow(turn)
         task = await waiting(wire)
         inbox._waiting.extend([Delivery("@self", HEADER, BODY)] * 2)
         wire.arrived()
         assert turns == [2, 1]
-        assert await task == []
+        wire.arrived()
+        await asyncio.sleep(0)
+        assert not task.done()
+        wire.arrived()
+        assert turns == [2, 1, 0, 0]
+        assert await task == []  # as there is something to be done now
 
     play(story)
 
@@ -280,7 +286,7 @@ def test_what_arrives_while_nobody_waits_is_received() -> None:
     async def story() -> None:
         wire, turns = Wire(), list[int]()
         inbox = inbox_of(wire)
-        wire.follow(lambda deliveries: turns.append(len(deliveries)))
+        wire.follow(lambda deliveries: turns.append(len(deliveries)) or 0.0)
         inbox._waiting.append(Delivery("@self", HEADER, BODY))
         wire.arrived()
         assert len(await wire.receive(float("inf"))) == 1
@@ -293,7 +299,7 @@ def test_what_goes_wrong_with_who_follows_is_raised_where_somebody_waits() -> No
     async def story() -> None:
         wire = Wire()
 
-        def turn(_: list[Delivery]) -> None:
+        def turn(_: list[Delivery]) -> float:
             raise ValueError("a defect")
 
         wire.follow(turn)
