@@ -298,8 +298,9 @@ class Wire:
         self._turn = turn
 
     def arrived(self) -> None:
-        """The loop has found something to receive: whoever follows deals with it at once, if `receive` waits. To end
-        the wait and go on from there takes the loop another turn, and every message passes several processes.
+        """There is something to receive: whoever follows deals with it at once, if `receive` waits, and later if we are
+        in the middle of a turn. To end the wait and go on from there takes the loop another turn, and every message
+        passes several processes.
         """
         waiting, turn = self._waiting, self._turn
         self._woken = True

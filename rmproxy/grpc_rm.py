@@ -294,7 +294,7 @@ class GrpcRm:
 
     def _acknowledge_soon(self) -> None:
         """Once for all that arrives meanwhile, unless a command goes to the same partition, which says it too."""
-        if self._acknowledging is None:
+        if self._acknowledging is None and self.ending is None:
             self._acknowledging = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._acknowledge)
 
     def _acknowledge(self) -> None:
@@ -368,9 +368,10 @@ class GrpcRm:
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(EndedError(self.ending))
-        if self._absence is not None:
-            self._absence.cancel()
-            self._absence = None
+        for timer in (self._absence, self._acknowledging):
+            if timer is not None:
+                timer.cancel()
+        self._absence = self._acknowledging = None
 
     def _end_streams(self, ending: Ending) -> None:
         for queue in self._queues.values():

@@ -40,7 +40,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the proxy until told to stop. A port or file that cannot be opened is an OSError."""
     credentials = _credentials(args.tls_cert, args.tls_key, args.tls_client_ca)
     wire = Wire()
-    inbox = Inbox(wake=wire.wake)
+    inbox = Inbox(wake=wire.arrived)
     registry = Registry(inbox.put)
     inbox.receive = registry.receive
     port = GrpcPort(registry, Admin(registry))
