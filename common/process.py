@@ -34,9 +34,10 @@ LEAVE_MAX_S: Final = 5.0
 HEARTBEAT_S: Final = 1.0
 """How often a process says that it is alive, if it is told nothing else."""
 
-YOUNG_OBJECTS: Final = 50_000
-"""Objects between two collections of garbage. What a process keeps lives long, what passes through it makes no cycles,
-and the rare ones can wait.
+YOUNG_OBJECTS: Final = 10_000
+"""Objects between two collections of garbage, which take half a millisecond. What a process keeps lives long, what
+passes through it makes no cycles, and the rare ones can wait; but each object is looked at once however many there are,
+so few at a time make nobody wait for long.
 """
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
