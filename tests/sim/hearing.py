@@ -120,7 +120,8 @@ def _entered(site: Site, update: UpdatedApplication) -> None:
     if application is None:
         return
     application.state = update.state
-    if update.state in ("Failing", "Failed"):
+    killed = " killed by " in update.message  # one that completes may have an ask in flight, and is then Completed
+    if update.state in ("Failing", "Failed") or killed:
         _withdraw(site, update.application_id)
     if update.state in ("Failed", "Completed"):
         site.end_application(update.application_id, update.state)
