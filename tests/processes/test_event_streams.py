@@ -159,7 +159,11 @@ def test_a_worker_can_be_looked_into_while_it_works(system: System) -> None:
     async def run() -> None:
         async with registered(system) as rm, client(system) as visitor:
             looking = asyncio.create_task(visitor.get("/debug/pprof/profile?partition=default&seconds=1"))
-            await burst(rm)
+            first = 0
+            while not looking.done():  # the look begins when it begins
+                await burst(rm, first)
+                await asyncio.sleep(0)
+                first += ASKS
             profile = await looking
             assert profile.status_code == 200
             assert "worker.Worker.tick" in profile.text
