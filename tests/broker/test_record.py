@@ -1,5 +1,4 @@
 import os
-import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from common.messages import (
 )
 from common.names import RECORD
 from common.wire import decoded
+from tests.full_disk import full_disk
 from tests.machines import RM, header, sent
 
 
@@ -288,17 +288,6 @@ def test_a_broker_begins_on_a_full_disk_too(path: Path, paper: Paper) -> None:
 
 
 # Files that cannot be used ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def full_disk(limit: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_refuses_the_version_and_the_next_one_is_taken_when_there_is_room(path: Path, paper: Paper) -> None:

@@ -1,10 +1,8 @@
 """A real journal in a directory of its own, and somebody who hands it steps and hears what it says."""
 
 import asyncio
-import resource
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -82,17 +80,6 @@ def numbers_in(files: Files) -> list[int]:
     found = found_in(files).steps
     assert found == [step(one.number, len(one.told[0][2])) for one in found]
     return [one.number for one in found]
-
-
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file becomes larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Hand:

@@ -8,7 +8,8 @@ import pytest
 from partition_worker.journal import database as database_file
 from partition_worker.journal.database import LOG_PREPARED_BYTES, SLICE_BYTES, SLICE_STEPS, STATEMENT_STEPS, Database
 from partition_worker.journal.files import Fenced, Files, JournalDamaged
-from tests.partition_worker.journal.hand import files_in, full_disk, numbers_in, opened, rows, sql
+from tests.full_disk import full_disk
+from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
 
 
 def count(database: Database) -> int:

@@ -11,7 +11,8 @@ from common.messages import Append, Hello, Kept, NotKept, SnapshotTaken, TakeSna
 from common.names import JOURNAL
 from partition_worker.journal.files import Fenced
 from partition_worker.journal.writer import WAITING_BYTES_MAX
-from tests.partition_worker.journal.hand import Hand, encoded, found_in, full_disk, numbers_in, run, sql
+from tests.full_disk import full_disk
+from tests.partition_worker.journal.hand import Hand, encoded, found_in, numbers_in, run, sql
 
 
 def test_what_is_kept_is_on_the_disk(tmp_path: Path) -> None:
