@@ -40,10 +40,10 @@ class OneWorker:
 
     def reconfigure(self, text: str) -> list[float]:
         """Take a configuration; seconds of processor time of each piece of work that is done without a break."""
-        config = load(text).partitions[0]
+        config, live = load(text).partitions[0], self.worker.partition is not None
         self._rollout += 1
         return [
-            *self._timed(PrepareConfig(rollout=self._rollout, config=config)),
+            *self._timed(PrepareConfig(rollout=self._rollout, config=config, live=live)),
             *self._timed(CommitConfig(rollout=self._rollout)),
         ]
 

@@ -31,6 +31,9 @@ ROOM: Final = {kind: amount * 1_000_000 for kind, amount in ONE.items()}
 BUSY_EVERY: Final = 10
 """One leaf in so many has an application that runs."""
 
+LITTLE: Final = {"memory": 1}
+"""What an ask needs from end to end: no number of them fills a queue, and none waits for anything but the change."""
+
 WARMING_UP: Final = 20
 """Asks before the configuration is sent."""
 
@@ -98,7 +101,7 @@ def waited(queues: int, text: str) -> tuple[float, float]:
 def _ask_ms(rm: NativeRm, number: int) -> float:
     running, key = rm.heard.running, f"k-{number}"
     began = perf_counter()
-    rm.asks([Allocation(key, "app", resource_per_alloc=ONE)])
+    rm.asks([Allocation(key, "app", resource_per_alloc=LITTLE)])
     rm.heard.until(lambda: key in running)
     return (perf_counter() - began) * 1000
 

@@ -26,10 +26,12 @@ def test_the_question_is_the_one_of_the_web_service() -> None:
 
 def test_a_worker_in_this_process_takes_another_configuration() -> None:
     worker = OneWorker(configuration(3))
+    before = worker.worker.partition
     pieces = worker.reconfigure(configuration(40))
     assert all(seconds >= 0 for seconds in pieces)
     assert len(pieces) >= 2
     assert worker.answer(Query(what="nonsense")).status == 400
     partition = worker.worker.partition
     assert partition is not None
+    assert partition is before, "it has begun anew instead"
     assert len(list(partition.tree)) == 40
