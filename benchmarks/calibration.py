@@ -13,7 +13,7 @@ from functools import cache
 from time import process_time
 from typing import Final
 
-from common.process import YOUNG_OBJECTS
+from common import garbage
 
 OBJECTS: Final = 20_000
 """As large in memory as a partition, so that both suffer alike from whoever else uses the caches."""
@@ -89,8 +89,7 @@ def as_in_a_worker() -> Iterator[None]:
     """Let garbage be collected as seldom as a worker does, and nothing of what is there already."""
     before = gc.get_threshold()
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    garbage.seldom()
     try:
         yield
     finally:

@@ -28,17 +28,13 @@ from typing import Final
 import msgspec
 import uvloop
 
+from common import garbage
+
 LEAVE_MAX_S: Final = 5.0
 """How long a process may take to end in order after its supervisor has gone; then it ends at once."""
 
 HEARTBEAT_S: Final = 1.0
 """How often a process says that it is alive, if it is told nothing else."""
-
-YOUNG_OBJECTS: Final = 10_000
-"""Objects between two collections of garbage, which take half a millisecond. What a process keeps lives long, what
-passes through it makes no cycles, and the rare ones can wait; but each object is looked at once however many there are,
-so few at a time make nobody wait for long.
-"""
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -138,8 +134,7 @@ def parser(role: str, about: str) -> argparse.ArgumentParser:
 
 def main(role: str, args: argparse.Namespace, serve: Callable[[Life], Awaitable[None]]) -> int:
     """Run `serve` until it returns; its exit status. What it cannot open it reports as OSError, in one line."""
-    gc.freeze()  # modules and all that: they stay
-    gc.set_threshold(YOUNG_OBJECTS)
+    garbage.seldom()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # whoever sends it reads in the log where the threads stand, loop or no loop
     logging.basicConfig(

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from common import garbage
 from common.families import Family
 from common.histogram import Histogram
 from common.machine import NEVER, Delivery, Send, send
@@ -288,15 +289,16 @@ class Worker:
             asked = self._state_questions.ask(replica.lane, replica.capabilities, reply, now, obstacle=obstacle)
             return [asked] if asked.header is reply else self._passed([asked], now)
         began_s = self.stopwatch()
-        answer = questions.answer(
-            replica,
-            query,
-            now,
-            cycles=self.cycles,
-            recorder=self.recorder,
-            around=self.around,
-            memo=self._memo,
-        )
+        with garbage.none_expected():
+            answer = questions.answer(
+                replica,
+                query,
+                now,
+                cycles=self.cycles,
+                recorder=self.recorder,
+                around=self.around,
+                memo=self._memo,
+            )
         answer = replace(answer, took_micro_seconds=round((self.stopwatch() - began_s) * 1e6))
         return [send(BROKER, answer, reply)]
 

@@ -3,7 +3,7 @@
 import gc
 
 from benchmarks.calibration import as_in_a_worker, loop, unit_s
-from common.process import YOUNG_OBJECTS
+from common.garbage import YOUNG_OBJECTS
 
 
 def test_the_loop_is_the_one_with_which_the_committed_figures_were_made() -> None:

@@ -20,13 +20,12 @@ Not here: where the data lies (`partition_worker/journal/`), and what the worker
 (`partition_worker/remembered.py`).
 """
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from common import garbage
 from partition_worker.engine.memory import applications, nodes, predicates, queues, readiness, reserved, rest, usage
 from partition_worker.engine.memory.model import FORMAT, PartitionMemory
 from partition_worker.engine.memory.references import Lookup, Numbering
@@ -54,7 +53,7 @@ _partitions: Final = msgspec.msgpack.Decoder(PartitionMemory)
 
 def written(partition: Partition) -> bytes:
     """The partition as it is between two steps."""
-    with _collector_off():
+    with garbage.none_expected():
         return _encoder.encode((FORMAT, _written(partition)))
 
 
@@ -67,7 +66,7 @@ def restored(data: bytes, *, name: str, plugins: Sequence[Predicate], tuning: Tu
     try:
         envelope = _envelopes.decode(data)
         if envelope.format == FORMAT:
-            with _collector_off():
+            with garbage.none_expected():
                 found = _partitions.decode(envelope.partition)
                 partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
                 _restore(partition, found)
@@ -75,20 +74,6 @@ def restored(data: bytes, *, name: str, plugins: Sequence[Predicate], tuning: Tu
     except (msgspec.MsgspecError, LookupError, ValueError, AssertionError, RecursionError) as error:
         raise MemoryDamaged(f"the partition cannot be read: {type(error).__name__}: {error}") from error
     raise MemoryDamaged(f"the partition is written in format {envelope.format}, this release reads {FORMAT}")
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Let nobody search for garbage meanwhile: hundreds of thousands of objects come, and none goes. It would take as
-    long as all the rest.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _written(partition: Partition) -> PartitionMemory:

@@ -1,0 +1,23 @@
+"""When the collector looks for garbage."""
+
+import gc
+
+import pytest
+
+from common import garbage
+
+
+def test_none_is_looked_for_while_something_large_is_made_and_then_again() -> None:
+    assert gc.isenabled()
+    with garbage.none_expected():
+        assert not gc.isenabled()
+        with garbage.none_expected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_is_looked_for_again_after_an_error() -> None:
+    with pytest.raises(ValueError, match="spoiled"), garbage.none_expected():
+        raise ValueError("spoiled")
+    assert gc.isenabled()
