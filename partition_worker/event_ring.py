@@ -12,7 +12,7 @@ Not here: which events there are (`engine/happenings.py`), how they are shown (`
 import hashlib
 from collections import deque
 from collections.abc import Sequence
-from itertools import count, islice
+from itertools import islice
 from typing import Final, NamedTuple
 
 from common.extra_config import DEFAULTS
@@ -36,20 +36,22 @@ class EventRing:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
         self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
         """Which history this is, in the form of a UUID; two whose names differ never have the same."""
-        self._events: deque[tuple[int, Happened]] = deque(maxlen=capacity)
+        self._happenings: deque[Happened] = deque(maxlen=capacity)
+        self._times_ns: deque[int] = deque(maxlen=capacity)
+        """When each of them happened. Not pairs: they would be three more objects for each allocation."""
         self._added = 0
         self._last_ns = 0
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._happenings)
 
     @property
     def lowest(self) -> int:
-        return self._added - len(self._events) if self._events else 0
+        return self._added - len(self._happenings) if self._happenings else 0
 
     @property
     def highest(self) -> int:
-        return self._added - 1 if self._events else 0
+        return self._added - 1 if self._happenings else 0
 
     @property
     def end(self) -> int:
@@ -59,20 +61,23 @@ class EventRing:
     def add(self, happenings: Sequence[Happened], now: float) -> None:
         """Append the events of one step, in order."""
         first_ns = max(self._last_ns + 1, int(now * 1e9))
-        self._events.extend(zip(count(first_ns), happenings, strict=False))
-        self._added += len(happenings)
         self._last_ns = first_ns + len(happenings) - 1
+        self._happenings.extend(happenings)
+        self._times_ns.extend(range(first_ns, self._last_ns + 1))
+        self._added += len(happenings)
 
     def resize(self, capacity: int) -> None:
         """Keep so many from now on, if that is no more than can be; the newest of those that are there."""
         capacity = min(capacity, CAPACITY_MAX)
-        if capacity != self._events.maxlen:
-            self._events = deque(self._events, maxlen=capacity)
+        if capacity != self._happenings.maxlen:
+            self._happenings = deque(self._happenings, maxlen=capacity)
+            self._times_ns = deque(self._times_ns, maxlen=capacity)
 
     def since(self, start: int, most: int) -> Span | None:
         """Up to so many events from this number on, or None if there is none of this number."""
-        if not self._events or not self.lowest <= start <= self.highest:
+        if not self._happenings or not self.lowest <= start <= self.highest:
             return None
         first = start - self.lowest
-        found = list(islice(self._events, first, min(first + most, len(self._events))))
-        return Span([at_ns for at_ns, _ in found], [Happening._make(happened) for _, happened in found])
+        behind = min(first + most, len(self._happenings))
+        found = [Happening._make(happened) for happened in islice(self._happenings, first, behind)]
+        return Span(list(islice(self._times_ns, first, behind)), found)
