@@ -43,6 +43,8 @@ LOG_PREPARED_BYTES: Final = 4 << 20
 """Of the log that are written beforehand, as many as it has before that: to write over them takes the disk less time
 than to let the file grow with each transaction."""
 
+_ZEROS: Final = bytes(64 << 10)
+
 LOG_BYTES: Final = 16 << 20
 """What the log may keep on the disk once it is empty again."""
 
@@ -221,7 +223,8 @@ class Database:
         try:
             with suppress(OSError), self.files.log.open("r+b") as log:
                 if not os.fstat(log.fileno()).st_size:
-                    log.write(bytes(LOG_PREPARED_BYTES))
+                    for _ in range(LOG_PREPARED_BYTES // len(_ZEROS)):  # all at once the process would keep its memory
+                        log.write(_ZEROS)
                     log.flush()
                     os.fsync(log.fileno())
         finally:
