@@ -27,6 +27,10 @@ PATIENT_BYTES: Final = 64 << 10
 """Steps that wait for the decisions that follow at once, if nobody hears more of them than that they have come. More
 than that takes the disk longer than to decide takes us, so it begins."""
 
+NEWS_BYTES: Final = 4 << 10
+"""The same where somebody hears more of them, as of the first ask of an application, which starts it. What follows from
+so little is decided soon."""
+
 UNKEPT_BYTES_MAX: Final = 16 << 20
 """Steps on their way to the disk. Beyond it the partition decides nothing until the disk has caught up; what its RM may
 still send is bounded by its window."""
@@ -132,8 +136,8 @@ class Recorder:
 
     def passed(self, sends: Sequence[Send], now: float, *, more: bool = False) -> list[Send]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
-        that has to wait for them. If there is `more` to come at once, steps that are only acknowledged wait for it:
-        what is decided because of an ask becomes durable with it, in one transaction.
+        that has to wait for them. If there is `more` to come at once, a few steps wait for it: what is decided because
+        of an ask becomes durable with it, in one transaction.
         """
         out: list[Send] = []
         for one in sends:
@@ -152,7 +156,7 @@ class Recorder:
     @property
     def _patient(self) -> bool:
         """Whether nobody minds if what is not handed over waits for a few decisions."""
-        return not (self._news or self._fresh) and sum(map(len, self._lazy)) < PATIENT_BYTES
+        return not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
 
     def _hold(self, one: Send) -> None:
         """Until it is durable. A mere acknowledgement goes where news follow in the same transaction: they have it."""
