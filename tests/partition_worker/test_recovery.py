@@ -533,5 +533,5 @@ def test_a_sign_of_life_waits_for_no_disk() -> None:
     worker = Worker(partition=PARTITION, epoch=EPOCH, journalled=True, heartbeat_s=1.0)
     worker.handle(arrives(BROKER, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION), NOW)
     assert worker.deadline <= NOW
-    assert kinds(worker.tick(NOW))[0] == "Heartbeat"
+    assert kinds(worker.tick(NOW)) == ["Heartbeat", "Append"]
     assert worker.deadline == NOW + 1.0
