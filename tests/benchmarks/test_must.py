@@ -26,12 +26,34 @@ def test_a_curve_that_falls_by_more_than_it_may_fails() -> None:
         slow = point.sorting == "binpacking" and point.room == "full" and point.at > 10_000
         return 70.0 if slow else 100.0
 
-    failed = [one.what for one in growth(rate) if not one.holds]
+    failed = [one.what for one in growth(rate, 1) if not one.holds]
     assert failed == ["binpacking, full: 100,000 asks", "binpacking, full: 20,000 nodes"]
     assert all(least > 0.70 for least in GROWTH.values())
 
 
+def test_a_machine_that_becomes_slower_makes_no_curve_fall() -> None:
+    speed = 100.0
+
+    def rate(_: Point) -> float:
+        nonlocal speed
+        speed *= 0.95
+        return speed
+
+    assert all(one.holds for one in growth(rate, 5))
+
+
+def test_two_slow_rounds_of_five_make_no_curve_fall() -> None:
+    rounds = 0
+
+    def rate(point: Point) -> float:
+        nonlocal rounds
+        rounds += 1
+        return 10.0 if rounds % 10 in (4, 6) else 100.0
+
+    assert all(one.holds for one in growth(rate, 5))
+
+
 def test_a_verdict_is_a_line() -> None:
-    line = str(next(growth(lambda point: 100.0 if point.at <= 10_000 else 50.0)))
+    line = str(next(growth(lambda point: 100.0 if point.at <= 10_000 else 50.0, 1)))
     said = "FAIL fair, empty: 100,000 asks at least 0.80 0.50 (100 and 50 allocations/s)"
     assert " ".join(line.split()) == said

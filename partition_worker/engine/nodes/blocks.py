@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Self
 from common.messages import Resources
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.seeker import Place
+from partition_worker.engine.nodes.place import Place
 
 LOAD: Final = 32
 """Nodes of a block; with more it is halved, with less than a quarter it joins a neighbour. A search looks at each."""

@@ -13,10 +13,11 @@ from heapq import heapify, heappop, heappush
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.place import Place
 from partition_worker.engine.nodes.scoring import waste
 
-_Judged = tuple[float, float, str]
-"""The waste, and the place in the lineup."""
+_Judged = tuple[float, Place, str]
+"""The waste, the place in the lineup, and the id."""
 
 
 class Candidates:
@@ -72,6 +73,6 @@ class Candidates:
         if place is None or not node.is_large_enough(self._shape):
             self._nodes.pop(node.node_id, None)
             return
-        judged = (waste(node, self._wanted), *place)
+        judged = (waste(node, self._wanted), place, node.node_id)
         self._nodes[node.node_id] = (judged, node)
         heappush(self._heap, judged)

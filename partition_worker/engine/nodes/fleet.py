@@ -20,8 +20,8 @@ from partition_worker.engine.nodes.choice import choice_of
 from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.pack import Pack
+from partition_worker.engine.nodes.place import Place, place_of
 from partition_worker.engine.nodes.scoring import NodeSort, score
-from partition_worker.engine.nodes.seeker import Place
 from partition_worker.engine.predicates.predicates import Predicates
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Fleet:
         for policy, places in lineups.items():
             lineup = self.lineups[policy] = Lineup()
             for node, score_then in places:
-                lineup.put(node, (score_then, node.node_id))
+                lineup.put(node, place_of(score_then, node.node_id))
 
     # What changed ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Fleet:
         if node.schedulable and not node.reservations:
             weights, node_id = self.weights, node.node_id
             for policy, lineup in self.lineups.items():
-                lineup.put(node, (score(node, policy, weights), node_id))
+                lineup.put(node, place_of(score(node, policy, weights), node_id))
             if node.packs:
                 place = self._place(node)
                 for pack in node.packs.values():
@@ -299,7 +299,7 @@ class Fleet:
         if lineup is None:
             lineup = self.lineups[policy] = Lineup()
             for node in self.lineup:
-                lineup.put(node, (score(node, policy, self.weights), node.node_id))
+                lineup.put(node, place_of(score(node, policy, self.weights), node.node_id))
         return lineup
 
     def pack(self, application: "Application") -> Pack:

@@ -14,7 +14,8 @@ from typing import Final
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.nodes.blocks import Block, Branch, Leaf
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.seeker import BEFORE_ALL, BEHIND_ALL, Place, Seeker, Trail
+from partition_worker.engine.nodes.place import BEFORE_ALL, BEHIND_ALL, Place, score_of
+from partition_worker.engine.nodes.seeker import Seeker, Trail
 
 SEEKERS_MAX: Final = 16
 """Shapes of which it is remembered how far the search for them has come. The one that has been remembered for longest
@@ -83,7 +84,7 @@ class Lineup:
 
     def score(self, node: Node) -> float:
         """By which a node stands that is in."""
-        return self._places[node.rank][0]
+        return score_of(self._places[node.rank])
 
     def first(self) -> Node | None:
         """The node with the smallest place, or None without any."""

@@ -6,19 +6,12 @@ entry that is true no longer (the node has moved, has gone, or is full) is found
 Not here: the order itself, and the search from the start on (`lineup.py`).
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import Final
 
 from partition_worker.engine.needs import Shape
 from partition_worker.engine.nodes.node import Node
-
-Place = tuple[float, str]
-"""Where a node stands: its score and, of equals, its id."""
-
-BEFORE_ALL: Final[Place] = (-math.inf, "")
-BEHIND_ALL: Final[Place] = (math.inf, "")
+from partition_worker.engine.nodes.place import BEFORE_ALL, Place
 
 
 class Trail:

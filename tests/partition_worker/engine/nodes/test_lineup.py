@@ -8,6 +8,7 @@ from partition_worker.engine.needs import shape_of
 from partition_worker.engine.nodes.blocks import BRANCHES, LACKING_MAX, LOAD, Block, Branch
 from partition_worker.engine.nodes.lineup import Lineup
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.place import place_of
 
 MANY = 2 * LOAD * BRANCHES
 
@@ -22,7 +23,7 @@ def node(number: int, **capacity: int) -> Node:
 def lineup(*nodes: Node) -> Lineup:
     one = Lineup()
     for rank, each in enumerate(nodes):
-        one.put(each, (float(rank), each.node_id))
+        one.put(each, place_of(float(rank), each.node_id))
     return one
 
 
@@ -33,14 +34,14 @@ def with_room(one: Lineup, **amounts: int) -> list[str]:
 def test_nodes_are_in_the_order_of_their_places() -> None:
     first, second, third = node(1), node(2), node(3)
     one = Lineup()
-    one.put(third, (0.5, "n3"))
-    one.put(second, (0.5, "n2"))
-    one.put(first, (0.1, "n1"))
+    one.put(third, place_of(0.5, "n3"))
+    one.put(second, place_of(0.5, "n2"))
+    one.put(first, place_of(0.1, "n1"))
     assert list(one) == [first, second, third]
     assert one.first() is first
-    one.put(first, (0.9, "n1"))
+    one.put(first, place_of(0.9, "n1"))
     assert list(one) == [second, third, first]
-    assert one.place(first) == (0.9, "n1")
+    assert one.place(first) == place_of(0.9, "n1")
 
 
 def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
@@ -124,9 +125,9 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
         match chance.choice(GROWING if step < 2 * len(nodes) else SHRINKING):
             case "put":
                 each.resize(amounts(chance))
-                place = (float(chance.randrange(40)), each.node_id)
-                one.put(each, place)
-                plain[each.node_id] = place
+                score = chance.randrange(-20, 20) / 16
+                one.put(each, place_of(score, each.node_id))
+                plain[each.node_id] = score, each.node_id
             case "gain":
                 each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
                 one.gained(each)

@@ -7,7 +7,8 @@ import pytest
 from partition_worker.engine.needs import Shape, shape_of
 from partition_worker.engine.nodes.lineup import ENOUGH, Lineup
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.seeker import BEHIND_ALL, Seeker, Trail
+from partition_worker.engine.nodes.place import BEHIND_ALL, place_of
+from partition_worker.engine.nodes.seeker import Seeker, Trail
 
 SHAPES = [shape_of({"memory": amount, "vcore": cores}) for amount, cores in ((1, 1), (3, 1), (1, 3), (6, 6))]
 
@@ -24,7 +25,7 @@ def crowded(random: Random, nodes: list[Node]) -> Lineup:
     """Most have room for nothing, so that a search from the first one is dear."""
     lineup = Lineup()
     for each in nodes:
-        lineup.put(each, (random.random(), each.node_id))
+        lineup.put(each, place_of(random.random(), each.node_id))
     return lineup
 
 
@@ -39,13 +40,13 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
         one = random.choice(nodes)
         match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
             case "move":
-                lineup.put(one, (random.random(), one.node_id))
+                lineup.put(one, place_of(random.random(), one.node_id))
             case "fill":
                 one.resize({})
-                lineup.put(one, (random.random(), one.node_id))
+                lineup.put(one, place_of(random.random(), one.node_id))
             case "empty":
                 one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
-                lineup.put(one, (random.random(), one.node_id))
+                lineup.put(one, place_of(random.random(), one.node_id))
             case "gain" if (place := lineup.place(one)) is not None:
                 one.resize({"memory": 4, "vcore": random.randint(0, 4)})
                 lineup.gained(one) if random.random() < 0.5 else lineup.put(one, place)
@@ -61,15 +62,15 @@ def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytes
     nodes.append(node(len(nodes), memory=9, vcore=9))
     lineup = Lineup()
     for rank, each in enumerate(nodes):
-        lineup.put(each, (float(rank), each.node_id))
+        lineup.put(each, place_of(float(rank), each.node_id))
     assert lineup.find(SHAPES[0]) is nodes[-1]
     assert lineup.find(SHAPES[0]) is nodes[-1]
     starts = []
     find = type(lineup._root).find
     monkeypatch.setattr(type(lineup._root), "find", lambda *args: starts.append(args[2]) or find(*args))
-    lineup.put(nodes[-1], (float(len(nodes)), nodes[-1].node_id))
+    lineup.put(nodes[-1], place_of(float(len(nodes)), nodes[-1].node_id))
     assert lineup.find(SHAPES[0]) is nodes[-1]
-    assert all(start > (1.0, "") for start in starts), starts
+    assert all(start > place_of(1.0, "") for start in starts), starts
 
 
 def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
@@ -78,7 +79,7 @@ def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_for
     seeker.start = BEHIND_ALL
     one, other, full = node(1, 9, 9), node(2, 9, 9), node(3)
     for rank, each in enumerate((full, other, one)):
-        places[each.rank] = (float(rank), each.node_id)
+        places[each.rank] = place_of(float(rank), each.node_id)
         trail.moved(each)
     assert seeker.first_opened(trail, places) is other
     other.resize({})
