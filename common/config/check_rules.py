@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from common.config.expressions import ExpressionError, compile_expression, looks_like_expression
+from common.config.expressions import Expression, ExpressionError, looks_like_expression
 from common.config.model import FilterConfig, PlacementRuleConfig, QueueConfig
 from common.config.problems import Report
 from common.names import GROUP, ROOT, USER
@@ -59,7 +59,7 @@ def _not_an_expression(entry: str) -> str:
     if not looks_like_expression(entry):
         return "an expression contains one of ^ $ * + ? ( ) [ { } |"
     try:
-        compile_expression(entry)
+        Expression(entry)
     except ExpressionError as error:
         return str(error)
     return ""

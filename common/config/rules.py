@@ -9,8 +9,7 @@ Not here: what the rules do (the engine's placement), and what validation says o
 from collections.abc import Sequence
 from typing import Final
 
-from common.config.automaton import Expression
-from common.config.expressions import ExpressionError, looks_like_expression
+from common.config.expressions import Expression, ExpressionError, looks_like_expression
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
 from common.config.problems import NO_LINES, Lines, Problem, Report, under
 from common.names import ILLEGAL_QUEUE, QUEUE, ROOT

@@ -6,8 +6,7 @@ Not here: what each rule does (a file each), and creating the queue of the path 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from common.config.automaton import NameTooLongError
-from common.config.expressions import ExpressionError
+from common.config.expressions import ExpressionError, NameTooLongError
 from common.config.model import PlacementRuleConfig
 from common.config.rules import unusable_filter, wrong_name
 from common.names import RECOVERY_QUEUE

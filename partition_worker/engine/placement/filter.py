@@ -1,15 +1,14 @@
 """Whose applications a placement rule looks at: the filter of a rule.
 
-A list with one entry may be a regular expression, a longer one holds names. What makes an entry look like an expression
-is said in `common/config/expressions.py`, how one is matched in `automaton.py` beside it.
+A list with one entry may be a regular expression, a longer one holds names. `common/config/expressions.py` defines what
+looks like an expression, and matches it.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from common.config.automaton import Expression
-from common.config.expressions import looks_like_expression
+from common.config.expressions import Expression, looks_like_expression
 from common.config.model import DENY, FilterConfig
 from common.names import GROUP, USER
 from partition_worker.engine.users import User

@@ -260,7 +260,8 @@ def test_only_the_outermost_of_fixed_rules_may_be_qualified() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "hint"), [("9lives", "an expression contains"), ("dev[", "not closed"), ("(?=dev)", "unknown kind")]
+    ("entry", "hint"),
+    [("9lives", "an expression contains"), ("dev[", "missing ]"), ("(?=dev)", "invalid perl operator")],
 )
 def test_an_only_entry_of_a_filter_is_a_name_or_an_expression(entry: str, hint: str) -> None:
     problem = only_problem(

@@ -1,8 +1,17 @@
 """Filter expressions mean what they mean to RE2."""
 
+import time
+
 import pytest
 
-from common.config.expressions import LENGTH_MAX, ExpressionError, compile_expression, looks_like_expression
+from common.config.expressions import (
+    NAME_LENGTH_MAX,
+    PROGRAM_SIZE_MAX,
+    Expression,
+    ExpressionError,
+    NameTooLongError,
+    looks_like_expression,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +42,19 @@ from common.config.expressions import LENGTH_MAX, ExpressionError, compile_expre
         ("^*", ""),
         ("()", ""),
         (r"^\B$", ""),
+        (r"^\pL+$", "größe"),
+        (r"^\p{Greek}\PL$", "ω1"),
+        ("(?<name>a)b", "ab"),
+        ("(?P<n>a)(?P<n>b)", "ab"),
+        (r"\\C", r"\C"),
+        (r"^\Q\C\E$", r"\C"),
+        ("(?i)k", "\N{KELVIN SIGN}"),
+        ("a" * 1001 + "|b", "b"),
+        ("(" * 60 + "a" + ")" * 60, "a"),
     ],
 )
 def test_an_expression_matches(expression: str, text: str) -> None:
-    assert compile_expression(expression).search(text)
+    assert Expression(expression).found_in(text)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +74,7 @@ def test_an_expression_matches(expression: str, text: str) -> None:
     ],
 )
 def test_an_expression_does_not_match(expression: str, text: str) -> None:
-    assert not compile_expression(expression).search(text)
+    assert not Expression(expression).found_in(text)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +91,14 @@ def test_an_expression_does_not_match(expression: str, text: str) -> None:
         "(?(1)a|b)",
         "a++",
         "a**",
-        r"\pL",
+        r"\C",
+        r"a\\\C",
         r"\Z",
     ],
 )
 def test_what_re2_lacks_is_refused(expression: str) -> None:
     with pytest.raises(ExpressionError):
-        compile_expression(expression)
+        Expression(expression)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +120,51 @@ def test_what_re2_lacks_is_refused(expression: str) -> None:
         "a\\",
         r"\y",
         r"\x{110000}",
-        "(?P<n>a)(?P<n>b)",
-        "a" * (LENGTH_MAX + 1),
+        "(a{100}){100}",
+        r"\E",
+        r"\p{Foo}",
+        "(?P<größe>a)",
+        "\ud800",
         "[\\",
     ],
 )
 def test_what_is_malformed_is_refused(expression: str) -> None:
     with pytest.raises(ExpressionError):
-        compile_expression(expression)
+        Expression(expression)
 
 
 def test_only_characters_that_no_name_has_make_an_expression() -> None:
     assert looks_like_expression("svc$")
     assert not looks_like_expression("a.b]c\\")
+
+
+@pytest.mark.parametrize(
+    "text", ["(a+)+$", "^(a|a)*$", "^(a|aa)+$", "^a*a*a*a*a*a*$", "(.*a){20}b", "((a|b|ab)*){1,50}x"]
+)
+def test_expressions_that_backtracking_never_finishes_take_little_time(text: str) -> None:
+    expression = Expression(text)
+    started_s = time.process_time()
+    assert not any(expression.found_in("a" * (NAME_LENGTH_MAX - 1) + last) for last in "!?#" * 10)
+    assert time.process_time() - started_s < 1.0
+
+
+@pytest.mark.parametrize("text", [r"\pL{10}", ".{600}.{600}.{600}", r"(\pL{1,100}){1,10}", r"\PL{1000}"])
+def test_an_expression_that_compiles_to_too_large_a_program_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="use fewer or smaller repeat counts"):
+        Expression(text)
+
+
+def test_the_size_of_an_expression_is_the_number_of_its_instructions() -> None:
+    assert Expression("abc").size < Expression("abcdef").size < Expression(".{900}").size < PROGRAM_SIZE_MAX
+
+
+@pytest.mark.parametrize("text", ["((a{100}){100}){100}", "(((){900}){900}){900}"])
+def test_nested_repeats_of_more_than_a_thousand_are_refused(text: str) -> None:
+    with pytest.raises(ExpressionError, match="invalid repetition size"):
+        Expression(text)
+
+
+def test_a_name_that_is_too_long_gets_no_answer() -> None:
+    assert Expression("a$").found_in("a" * NAME_LENGTH_MAX)
+    with pytest.raises(NameTooLongError, match="a name of 1025 characters is not matched, the limit is 1024"):
+        Expression("a$").found_in("a" * (NAME_LENGTH_MAX + 1))
