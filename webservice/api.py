@@ -6,7 +6,6 @@ happen around a change (`changing.py`), which other sites' pages may read an ans
 """
 
 import asyncio
-import gzip
 import html
 import logging
 import secrets
@@ -25,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup, Turns
 from webservice.changing import Changes
+from webservice.compression import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
 from webservice.config_routes import YAML
 from webservice.cors import Cors
 from webservice.door.entrance import Entrance, viewer_of
@@ -44,10 +44,6 @@ from webservice.web_root import is_api, serve
 from webservice.written import written
 
 BODY_BYTES_MAX: Final = 16 << 20
-GZIP_BYTES_MIN: Final = 1400
-THREAD_BYTES_MIN: Final = 256 << 10
-"""From this size on a body is compressed in a thread, so that other requests go on."""
-
 PRIVATE: Final = frozenset(
     {
         "/ws/v1/settings",
@@ -81,7 +77,6 @@ UNKNOWN: Final = 401
 OWN_CACHE_ONLY: Final = "private, no-cache"
 """An answer that is for whoever asked: a proxy must not give it to others, nor a browser without asking again."""
 
-_GZIP_FASTEST: Final = 1
 _TEXT: Final = "text/plain; charset=utf-8"
 _log = logging.getLogger("core.rest")
 
@@ -192,7 +187,7 @@ class Api:
         if not self._entrance.is_open:
             headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
         content = reply.body
-        if not isinstance(content, bytes):
+        if not isinstance(content, bytes | CachedBody):
             return Flow(content, reply.status, headers)
         return await _whole(request, content, reply.status, headers)
 
@@ -252,21 +247,14 @@ def _add(headers: dict[str, str], more: Mapping[str, str]) -> None:
         headers["Vary"] = ", ".join(varies)
 
 
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a client takes gzip: the first mention decides, and only `q=0`, written so, refuses."""
-    for offer in accept_encoding.split(","):
-        coding, _, parameter = offer.partition(";")
-        if coding.strip().lower() == "gzip":
-            return parameter.strip() != "q=0"
-    return False
-
-
-async def _whole(request: Request, content: bytes, status: int, headers: dict[str, str]) -> Response:
+async def _whole(request: Request, content: bytes | CachedBody, status: int, headers: dict[str, str]) -> Response:
     """A response with all of its body, compressed if that is worth while and the client takes it."""
-    if len(content) >= GZIP_BYTES_MIN and accepts_gzip(request.headers.get("Accept-Encoding", "")):
-        content = await _compressed(content)
-        _add(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
-    return Response(content, status, headers)
+    plain = content.plain if isinstance(content, CachedBody) else content
+    if len(plain) < GZIP_BYTES_MIN or not accepts_gzip(request.headers.get("Accept-Encoding", "")):
+        return Response(plain, status, headers)
+    gzipped = await (content.gzipped() if isinstance(content, CachedBody) else compress(content))
+    _add(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+    return Response(gzipped, status, headers)
 
 
 async def _file(request: Request, root: Path) -> Response:
@@ -284,12 +272,6 @@ async def _file(request: Request, root: Path) -> Response:
 
 def _nothing() -> Response:
     return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
-
-
-async def _compressed(body: bytes) -> bytes:
-    if len(body) < THREAD_BYTES_MIN:
-        return gzip.compress(body, _GZIP_FASTEST, mtime=0)
-    return await asyncio.to_thread(gzip.compress, body, _GZIP_FASTEST, mtime=0)
 
 
 async def _body(request: Request) -> bytes:

@@ -21,6 +21,7 @@ from common.messages import (
     ReadConfig,
     Schedule,
 )
+from webservice.compression import CachedBody
 from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.errors import RequestError
 from webservice.history.past import Past
@@ -126,9 +127,11 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to send back: a body, or pieces of one as they come, which are sent at once and never compressed."""
+    """What to send back: a body, one from the response cache, or pieces of one as they come, which are sent at once and
+    never compressed.
+    """
 
-    body: bytes | Pieces
+    body: bytes | CachedBody | Pieces
     status: int = 200
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -22,17 +22,18 @@ def lasting(call: Call, found: Shelved) -> Reply:
     Raises:
         RequestError: the answer has another status than 200.
     """
-    body, headers = document(found.answer), age(found.age_s)
+    document(found.answer)  # raises for any other status
+    headers = age(found.age_s)
     if call.viewer is not None:
         headers["Cache-Control"] = "private, no-cache"
     if found.answer.next:
         headers["Link"] = f'<{_next_page(call, found.answer.next)}>; rel="next"'
     if not found.answer.version:
-        return Reply(body, headers=headers)
+        return Reply(found.body, headers=headers)
     headers["ETag"] = f'W/"{found.answer.version}"'
     if _is_known(call.headers.get("if-none-match", ""), found.answer.version):
         return Reply(b"", NOT_MODIFIED, headers=headers)
-    return Reply(body, headers=headers)
+    return Reply(found.body, headers=headers)
 
 
 def age(seconds: float) -> dict[str, str]:

@@ -25,14 +25,16 @@ from msgspec.structs import replace
 
 from common.families import Family, counter
 from common.messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from webservice.compression import CachedBody
 from webservice.errors import RequestError
 
 ENTRIES_MAX: Final = 1_000
 """Questions whose answers are kept; those that were not asked for longest make way, and are asked again."""
 
 BYTES_MAX: Final = 128 << 20
-"""Of all answers that are kept, and of the largest list that is put together; a longer one is refused, with the advice
-to ask for pages."""
+"""Of all answers that are kept, each with its compressed form if it has one; beyond it those that were not asked for
+longest make way. Also of the largest list that is put together; a longer one is refused, with the advice to ask for
+pages."""
 
 EXPENSIVE_S: Final = 0.005
 """An answer that took its worker less is never given again without asking."""
@@ -63,6 +65,8 @@ class Shelved(NamedTuple):
 
     answer: Answer
     age_s: float
+    body: CachedBody
+    """The body of the answer, which is compressed once for all who get it."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,8 @@ class _Place:
     partition: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
+    body: CachedBody | None = None
+    """That of the outcome, if it is an answer."""
     asked_at: float = 0.0
     """When the question was put to which the outcome is an answer, or that it still holds."""
     waiting: int = 0
@@ -86,7 +92,7 @@ class _Place:
 
     @property
     def size(self) -> int:
-        return len(self.outcome.body) if isinstance(self.outcome, Answer) else 0
+        return self.body.size if self.body is not None else 0
 
 
 class Shelf:
@@ -130,7 +136,8 @@ class Shelf:
         if isinstance(outcome, RequestError):
             raise RequestError(outcome.status, outcome.text)
         assert outcome is not None
-        return Shelved(outcome, age_s)
+        assert place.body is not None, "an answer is kept with its body"
+        return Shelved(outcome, age_s, place.body)
 
     async def _settle(self, partition: str, query: Query, place: _Place, came: float) -> None:
         """Have an outcome that serves somebody who came then."""
@@ -165,10 +172,11 @@ class Shelf:
             if answer.status == TOO_LONG and "limit" not in query.args:
                 answer = await self._together(partition, query, answer)
         except RequestError as error:
-            place.outcome, place.asked_at = error, self._clock()  # for all who wait: it would be the same again
+            place.outcome, place.body = error, None
+            place.asked_at = self._clock()  # for all who wait: it would be the same again
             return
         if answer.status != NOT_MODIFIED:
-            place.outcome = answer
+            place.outcome, place.body = answer, CachedBody(answer.body, self._make_room)
         place.asked_at = asked_at
 
     async def fresh(self, partition: str, query: Query) -> Answer:

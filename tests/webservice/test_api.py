@@ -1,6 +1,7 @@
 """What every answer has in common: headers, plain texts of the router, compression, limits."""
 
 import asyncio
+import gzip
 import logging
 
 import httpx
@@ -9,9 +10,10 @@ from starlette.types import Message
 
 from common.messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
-from webservice import api
-from webservice.api import Api, accepts_gzip
+from webservice import api, compression
+from webservice.api import Api
 from webservice.calls import Startup
+from webservice.compression import accepts_gzip
 
 LINK = FakeLink(partition())
 
@@ -125,7 +127,7 @@ def sized(size: int) -> FakeLink:
     return FakeLink(partition(), worker=worker)
 
 
-@pytest.mark.parametrize("size", [api.GZIP_BYTES_MIN, api.THREAD_BYTES_MIN])
+@pytest.mark.parametrize("size", [compression.GZIP_BYTES_MIN, compression.THREAD_BYTES_MIN])
 def test_a_large_body_is_compressed_for_those_who_take_it(size: int) -> None:
     response = request(sized(size), "/ws/v1/partition/default/queues", headers={"Accept-Encoding": "gzip"})
     assert response.headers["content-encoding"] == "gzip"
@@ -134,8 +136,43 @@ def test_a_large_body_is_compressed_for_those_who_take_it(size: int) -> None:
     assert response.content == b"x" * size
 
 
+@pytest.mark.parametrize("size", [compression.GZIP_BYTES_MIN, compression.THREAD_BYTES_MIN])
+def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    version, compressed = "1", list[bytes]()
+    compress = gzip.compress
+
+    def counted(body: bytes, *args: int, **kwargs: int) -> bytes:
+        compressed.append(body[:1])
+        return compress(body, *args, **kwargs)
+
+    def worker(query: Query) -> Answer:
+        if query.known == version:
+            return Answer(status=304, body=b"", version=version)
+        return Answer(status=200, body=version.encode() * size, version=version)
+
+    async def run() -> list[bytes]:
+        nonlocal version
+        answering = Api(FakeLink(partition(), worker=worker), people(), Startup())
+        transport = httpx.ASGITransport(app=answering)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
+            path, bodies = "/ws/v1/partition/default/queues", list[bytes]()
+            for current in ("1", "2"):
+                version = current
+                replies = await asyncio.gather(*(reader.get(path, headers={"Accept-Encoding": "gzip"}) for _ in "123"))
+                replies += [await reader.get(path, headers={"Accept-Encoding": "gzip"}) for _ in "456"]
+                assert {reply.headers["content-encoding"] for reply in replies} == {"gzip"}
+                bodies += sorted({reply.content for reply in replies})
+                plain = await reader.get(path, headers={"Accept-Encoding": "identity"})
+                assert ("content-encoding" in plain.headers, plain.content) == (False, bodies[-1])
+        return bodies
+
+    monkeypatch.setattr("gzip.compress", counted)
+    assert asyncio.run(run()) == [b"1" * size, b"2" * size]
+    assert compressed == [b"1", b"2"]
+
+
 def test_a_small_body_is_not_compressed() -> None:
-    link = sized(api.GZIP_BYTES_MIN - 1)
+    link = sized(compression.GZIP_BYTES_MIN - 1)
     response = request(link, "/ws/v1/partition/default/queues", headers={"Accept-Encoding": "gzip"})
     assert "content-encoding" not in response.headers
     assert "vary" not in response.headers

@@ -276,6 +276,27 @@ def test_kept_answers_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     played(story)
 
 
+def test_the_bound_on_bytes_counts_the_compressed_form_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"x" * 10_000
+
+    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+        worker.body = body
+        found = await one.answer("rm-1_default", QUEUES)
+        gzipped = await found.body.gzipped()
+        await told(one, Query(what="nodes"))
+        monkeypatch.setattr(shelf, "BYTES_MAX", 2 * len(body) + len(gzipped))
+        again = await one.answer("rm-1_default", QUEUES)
+        assert again.body is found.body, "the answer still holds, and so does its compressed form"
+        nodes = await one.answer("rm-1_default", Query(what="nodes"))
+        await nodes.body.gzipped()
+        worker.asked.clear()
+        await told(one, Query(what="nodes"))
+        await told(one)
+        assert [(query.what, query.known) for query in worker.asked] == [("nodes", "v1"), ("queues", "")]
+
+    played(story)
+
+
 # Lists that are too long for one answer -----------------------------------------------------------------------------
 
 
