@@ -862,6 +862,8 @@ class KillApplication(Control, frozen=True):
     actor: Actor
     seen_only: bool = False
     """Whether what the actor may not see is, for them, not there."""
+    name: str = ""
+    """The partition's name for the answer, as in `Query`; empty for its plain name."""
 
 
 class MoveApplication(Control, frozen=True):
@@ -872,6 +874,8 @@ class MoveApplication(Control, frozen=True):
     """Full path of an existing leaf."""
     actor: Actor
     seen_only: bool = False
+    """As in `KillApplication`."""
+    name: str = ""
     """As in `KillApplication`."""
 
 
@@ -885,6 +889,8 @@ class Schedule(Control, frozen=True):
     """
 
     steps: Annotated[int, Meta(ge=1, le=STEPS_MAX)]
+    name: str = ""
+    """As in `KillApplication`."""
 
 
 class GroupsWanted(Control, frozen=True):

@@ -25,7 +25,7 @@ def kill(partition: Partition, rm: str, message: KillApplication, now: float) ->
     except NotDone as refusal:
         return _refused(refusal), []
     assert application is not None, message.application_id
-    name = external(rm, partition.name)
+    name = message.name or external(rm, partition.name)
     view = KilledView(application_id=message.application_id, partition=name, state=str(application.state))
     return Answer(status=200, body=encode(view)), effects
 
@@ -40,7 +40,7 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     except NotDone as refusal:
         return _refused(refusal), []
     queue = partition.applications[message.application_id].queue
-    name = external(rm, partition.name)
+    name = message.name or external(rm, partition.name)
     view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
     return Answer(status=200, body=encode(view)), effects
 

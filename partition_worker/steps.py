@@ -19,7 +19,7 @@ from partition_worker.engine.partition import Partition
 
 def make(partition: Partition, rm: str, wanted: Schedule, now: float, *, manual: bool) -> tuple[Answer, list[Effect]]:
     """Make the decisions: what the asker is answered, and what follows for everybody else."""
-    name = external(rm, partition.name)
+    name = wanted.name or external(rm, partition.name)
     if not manual:
         reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
         return Answer(status=409, body=reason.encode()), []

@@ -22,7 +22,10 @@ async def kill(call: Call, actor: Actor) -> Reply:
     """Fail an application and release all it has."""
     partition = await partition_of(call)
     wanted = KillApplication(
-        application_id=call.parameters["application"], actor=actor, seen_only=call.viewer is not None
+        application_id=call.parameters["application"],
+        actor=actor,
+        seen_only=call.viewer is not None,
+        name=partition.shown,
     )
     return await _change(call, partition, wanted)
 
@@ -34,7 +37,11 @@ async def move(call: Call, actor: Actor) -> Reply:
         raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
     queue = queue_name(call.query["queue"])
     wanted = MoveApplication(
-        application_id=call.parameters["application"], queue=queue, actor=actor, seen_only=call.viewer is not None
+        application_id=call.parameters["application"],
+        queue=queue,
+        actor=actor,
+        seen_only=call.viewer is not None,
+        name=partition.shown,
     )
     return await _change(call, partition, wanted)
 
@@ -42,7 +49,8 @@ async def move(call: Call, actor: Actor) -> Reply:
 async def schedule(call: Call, actor: Actor) -> Reply:
     """Make `?steps=N` decisions (one if it is not said) in a partition that decides only when asked to."""
     partition = await partition_of(call)
-    return await _change(call, partition, Schedule(steps=_steps(call.query.get("steps", "1"))))
+    wanted = Schedule(steps=_steps(call.query.get("steps", "1")), name=partition.shown)
+    return await _change(call, partition, wanted)
 
 
 def _steps(text: str) -> int:

@@ -2,8 +2,12 @@
 
 import pytest
 
-from common.messages import STEPS_MAX, Answer, KillApplication, MoveApplication, Schedule
+from common.messages import STEPS_MAX, Answer, KillApplication, MoveApplication, PartitionEntry, Schedule
+from tests.machines import said
+from tests.partition_worker.bench import Bench
+from tests.partition_worker.test_actions import TWO_QUEUES
 from tests.webservice.fakes import ADMIN, ALICE, FakeLink, partition, people, request
+from webservice.calls import Change
 
 APPLICATION = "/ws/v1/partition/default/application/App%20+%251"
 
@@ -16,15 +20,49 @@ def test_an_application_is_killed_by_who_asks() -> None:
     asked = link()
     response = request(asked, f"{APPLICATION}/kill", "POST")
     assert (response.status_code, response.content) == (200, b'{"applicationID":"App +%1"}\n')
-    assert asked.changes == [("rm-1_default", KillApplication(application_id="App +%1", actor=ALICE))]
+    assert asked.changes == [("rm-1_default", KillApplication(application_id="App +%1", actor=ALICE, name="default"))]
 
 
 def test_an_application_is_moved_by_who_asks() -> None:
     asked = link()
     response = request(asked, f"{APPLICATION}/move?queue=root.A.b%2fc", "POST", who=people(0))
     assert response.status_code == 200
-    wanted = MoveApplication(application_id="App +%1", queue="root.a.b/c", actor=ADMIN)
+    wanted = MoveApplication(application_id="App +%1", queue="root.a.b/c", actor=ADMIN, name="default")
     assert asked.changes == [("rm-1_default", wanted)]
+
+
+@pytest.mark.parametrize("action", ["application/a/kill", "application/a/move?queue=root.other", "schedule"])
+@pytest.mark.parametrize(
+    ("others", "path", "shown"),
+    [([], "rm-1_default", "default"), ([partition("rm-2")], "[rm-1]default", "rm-1_default")],
+)
+def test_an_answer_to_a_change_names_the_partition_as_every_other_answer_does(
+    others: list[PartitionEntry], path: str, shown: str, action: str
+) -> None:
+    worker = Bench(running=False, manual=True)
+    worker.configure(TWO_QUEUES)
+    worker.furnish()
+
+    def changer(wanted: Change) -> Answer:
+        (answered,) = [one for one in said(worker.hear(wanted)) if isinstance(one, Answer)]
+        return answered
+
+    asked = FakeLink(partition("rm-1"), *others, changer=changer)
+    response = request(asked, f"/ws/v1/partition/{path}/{action}", "POST", who=people(0))
+    assert (response.status_code, response.json()["partition"]) == (200, shown)
+
+
+def test_a_refusal_of_steps_names_the_partition_as_every_other_answer_does() -> None:
+    worker = Bench()
+
+    def changer(wanted: Change) -> Answer:
+        (answered,) = said(worker.hear(wanted))
+        assert isinstance(answered, Answer)
+        return answered
+
+    asked = FakeLink(partition("rm-1"), partition("rm-2"), changer=changer)
+    response = request(asked, "/ws/v1/partition/rm-1_default/schedule", "POST", who=people(0))
+    assert response.json()["message"].startswith("partition rm-1_default decides by itself")
 
 
 @pytest.mark.parametrize("action", ["kill", "move?queue=root.b"])
@@ -78,7 +116,7 @@ def test_a_scheduler_administrator_has_a_partition_decide_step_by_step(query: st
     asked = link()
     response = request(asked, f"{SCHEDULE}{query}", "POST", who=people(0))
     assert (response.status_code, response.json()) == (200, {"made": steps})
-    assert asked.changes == [("rm-1_default", Schedule(steps=steps))]
+    assert asked.changes == [("rm-1_default", Schedule(steps=steps, name="default"))]
 
 
 @pytest.mark.parametrize("steps", ["0", "-1", "1.5", "many", "", "1e3", "\u0663", str(STEPS_MAX + 1), "9" * 1500])
