@@ -30,6 +30,9 @@ NODE_PARTITION: Final = "si/node-partition"
 PREDICATE_PLUGINS: Final = "yunishard.predicates"
 """The entry point under which packages offer predicates."""
 
+OFF: Final = "off"
+"""In place of the address of a port: it is not opened."""
+
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")

@@ -188,6 +188,8 @@ def _check_ports(settings: Settings) -> None:
     taken: dict[Address, str] = {}
     with ExitStack() as stack:
         for option, address in (("native", settings.native), ("grpc", settings.grpc), ("rest", settings.rest)):
+            if address is None:
+                continue
             scheme, source = NATIVE_SCHEME if option == "native" else "", settings.source(option)
             if address.port and address in taken:
                 raise Unusable(f"{source}: {scheme}{address}: {taken[address]} has the same; give each its own")

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 import yaml
 
+from common.names import OFF
 from deploy.options import OPTIONS, SAME_HIERARCHY
 from deploy.values import (
     NATIVE_SCHEME,
@@ -24,9 +25,9 @@ from deploy.values import (
     Given,
     Unusable,
     acl,
-    address,
     count,
     duration_s,
+    listen_address,
     path,
     percent,
     plugin_names,
@@ -57,6 +58,11 @@ HEARTBEATS_MISSED: Final = 2
 
 PROXY_BYTES_MIN: Final = 256 * 1024**2
 """A few of the largest messages that may be sent have room in it."""
+
+PORTS: Final = ("native", "grpc", "rest")
+
+_NATIVE_ONLY: Final = ("native-keys", "native-allowed")
+"""Settings that have no effect without the native port, although an operator who gives them relies on them."""
 
 JOURNAL_BYTES_MIN: Final = 16 * 1024**2
 """Less would hold a snapshot of a small partition only."""
@@ -89,9 +95,10 @@ class Settings:
     """Queues for resource managers that send none; None for the built-in ones."""
     same_hierarchy: str
     """What to do about a queue that has another parent in another partition: off, warn or enforce."""
-    native: Address
-    grpc: Address
-    rest: Address
+    native: Address | None
+    """None for a port that is off, here and below."""
+    grpc: Address | None
+    rest: Address | None
     native_keys: Path | None
     """The server's secret key or the directory it is in; None for a port without keys."""
     native_allowed: Path | None
@@ -153,9 +160,9 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
     settings = Settings(
         config=path(given["config"]) if "config" in given else None,
         same_hierarchy=word(given["queues.same-hierarchy"], SAME_HIERARCHY),
-        native=address(given["native"], NATIVE_SCHEME),
-        grpc=address(given["grpc"]),
-        rest=address(given["rest"]),
+        native=listen_address(given["native"], NATIVE_SCHEME),
+        grpc=listen_address(given["grpc"]),
+        rest=listen_address(given["rest"]),
         native_keys=path(given["native-keys"]) if "native-keys" in given else None,
         native_allowed=path(given["native-allowed"]) if "native-allowed" in given else None,
         grpc_tls=_tls(given, "grpc"),
@@ -185,6 +192,7 @@ def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str
         resolved=(),
     )
     _check_times(given)
+    _check_ports(settings)
     return _with_resolved(settings, given, state)
 
 
@@ -289,6 +297,19 @@ def _check_times(given: Mapping[str, Given]) -> None:
             raise Unusable(
                 f"{other.source}: {other.text} is too short: with a heartbeat of {heartbeat.text} "
                 f"({heartbeat.source}) it takes at least {HEARTBEATS_MISSED * duration_s(heartbeat):g}s"
+            )
+
+
+def _check_ports(settings: Settings) -> None:
+    """Check that a port is open, and that no keys are given for a native port that is off."""
+    if settings.native is settings.grpc is settings.rest is None:
+        sources = ", ".join(settings.source(name) for name in PORTS)
+        raise Unusable(f"{sources}: all ports are {OFF}, so nothing could reach the system; leave one open")
+    for option in _NATIVE_ONLY:
+        if settings.native is None and option in settings.sources:
+            raise Unusable(
+                f"{settings.source(option)}: protects nothing while the native port is {OFF} "
+                f"({settings.source('native')}); leave one of the two out"
             )
 
 

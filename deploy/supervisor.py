@@ -28,6 +28,7 @@ from typing import Final
 from common.families import Family
 from common.machine import NEVER
 from common.messages import WorkersWanted
+from common.names import OFF
 from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Cause, Child, Phase, worker_title
 from deploy.figures import families
 from deploy.instructions import (
@@ -78,7 +79,9 @@ HASTENED: Final = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the processes are started with. Ports may be 0 until they are first bound."""
+    """What the processes are started with. Ports may be 0 until they are first bound; an address may be `off`.
+    Without the REST port there is no web service.
+    """
 
     broker: str
     native: str
@@ -111,6 +114,7 @@ class Supervisor:
         """Why the system could not start, in one line; empty if it did."""
         self._plan = plan
         self._endpoints = {"native": plan.native, "grpc": plan.grpc, "rest": plan.rest}
+        self._front_ends = (RMPROXY,) if plan.rest == OFF else (RMPROXY, WEBSERVICE)
         self._goal = Goal.RUN
         self._outcome = STOPPED
         self._announced = False
@@ -200,7 +204,7 @@ class Supervisor:
         yield Note("debug", f"{child.title} is ready")
         if child is self._broker:
             yield Connect()
-        fronts = (self._children.get(role) for role in (RMPROXY, WEBSERVICE))
+        fronts = (self._children.get(role) for role in self._front_ends)
         if not self._announced and all(front and front.phase is Phase.READY for front in fronts):
             self._announced = True
             for name, address in self._endpoints.items():
@@ -296,7 +300,7 @@ class Supervisor:
     def _grow(self, now: float) -> Iterator[Instruction]:
         """Start what is missing and may start now."""
         if self._broker.phase is Phase.READY:
-            for role in (RMPROXY, WEBSERVICE):
+            for role in self._front_ends:
                 self._children.setdefault(role, Child(role, role, due=now))
         self._add_workers(now)
         for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:

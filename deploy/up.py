@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from common.compiled import found
+from common.names import OFF
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
 from deploy.exposure import warnings
 from deploy.options import OPTIONS, YES_NO
@@ -20,7 +21,7 @@ from deploy.processes import COMMANDS, Commands
 from deploy.service import supervise
 from deploy.settings import SETTINGS_FILE, Settings, Tls, settings_from
 from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
-from deploy.values import Unusable
+from deploy.values import NATIVE_SCHEME, Unusable
 from deploy.web_settings import WebSettings
 
 SILENCES_MAX: Final = 5
@@ -104,9 +105,9 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             logging.getLogger("core.supervisor").warning("%s", warning)
         plan = Plan(
             broker=premises.broker,
-            native=f"tcp://{settings.native}",
-            grpc=str(settings.grpc),
-            rest=str(settings.rest),
+            native=f"{NATIVE_SCHEME}{settings.native}" if settings.native else OFF,
+            grpc=str(settings.grpc or OFF),
+            rest=str(settings.rest or OFF),
             log_level=settings.log_level,
             silent_max_s=SILENCES_MAX * settings.silence_s,
             worker_silent_max_s=settings.lease_timeout_s + SILENCES_MAX * settings.silence_s,

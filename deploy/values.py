@@ -11,6 +11,7 @@ from typing import Final
 
 from common.acl import AclError, parse_acl
 from common.durations import seconds
+from common.names import OFF
 from common.rm_ids import RmIdError, rm_ids_of
 
 NATIVE_SCHEME: Final = "tcp://"
@@ -65,11 +66,13 @@ def path(given: Given) -> Path:
         raise Unusable(f"{given.source}: no such user in {given.text!r}") from None
 
 
-def address(given: Given, scheme: str = "") -> Address:
-    """Where to listen."""
+def listen_address(given: Given, scheme: str = "") -> Address | None:
+    """Where to listen; None for a port that is off."""
+    if given.text == OFF:
+        return None
     match = _ADDRESS.fullmatch(given.text.removeprefix(scheme)) if given.text.startswith(scheme) else None
     if match is None:
-        raise Unusable(f"{given.source}: expected {scheme}HOST:PORT, got {given.text!r}")
+        raise Unusable(f"{given.source}: expected {scheme}HOST:PORT or {OFF}, got {given.text!r}")
     port = int(match["port"])
     if port > PORT_MAX:
         raise Unusable(f"{given.source}: port {port} is above {PORT_MAX}")

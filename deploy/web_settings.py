@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.names import OFF
 from deploy.options import CERTIFICATE, OPTIONS, PROXY, TOKEN, WAYS
 from deploy.values import Given, Unusable, duration_s, path, size_bytes, yes_no
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-OFF: Final = "off"
 
 ANY_ORIGIN: Final = "*"
 

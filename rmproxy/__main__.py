@@ -11,8 +11,8 @@ def run() -> int:
     """Start, serve, stop; the exit status."""
     options = parser("rmproxy", __doc__)
     options.add_argument("--broker", required=True, metavar="ADDRESS", help="where the broker listens, ipc://...")
-    options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT")
-    options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port")
+    options.add_argument("--native", required=True, metavar="ADDRESS", help="native port, tcp://HOST:PORT or off")
+    options.add_argument("--grpc", required=True, metavar="HOST:PORT", help="gRPC port, or off")
     options.add_argument(
         "--silence",
         type=float,

@@ -13,6 +13,7 @@ refusal (`front.py`).
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,8 @@ class Doorkeeper:
     """
 
     def __init__(self, pair: Pair, allowed: Path, *, look_every_s: float = LOOK_EVERY_S) -> None:
+        self.on_change: Callable[[], None] = _nothing
+        """Called after the list has changed."""
         self._pair = pair
         self._look_every_s = look_every_s
         self._file = allowed
@@ -84,6 +87,10 @@ class Doorkeeper:
         """How people call this public key."""
         return self._fingerprints.get(key) or fingerprint(key)
 
+    def has_key_for(self, rm: str) -> bool:
+        """Whether the list has a key for this resource manager, so that it cannot be taken without one."""
+        return self._list.has_key_for(rm)
+
     def objection(self, key: str, rm: str) -> str:
         """Why whoever holds this public key may not speak for this resource manager; empty if they may."""
         if self._list.admits(key, rm):
@@ -114,6 +121,7 @@ class Doorkeeper:
         self._complaints.mended()
         gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))
         _log.info("%s: keys allowed now: %d%s", self._file, len(self._list.entries), gone and f", no longer {gone}")
+        self.on_change()
 
     # ZAP ------------------------------------------------------------------------------------------------------------
 
@@ -174,6 +182,10 @@ class Complaints:
         """How many were not logged; they are told now."""
         count, self.swallowed = self.swallowed, 0
         return count
+
+
+def _nothing() -> None:
+    """Nobody else depends on the list."""
 
 
 def _stamp(file: Path) -> _Stamp:

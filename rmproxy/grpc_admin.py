@@ -14,12 +14,13 @@ from common.messages import Answer, ConfigurationUpdated, Left, Query, Refused, 
 from common.names import normalised
 from common.wire import WireError
 from rmproxy.admin import admin_pb2 as pb
+from rmproxy.grpc_authz import Authorizer
 from rmproxy.grpc_endings import RETRY_S, EndedError, Ending, abort
 from rmproxy.grpc_events import EventReader, Wanted
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_requests import request_of, rm_named
 from rmproxy.grpc_rm import GrpcRm
-from rmproxy.grpc_tls import check, permitted
+from rmproxy.grpc_tls import permitted
 from rmproxy.si import scheduler_pb2 as si
 
 SERVICE: Final = "yunishard.v1.Admin"
@@ -57,9 +58,15 @@ class Admin:
     """The calls of the service."""
 
     def __init__(
-        self, registry: Registry, *, look_every_s: float = LOOK_EVERY_S, write_max_s: float = WRITE_MAX_S
+        self,
+        registry: Registry,
+        authorizer: Authorizer,
+        *,
+        look_every_s: float = LOOK_EVERY_S,
+        write_max_s: float = WRITE_MAX_S,
     ) -> None:
         self._registry = registry
+        self._authorizer = authorizer
         self._look_every_s = look_every_s
         self._write_max_s = write_max_s
         self._streams: Counter[str] = Counter()
@@ -143,6 +150,7 @@ class Admin:
     async def _follow(self, rm: GrpcRm, partition: str, reader: EventReader, context: _Context) -> None:
         """Look for new events once in a while, until the client goes or the RM does."""
         while rm.ending is None:
+            self._authorizer.check(rm.session.rm_id, permitted(context))  # keys may have changed since the last look
             for one in rm.session.partitions:
                 if partition in ("", one):
                     await self._written(reader, one, context)
@@ -174,7 +182,7 @@ class Admin:
             EndedError: it is not registered, or may not be who it says it is.
         """
         rm_id = named or rm_named(context)
-        check(rm_id, permitted(context))
+        self._authorizer.check(rm_id, permitted(context))
         return self._registry.find(rm_id, request)
 
 

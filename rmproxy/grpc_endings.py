@@ -60,6 +60,15 @@ def not_permitted(rm_id: str, permitted: tuple[str, ...]) -> Ending:
     return Ending(grpc.StatusCode.PERMISSION_DENIED, f'this certificate is for RM {named}, not for "{rm_id}"')
 
 
+def key_required(rm_id: str) -> Ending:
+    """The RM has a native key, and the client shows no certificate."""
+    text = (
+        f'RM "{rm_id}" has a native key: connect to the native port with that key, or over gRPC with a client '
+        "certificate for this RM id (the core needs --grpc-tls-client-ca)"
+    )
+    return Ending(grpc.StatusCode.UNAUTHENTICATED, text)
+
+
 def in_progress(rm_id: str) -> Ending:
     """A registration is on its way, by whomever."""
     return Ending(grpc.StatusCode.ABORTED, f"a registration of RM {rm_id} is in progress", RETRY_S)

@@ -22,6 +22,7 @@ from common.wire import BODY_BYTES_MAX
 from rmproxy import convert
 from rmproxy import grpc_endings as endings
 from rmproxy.grpc_admin import Admin
+from rmproxy.grpc_authz import Authorizer
 from rmproxy.grpc_endings import EndedError, abort
 from rmproxy.grpc_pieces import Response, Update
 from rmproxy.grpc_registry import Registry
@@ -29,7 +30,7 @@ from rmproxy.grpc_requests import request_of, rm_named
 from rmproxy.grpc_rm import GrpcRm
 from rmproxy.grpc_server import OpenServer
 from rmproxy.grpc_stream import RmStream
-from rmproxy.grpc_tls import check, permitted
+from rmproxy.grpc_tls import permitted
 from rmproxy.si import scheduler_pb2 as pb
 
 SERVICE: Final = "si.v1.Scheduler"
@@ -77,12 +78,14 @@ class GrpcPort:
         self,
         registry: Registry,
         admin: Admin,
+        authorizer: Authorizer,
         *,
         keepalive_s: float = KEEPALIVE_S,
         keepalive_answer_s: float = KEEPALIVE_ANSWER_S,
     ) -> None:
         self._registry = registry
         self._admin = admin
+        self._authorizer = authorizer
         self._options = (
             ("grpc.max_receive_message_length", BODY_BYTES_MAX),
             ("grpc.keepalive_time_ms", int(keepalive_s * 1000)),
@@ -112,12 +115,22 @@ class GrpcPort:
         self._registry.stop(endings.stopping())
         await self._server.stop(grace_s)
 
+    def authorize_again(self) -> None:
+        """End the streams whose callers may no longer act for their RMs, after the keys of RMs have changed."""
+        for stream in self._streams:
+            if not stream.rm_id:
+                continue
+            try:
+                self._authorizer.check(stream.rm_id, stream.permitted)
+            except EndedError as ended:
+                stream.end(ended.ending)
+
     # Registration ---------------------------------------------------------------------------------------------------
 
     async def _register(self, data: bytes, context: _Context) -> bytes:
         try:
             request = request_of(pb.RegisterResourceManagerRequest, convert.registration_from, data)
-            check(request.rm_id, permitted(context))
+            self._authorizer.check(request.rm_id, permitted(context))
             await self._registry.register(request)
         except EndedError as ended:
             await abort(context, ended.ending)
@@ -164,8 +177,9 @@ class GrpcPort:
 
     def _bound(self, sort: Sort, stream: RmStream, rm_id: str) -> GrpcRm:
         """The RM whose stream this is from now on."""
-        check(rm_id, stream.permitted)
+        self._authorizer.check(rm_id, stream.permitted)
         rm = self._registry.find(rm_id, sort.request)
+        stream.rm_id = rm_id
         rm.bind(sort.response, stream)
         return rm
 

@@ -30,6 +30,8 @@ class RmStream:
     def __init__(self, permitted: tuple[str, ...] | None = None) -> None:
         self.permitted: Final = permitted
         """The RM ids that the client's certificate is for; None if it needed none."""
+        self.rm_id = ""
+        """The RM whose stream this is; empty until it is bound."""
         self.ending: Ending | None = None
         self._queue: ResponseQueue | None = None
         """Set once, when the stream is bound."""

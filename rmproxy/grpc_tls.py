@@ -4,7 +4,8 @@ A client's certificate names the RMs that it may speak for among its alternative
 without such names has its common name for that. The files are looked at for each new connection: what is new in them
 holds from then on, connections that are open stay as they are.
 
-Not here: whether files can be used when the system starts (`deploy/premises.py`).
+Not here: what a caller may do with these ids (`grpc_authz.py`), whether files can be used when the system starts
+(`deploy/premises.py`).
 """
 
 import logging
@@ -14,9 +15,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
-
-from rmproxy import grpc_endings as endings
-from rmproxy.grpc_endings import EndedError
 
 _CERTIFICATE: Final = "x509_pem_cert"
 _ALTERNATIVE_NAMES: Final = ("peer_dns", "peer_uri")
@@ -38,16 +36,6 @@ def names_in(shown: Mapping[str, Iterable[bytes]]) -> tuple[str, ...] | None:
         return None
     names = [name for kind in _ALTERNATIVE_NAMES for name in shown.get(kind, ())] or shown.get(_COMMON_NAME, ())
     return tuple(dict.fromkeys(name.decode(errors="replace") for name in names))
-
-
-def check(rm_id: str, names: tuple[str, ...] | None) -> None:
-    """Whether somebody with these names may speak for this RM.
-
-    Raises:
-        EndedError: no.
-    """
-    if names is not None and rm_id not in names:
-        raise EndedError(endings.not_permitted(rm_id, names))
 
 
 class TlsFiles:

@@ -16,7 +16,7 @@ from common.links import Link
 from common.machine import send
 from common.memory import MemoryLimit
 from common.messages import Figures
-from common.names import BROKER, RMPROXY
+from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller
 from common.sockets import Inbox, Router, Wire
@@ -24,6 +24,7 @@ from rmproxy.counting import Counting
 from rmproxy.doorkeeper import Doorkeeper
 from rmproxy.front import Front
 from rmproxy.grpc_admin import Admin
+from rmproxy.grpc_authz import Authorizer
 from rmproxy.grpc_port import GrpcPort
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_tls import TlsFiles
@@ -43,19 +44,20 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     inbox = Inbox(wake=wire.arrived)
     registry = Registry(inbox.put)
     inbox.receive = registry.receive
-    port = GrpcPort(registry, Admin(registry))
     stack = ExitStack()
     doorkeeper = _doorkeeper(args.keys, args.allowed_keys, stack)
-    native = Router(args.native, prefix=NATIVE, wake=wire.wake, doorkeeper=doorkeeper)
+    authorizer = Authorizer(doorkeeper.has_key_for) if doorkeeper else Authorizer()
+    port = GrpcPort(registry, Admin(registry, authorizer), authorizer)
+    if doorkeeper is not None:
+        doorkeeper.on_change = port.authorize_again
+    native = _native(args.native, wire, doorkeeper)
     link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.arrived)
     stack.callback(_memory_limit(args.memory_max, life).close)
-    wire.add(NATIVE, native)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
-    native.watch()
     try:
-        grpc_address = await port.start(args.grpc, credentials)
-        life.ready(native=native.address, grpc=grpc_address)
+        grpc_address = OFF if args.grpc == OFF else await port.start(args.grpc, credentials)
+        life.ready(native=native.address if native else OFF, grpc=grpc_address)
         life.on_stop(wire.wake)
         front = Front(instance=f"{secrets.token_hex(4)}.", heartbeat_s=args.heartbeat, silence_s=args.silence)
         counting = Counting(front)
@@ -66,9 +68,20 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             wire.send(message)
     finally:
         for socket in (native, link):
-            socket.close()
+            if socket is not None:
+                socket.close()
         await port.stop(STOP_GRACE_S)
         stack.close()
+
+
+def _native(address: str, wire: Wire, doorkeeper: Doorkeeper | None) -> Router | None:
+    """Open the native port; None if it is off."""
+    if address == OFF:
+        return None
+    native = Router(address, prefix=NATIVE, wake=wire.wake, doorkeeper=doorkeeper)
+    wire.add(NATIVE, native)
+    native.watch()
+    return native
 
 
 def _telling(counting: Counting, wire: Wire) -> ExitStack:

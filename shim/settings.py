@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca", metavar="FILE", help="with a URL: who signed its certificate")
     add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of name, value and source")
-    add_settings(parser, rest_metavar="URL|HOST:PORT", rest_about="a URL: ask the system there; else as of `up`")
+    add_settings(parser, rest_metavar="URL|HOST:PORT|off", rest_about="a URL: ask the system there; else as of `up`")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 COMMAND: Final = (
     *(sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning"),
-    *("--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0", "--rest", "127.0.0.1:0"),
+    *("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "off"),
 )
 
 

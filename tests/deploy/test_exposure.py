@@ -52,5 +52,39 @@ def test_a_rest_port_that_tells_everybody_everything_is_warned_about() -> None:
     assert warned(rest="0.0.0.0:1", auth="token", auth_keys="k", scheduler_admins="ann") == []
 
 
+KEYS = {"native_keys": "k"}
+CERTIFICATES = {"grpc_tls_cert": "c", "grpc_tls_key": "k", "grpc_tls_client_ca": "a"}
+NETWORK = {"native": "tcp://0.0.0.0:1", "grpc": "0.0.0.0:2", "rest": "127.0.0.1:3"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "about"),
+    [
+        ({}, []),
+        (KEYS, ["--grpc", "--rest"]),
+        ({**KEYS, "grpc": "off"}, ["--rest"]),
+        ({**KEYS, "grpc": "off", "rest": "off"}, []),
+        ({**KEYS, **CERTIFICATES, "rest": "off"}, []),
+        ({**KEYS, **CERTIFICATES, "auth": "token", "auth_keys": "k", "scheduler_admins": "ann"}, []),
+        ({**CERTIFICATES, "rest": "off"}, ["--native"]),
+        ({**CERTIFICATES, "native": "off", "rest": "off"}, []),
+        ({**NETWORK, "insecure": "true"}, ["--native", "--grpc"]),
+        ({**NETWORK, "insecure": "true", "native": "off"}, ["--grpc"]),
+        ({**NETWORK, **KEYS, **CERTIFICATES, "rest": "off"}, []),
+        ({"native": "off", "grpc": "off"}, ["--native, --grpc"]),
+    ],
+)
+def test_ports_that_ask_for_less_than_others_are_warned_about(flags: dict[str, str], about: list[str]) -> None:
+    assert warned(**flags) == about
+
+
+def test_a_warning_says_what_can_happen_and_what_to_do() -> None:
+    [grpc, _] = warnings(settings_from({"native-keys": "k"}, HOME))
+    assert grpc == (
+        "--grpc: 127.0.0.1:3333: a client without a certificate can take any RM id that has no native key; ask for "
+        "certificates (--grpc-tls-client-ca) or close the port (--grpc off)"
+    )
+
+
 def test_a_system_that_nobody_may_administer_is_warned_about() -> None:
     assert warned(auth="token", auth_keys="k") == ["--auth"]

@@ -154,12 +154,12 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
 @pytest.mark.parametrize(
     ("flags", "environment", "line"),
     [
-        ({"native": "127.0.0.1:1"}, {}, "--native: expected tcp://HOST:PORT, got '127.0.0.1:1'"),
-        ({"grpc": "3333"}, {}, "--grpc: expected HOST:PORT, got '3333'"),
-        ({"rest": "::1:80"}, {}, "--rest: expected HOST:PORT, got '::1:80'"),
-        ({"rest": "*:80"}, {}, "--rest: expected HOST:PORT, got '*:80'"),
+        ({"native": "127.0.0.1:1"}, {}, "--native: expected tcp://HOST:PORT or off, got '127.0.0.1:1'"),
+        ({"grpc": "3333"}, {}, "--grpc: expected HOST:PORT or off, got '3333'"),
+        ({"rest": "::1:80"}, {}, "--rest: expected HOST:PORT or off, got '::1:80'"),
+        ({"rest": "*:80"}, {}, "--rest: expected HOST:PORT or off, got '*:80'"),
         ({"rest": "a:65536"}, {}, "--rest: port 65536 is above 65535"),
-        ({}, {"YUNISHARD_GRPC": "a b:1"}, "YUNISHARD_GRPC: expected HOST:PORT, got 'a b:1'"),
+        ({}, {"YUNISHARD_GRPC": "a b:1"}, "YUNISHARD_GRPC: expected HOST:PORT or off, got 'a b:1'"),
         (
             {},
             {"YUNISHARD_LOG_LEVEL": "loud"},
@@ -229,6 +229,16 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
         ({"rest-tls-key": "k"}, {}, "--rest-tls-key: needs --rest-tls-cert too"),
         ({"grpc-tls-cert": "c"}, {}, "--grpc-tls-cert: needs --grpc-tls-key too"),
         ({"grpc-tls-client-ca": "c"}, {}, "--grpc-tls-client-ca: needs --grpc-tls-cert too"),
+        (
+            {"native": "off", "grpc": "off"},
+            {"YUNISHARD_REST": "off"},
+            "--native, --grpc, YUNISHARD_REST: all ports are off, so nothing could reach the system; leave one open",
+        ),
+        (
+            {"native": "off", "native-keys": "k"},
+            {},
+            "--native-keys: protects nothing while the native port is off (--native); leave one of the two out",
+        ),
         ({"state": "~nobody-of-that-name/x"}, {}, "--state: no such user in '~nobody-of-that-name/x'"),
     ],
 )
@@ -243,7 +253,7 @@ def test_a_bad_value_is_told_with_its_source(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("rest: nowhere\n", "rest in {file}: expected HOST:PORT, got 'nowhere'"),
+        ("rest: nowhere\n", "rest in {file}: expected HOST:PORT or off, got 'nowhere'"),
         ("rest: [a, b]\n", "rest in {file}: expected one value, got a list or a map"),
         ("- rest\n", "--settings {file}: expected lines such as `native: tcp://127.0.0.1:9090`"),
         ("rest: a:1\nrest: a:2\n", "rest in {file}: it is there twice, again in line 2"),
@@ -271,6 +281,13 @@ def test_a_settings_file_that_makes_no_sense_is_refused_in_one_line(tmp_path: Pa
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="cannot be read: no such file or directory"):
         settings_from({"settings": str(tmp_path / "none")}, HOME)
+
+
+@pytest.mark.parametrize("closed", ["native", "grpc", "rest"])
+def test_a_port_can_be_off(closed: str) -> None:
+    settings = settings_from({closed: "off"}, HOME)
+    assert [name for name in ("native", "grpc", "rest") if getattr(settings, name) is None] == [closed]
+    assert [one.value for one in settings.resolved if one.name == closed] == ["off"]
 
 
 @pytest.mark.parametrize("text", ["[::1]:80", "localhost:65535", "0.0.0.0:1"])

@@ -152,6 +152,15 @@ def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:
     assert system(WEB_READY) == []
 
 
+def test_without_a_rest_port_there_is_no_web_service() -> None:
+    system = System(replace(PLAN, grpc="off", rest="off"))
+    started = system(Ready(BROKER, {}))
+    assert [step.name for step in started if isinstance(step, Start)] == [RMPROXY]
+    ready = system(Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "off"}))
+    lines = [step.line for step in ready if isinstance(step, Announce)]
+    assert lines == ["native  tcp://127.0.0.1:1", "grpc    off", "rest    off", "ready"]
+
+
 def test_exactly_the_wanted_workers_run() -> None:
     system = running()
     [start] = system(WorkersWanted(partitions={"rm_a": 7}))

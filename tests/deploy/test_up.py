@@ -1,14 +1,19 @@
 """`yunishard up` itself, with the real processes."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import socket
+import urllib.request
 from pathlib import Path
 
+import grpc
 import pytest
 
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from shim.manager import ResourceManager
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 
@@ -41,6 +46,49 @@ def test_each_endpoint_is_announced_and_open_and_sigterm_ends_all(tmp_path: Path
         assert len(children) >= 3
         assert system.stop() == 0
         assert all(map(gone, children))
+
+
+def test_ports_can_be_off(tmp_path: Path) -> None:
+    async def registers(native: str) -> None:
+        async with await ResourceManager.connect(native, rm_id="rm") as manager:
+            assert manager.partitions == ("rm_default",)
+
+    with up("--ephemeral", *FREE_PORTS, "--grpc", "off", "--rest", "off", folder=tmp_path) as system:
+        endpoints = system.announced()
+        assert endpoints == {"native": endpoints["native"], "grpc": "off", "rest": "off"}
+        assert listening(system) == {port_of(endpoints["native"])}
+        asyncio.run(registers(endpoints["native"]))
+        assert system.stop() == 0
+
+
+def test_the_native_port_can_be_off(tmp_path: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, "--native", "off", folder=tmp_path) as system:
+        endpoints = system.announced()
+        assert endpoints["native"] == "off"
+        assert listening(system) == {port_of(endpoints[name]) for name in ("grpc", "rest")}
+        with grpc.insecure_channel(endpoints["grpc"]) as channel:
+            request = pb.RegisterResourceManagerRequest(rmID="rm")
+            SchedulerStub(channel).RegisterResourceManager(request, timeout=60)
+        with urllib.request.urlopen(f"{endpoints['rest']}/ws/v1/scheduler/healthcheck", timeout=30) as answer:
+            assert b'"Healthy":true' in answer.read().replace(b" ", b"")
+        assert system.stop() == 0
+
+
+def test_all_ports_off_is_refused(tmp_path: Path) -> None:
+    line = refused(tmp_path, "--native", "off", "--grpc", "off", "--rest", "off")
+    assert line.endswith("all ports are off, so nothing could reach the system; leave one open\n")
+
+
+def listening(system: Up) -> set[int]:
+    """TCP ports on which its processes listen."""
+    inodes = set()
+    for number in system.children:
+        for file in Path(f"/proc/{number}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                inodes.add(os.readlink(file))
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
 
 
 def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -138,7 +186,7 @@ def test_a_bad_configuration_is_refused(tmp_path: Path) -> None:
 
 def test_a_bad_option_is_refused(tmp_path: Path) -> None:
     line = refused(tmp_path, "--ephemeral", "--grpc", "nowhere")
-    assert line == "yunishard up: --grpc: expected HOST:PORT, got 'nowhere'\n"
+    assert line == "yunishard up: --grpc: expected HOST:PORT or off, got 'nowhere'\n"
 
 
 def test_a_state_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The real system with keys: who gets in, who does not, and that nothing secret comes out of it anywhere."""
 
+import json
 import os
 import stat
 import subprocess
@@ -11,14 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import pytest
 
 from common.keys import fingerprint, read_pair, read_public
+from rmproxy.si import scheduler_pb2 as pb
+from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from shim.blocking import BlockingResourceManager
 from shim.cli import main
 from shim.manager import KeyRefused, RegistrationRefused, SessionLost
 from shim.parts import node
-from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, up
+from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, up
 from tests.processes.peer import CONFIG
 
 pytestmark = pytest.mark.processes
@@ -35,6 +39,7 @@ class Keyed:
     folder: Path
     native: str
     rest: str
+    grpc: str
 
     def keys(self, *words: str) -> None:
         assert main(["keys", words[0], "--dir", str(self.folder), *words[1:]]) == 0
@@ -67,7 +72,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     state = tmp_path_factory.mktemp("state")
     with up("--state", str(state), *options, *FREE_PORTS, folder=tmp_path_factory.mktemp("system")) as running:
         endpoints = running.announced()
-        yield Keyed(running, folder, endpoints["native"], endpoints["rest"])
+        yield Keyed(running, folder, endpoints["native"], endpoints["rest"], endpoints["grpc"])
         assert running.stop() == 0
 
 
@@ -105,6 +110,39 @@ def test_a_key_is_let_in_and_revoked_while_everything_runs(keyed: Keyed) -> None
         beside.update_nodes([node("n1", {"vcore": "1"})])
         rm.update_nodes([node("n1", {"vcore": "1"})])
         rm.wait(WAIT_MAX_S)
+
+
+def test_grpc_without_a_certificate_cannot_take_an_rm_that_has_a_key(keyed: Keyed) -> None:
+    with keyed.manager("rm-1", "rm-1") as rm, grpc.insecure_channel(keyed.grpc) as channel:
+        rm.update_nodes([node("n1", {"vcore": "1"})])
+        for rm_id in ("rm-1", "test-9"):
+            with pytest.raises(grpc.RpcError) as refused:
+                SchedulerStub(channel).RegisterResourceManager(
+                    pb.RegisterResourceManagerRequest(rmID=rm_id), timeout=60
+                )
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, refused.value.details()
+            assert refused.value.details().startswith(f'RM "{rm_id}" has a native key')
+        rm.update_nodes([node("n2", {"vcore": "1"})])
+        eventually(lambda: _nodes(keyed, "rm-1_default") == ["n1", "n2"])
+
+
+def test_grpc_takes_an_rm_without_a_key_until_it_gets_one(keyed: Keyed) -> None:
+    request = pb.RegisterResourceManagerRequest(rmID="plain-1", config=CONFIG)
+    with grpc.insecure_channel(keyed.grpc) as channel:
+        stub = SchedulerStub(channel)
+        stub.RegisterResourceManager(request, timeout=60)
+        stream = stub.UpdateNode(iter(()), metadata=(("yk-rm-id", "plain-1"),))
+        assert stream.code() is grpc.StatusCode.OK
+        keyed.allows("plain", "plain-*")
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.RegisterResourceManager(request, timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with keyed.manager("plain-1", "plain") as rm:
+        assert rm.partitions == ("plain-1_default",)
+
+
+def _nodes(keyed: Keyed, partition: str) -> list[str]:
+    return sorted(one["nodeID"] for one in json.loads(_page(f"{keyed.rest}/ws/v1/partition/{partition}/nodes")))
 
 
 def test_nothing_secret_is_in_a_log_a_command_line_an_environment_or_a_dump(keyed: Keyed) -> None:

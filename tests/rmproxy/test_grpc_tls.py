@@ -1,7 +1,7 @@
 """A client's certificate says which RMs it may speak for, and new certificates are used without a restart."""
 
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,8 +10,7 @@ import pytest
 
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
-from rmproxy.grpc_endings import EndedError
-from rmproxy.grpc_tls import TlsFiles, check, names_in
+from rmproxy.grpc_tls import TlsFiles, names_in
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed
@@ -41,15 +40,6 @@ def test_a_certificate_is_for_its_alternative_names_or_else_its_common_name(
     assert names_in(shown) == names
 
 
-def test_a_certificate_without_a_name_is_for_nobody() -> None:
-    with pytest.raises(EndedError, match='this certificate is for RM nobody, not for "rm-1"'):
-        check("rm-1", ())
-
-
-def test_without_certificates_everybody_may_be_anybody() -> None:
-    check("rm-1", None)
-
-
 # Over a connection --------------------------------------------------------------------------------------------------
 
 
@@ -70,9 +60,9 @@ def files(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def guarded(folder: Path) -> AsyncIterator[str]:
+async def guarded(folder: Path, keyed: Collection[str] = ()) -> AsyncIterator[str]:
     """A port that lets in only who has the client's certificate; its address."""
-    port = port_of(Front())
+    port = port_of(Front(), keyed=keyed)
     tls = TlsFiles(folder / "server.pem", folder / "server.key", folder / "client.pem")
     address = await port.start("127.0.0.1:0", tls.credentials())
     try:
@@ -95,6 +85,18 @@ def test_an_rm_may_be_who_its_certificate_is_for(files: Path) -> None:
                 await stub.RegisterResourceManager(pb.RegisterResourceManagerRequest(rmID=name))
             call = stub.UpdateNode(metadata=BOUND)
             await call.write(nodes("n1"))
+            await call.done_writing()
+            assert await call.code() == Code.OK
+
+    play(scenario)
+
+
+def test_a_certificate_is_as_good_as_a_native_key(files: Path) -> None:
+    async def scenario() -> None:
+        async with guarded(files, keyed=("rm-1",)) as address, channel_to(address, files) as channel:
+            stub = SchedulerStub(channel)
+            await stub.RegisterResourceManager(pb.RegisterResourceManagerRequest(rmID="rm-1"))
+            call = stub.UpdateNode(metadata=BOUND)
             await call.done_writing()
             assert await call.code() == Code.OK
 

@@ -1,7 +1,7 @@
 """The gRPC port with a client, and the proxy's machine played in a few lines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
 
 import grpc
@@ -25,6 +25,7 @@ from common.messages import (
 )
 from common.wire import body_of, decoded
 from rmproxy.grpc_admin import Admin
+from rmproxy.grpc_authz import Authorizer
 from rmproxy.grpc_port import GrpcPort
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_rm import ACKNOWLEDGE_S
@@ -154,6 +155,7 @@ class World:
     def __init__(self, front: Front, port: GrpcPort, channel: grpc.aio.Channel, address: str) -> None:
         self.front = front
         self.port = port
+        self.channel = channel
         self.stub = SchedulerStub(channel)
         self.address = address
 
@@ -174,14 +176,17 @@ async def running(
     keepalive_s: float = 20,
     keepalive_answer_s: float = 10,
     write_max_s: float = 30,
+    keyed: Collection[str] = (),
 ) -> AsyncIterator[World]:
+    """`keyed` are the RM ids that have native keys; it may change meanwhile."""
     front = Front()
     sessions: Iterator[str] = (f"session-{number}" for number in range(1000))
     front.registry = registry = Registry(
         front.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
     )
-    admin = Admin(registry, look_every_s=0.01, write_max_s=write_max_s)
-    port = GrpcPort(registry, admin, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
+    authorizer = Authorizer(lambda rm: rm in keyed)
+    admin = Admin(registry, authorizer, look_every_s=0.01, write_max_s=write_max_s)
+    port = GrpcPort(registry, admin, authorizer, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
     address = await port.start("127.0.0.1:0")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
@@ -190,10 +195,11 @@ async def running(
         await port.stop(0)
 
 
-def port_of(front: Front) -> GrpcPort:
+def port_of(front: Front, *, keyed: Collection[str] = ()) -> GrpcPort:
     """One that speaks to this machine."""
     front.registry = Registry(front.deliver)
-    return GrpcPort(front.registry, Admin(front.registry))
+    authorizer = Authorizer(lambda rm: rm in keyed)
+    return GrpcPort(front.registry, Admin(front.registry, authorizer), authorizer)
 
 
 def play(scenario: Callable[[], Coroutine[None, None, None]], *, uv: bool = False) -> None:

@@ -61,7 +61,7 @@ def test_every_command_describes_itself(command: str, capsys: pytest.CaptureFixt
 
 def test_a_command_that_refuses_gives_its_status_and_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--ephemeral", "--rest", "nowhere"]) == 2
-    assert capsys.readouterr().err == "yunishard up: --rest: expected HOST:PORT, got 'nowhere'\n"
+    assert capsys.readouterr().err == "yunishard up: --rest: expected HOST:PORT or off, got 'nowhere'\n"
 
 
 def test_a_wrong_value_that_looks_like_an_option_is_told_as_a_wrong_value(capsys: pytest.CaptureFixture[str]) -> None:

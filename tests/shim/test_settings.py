@@ -33,7 +33,7 @@ def test_each_value_has_its_source(
 
 def test_what_is_not_valid_is_refused_as_up_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "--grpc", "nowhere"]) == 2
-    assert capsys.readouterr().err == "yunishard settings: --grpc: expected HOST:PORT, got 'nowhere'\n"
+    assert capsys.readouterr().err == "yunishard settings: --grpc: expected HOST:PORT or off, got 'nowhere'\n"
 
 
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
