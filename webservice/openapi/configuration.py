@@ -4,7 +4,19 @@ from typing import Final
 
 from common.names import QUEUE
 from common.rest.configuration import ChangedView, VersionView
-from webservice.openapi.operation import ANY_OBJECT, YAML, Area, Content, Operation, Parameter, Schema
+from webservice.openapi.operation import (
+    ANY_OBJECT,
+    ANY_TEXT,
+    BINARY,
+    BYTES,
+    TEXT,
+    YAML,
+    Area,
+    Content,
+    Operation,
+    Parameter,
+    Schema,
+)
 from webservice.openapi.words import IF_MATCH, IF_NONE_MATCH, RM, UNCHANGED
 from webservice.views import SettingView, VerdictView
 
@@ -39,13 +51,18 @@ _CONFIGURATION: Final[Schema] = {
 }
 """As lenient as YAML is: any scalar is a name, and nothing at all is a configuration without partitions."""
 
-_TEXT: Final = (Content(_CONFIGURATION, YAML),)
+_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIGURATION, YAML), Content(BYTES, BINARY))
+"""The body is YAML whatever type it is sent with. Text comes first and bytes are offered because clients that
+generators make can send those, and not YAML: openapi-generator takes the first type that a body may have,
+openapi-python-client leaves out a route unless a body may be bytes (or JSON).
+"""
+
 _CHANGE: Final = Operation(
     "Give a resource manager another configuration",
     (Content(ChangedView),),
     says="For all its partitions or none. All that is wrong with it is listed in `problems`.",
     parameters=(RM, IF_MATCH),
-    body=_TEXT,
+    body=_BODY,
     statuses=_CHANGING,
     headers={"ETag": "The checksum of what is in force now."},
 )
@@ -73,7 +90,7 @@ CONFIGURATION: Final = Area(
         ),
         "GET /ws/v1/config/version/{number}": Operation(
             "A version of a configuration, as it was written",
-            _TEXT,
+            (Content(_CONFIGURATION, YAML),),
             parameters=(RM, IF_NONE_MATCH),
             statuses={**UNCHANGED, **_SEVERAL},
             headers={"ETag": "The checksum of the text."},
@@ -88,7 +105,7 @@ CONFIGURATION: Final = Area(
         "POST /ws/v1/validate-conf": Operation(
             "Whether a configuration would be taken; nothing changes",
             (Content(VerdictView),),
-            body=(Content({}, YAML),),
+            body=(Content(ANY_TEXT, TEXT), Content({}, YAML), Content(BYTES, BINARY)),
             body_required=False,
             statuses={413: "The body is too large."},
         ),

@@ -19,6 +19,7 @@ HTML: Final = "text/html"
 BINARY: Final = "application/octet-stream"
 
 ANY_TEXT: Final[Schema] = {"type": "string"}
+BYTES: Final[Schema] = {"type": "string", "format": "binary"}
 ANY_OBJECT: Final[Schema] = {"type": "object"}
 
 

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from tests.webservice.fakes import FakeLink, partition, request
+from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice.openapi import document as module
 from webservice.openapi.areas import AREAS
 from webservice.openapi.document import document, key_of, operation_id
@@ -72,6 +72,23 @@ def test_every_schema_is_one_and_leads_only_to_others() -> None:
         jsonschema_rs.meta.validate(schema)
     named = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(served())))
     assert named <= set(components)
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/config", "/ws/v1/validate-conf"])
+def test_a_configuration_can_be_sent_by_clients_that_generators_make(path: str) -> None:
+    """openapi-generator takes the first type, and sends only text or JSON; openapi-python-client leaves out a route
+    that offers neither JSON, a form nor `application/octet-stream`.
+    """
+    body = served()["paths"][path]["post"]["requestBody"]
+    assert isinstance(body, dict)
+    offered = {media: content["schema"].get("type") for media, content in body["content"].items()}
+    assert next(iter(offered.items())) == ("text/plain", "string")
+    assert offered["application/octet-stream"] == "string"
+    for media in offered:
+        sent = request(
+            FakeLink(partition()), path, "POST", headers={"Content-Type": media}, body=QUEUES.encode(), who=people(0)
+        )
+        assert sent.status_code == 200, sent.text
 
 
 def test_the_document_is_sent_once_to_who_keeps_it() -> None:
