@@ -181,7 +181,7 @@ class Front:
         if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
             return self._wrong(delivery, "malformed", f"RM id and session have at most {NAME_MAX} characters", now)
         if not self.patience.may_call(delivery.source, now):
-            return self._wrong(delivery, "flood", "too many calls: wait before you try again", now)
+            return self._wrong(delivery, "flood", patience.CALL_LIMIT, now)
         return self._numbered_call(delivery)
 
     def _numbered_call(self, delivery: Delivery) -> list[Send]:
@@ -368,11 +368,12 @@ class Front:
     def _wrong(self, delivery: Delivery, code: str, reason: str, now: float) -> list[Send]:
         """Say what is wrong, as long as that is of use."""
         header = delivery.header
-        match self.patience.wrong(delivery.source, f"{code}: {reason}", now):
-            case patience.Answer.NONE:
-                return []
-            case patience.Answer.FLOOD:
-                code, reason = "flood", f"too much is wrong, nothing is answered until it stops; the latest: {reason}"
+        if not delivery.source.startswith(GRPC):  # each gRPC caller waits for its answer, and gRPC limits their number
+            match self.patience.wrong(delivery.source, f"{code}: {reason}", now):
+                case patience.Answer.NONE:
+                    return []
+                case patience.Answer.FLOOD:
+                    code, reason = "flood", patience.REFUSALS_LIMIT + reason
         answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
         if header.kind == MALFORMED:
             answer = Header(kind="Refused")

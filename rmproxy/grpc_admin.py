@@ -13,9 +13,10 @@ import grpc
 from common.messages import Answer, ConfigurationUpdated, Left, Query, Refused, UpdateConfiguration
 from common.names import normalised
 from common.wire import WireError
+from rmproxy import grpc_endings as endings
 from rmproxy.admin import admin_pb2 as pb
 from rmproxy.grpc_authz import Authorizer
-from rmproxy.grpc_endings import RETRY_S, EndedError, Ending, abort
+from rmproxy.grpc_endings import EndedError, Ending, abort
 from rmproxy.grpc_events import EventReader, Wanted
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_requests import request_of, rm_named
@@ -46,12 +47,6 @@ on answers, and 25,000 events a second can be read.
 """
 
 _Context = grpc.aio.ServicerContext[bytes, bytes]
-_CODES: Final = {
-    "busy": grpc.StatusCode.ABORTED,
-    "flood": grpc.StatusCode.ABORTED,
-    "unknown-session": grpc.StatusCode.FAILED_PRECONDITION,
-}
-"""What a refusal of the core is over gRPC; any other is the request's fault."""
 
 
 class Admin:
@@ -98,7 +93,7 @@ class Admin:
             async with asyncio.timeout(ANSWER_MAX_S):
                 answer = await rm.reconfigure(wanted)
             if isinstance(answer, Refused):
-                raise EndedError(_refused(answer))
+                raise EndedError(endings.refused(answer.code, answer.reason))
         except EndedError as ended:
             await abort(context, ended.ending)
         except TimeoutError:
@@ -114,7 +109,7 @@ class Admin:
             async with asyncio.timeout(ANSWER_MAX_S):
                 answer = await rm.leave(request.reason)
             if isinstance(answer, Refused):
-                raise EndedError(_refused(answer))
+                raise EndedError(endings.refused(answer.code, answer.reason))
         except EndedError as ended:
             await abort(context, ended.ending)
         except TimeoutError:
@@ -205,11 +200,6 @@ def _check(rm: GrpcRm, partition: str, request: pb.EventsRequest) -> None:
     if request.HasField("begin") and not partition:
         text = "`begin` is a number of one partition: name it"
         raise EndedError(Ending(grpc.StatusCode.INVALID_ARGUMENT, text))
-
-
-def _refused(refused: Refused) -> Ending:
-    code = _CODES.get(refused.code, grpc.StatusCode.INVALID_ARGUMENT)
-    return Ending(code, refused.reason, RETRY_S if code is grpc.StatusCode.ABORTED else 0)
 
 
 def _unanswered(consequence: str) -> Ending:

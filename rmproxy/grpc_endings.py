@@ -46,6 +46,17 @@ async def abort(context: grpc.aio.ServicerContext[_Request, _Response], ending: 
     await context.abort(ending.code, text, trailing)
 
 
+_STATUSES: Final = {
+    "busy": grpc.StatusCode.ABORTED,
+    "flood": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unknown-session": grpc.StatusCode.FAILED_PRECONDITION,
+    "window": grpc.StatusCode.ABORTED,
+}
+"""Native refusal code to status; any other refusal is the request's fault."""
+
+_WORTH_ANOTHER: Final = frozenset({grpc.StatusCode.ABORTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+
+
 # In the order of an RM's life ---------------------------------------------------------------------------------------
 
 
@@ -67,6 +78,12 @@ def key_required(rm_id: str) -> Ending:
         "certificate for this RM id (the core needs --grpc-tls-client-ca)"
     )
     return Ending(grpc.StatusCode.UNAUTHENTICATED, text)
+
+
+def refused(code: str, reason: str) -> Ending:
+    """The core refused a call; `code` is the one of the native protocol."""
+    status = _STATUSES.get(code, grpc.StatusCode.INVALID_ARGUMENT)
+    return Ending(status, reason, RETRY_S if status in _WORTH_ANOTHER else 0)
 
 
 def in_progress(rm_id: str) -> Ending:

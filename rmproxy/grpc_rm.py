@@ -14,8 +14,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import grpc
-
 from common.machine import Delivery
 from common.messages import (
     AllocationResponse,
@@ -257,9 +255,7 @@ class GrpcRm:
     def _refused(self, refused: Refused) -> None:
         """No to the registration, to going on, or to an update."""
         if not self.answered.is_set():
-            again = refused.code in _TRY_AGAIN
-            code = grpc.StatusCode.ABORTED if again else grpc.StatusCode.INVALID_ARGUMENT
-            self.end(Ending(code, refused.reason, endings.RETRY_S if again else 0))
+            self.end(endings.refused(refused.code, refused.reason))
         elif refused.code in _TRY_AGAIN:
             if self._again is None:
                 self._again = asyncio.get_running_loop().call_later(RESUME_AGAIN_S, self._resume)

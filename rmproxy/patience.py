@@ -25,6 +25,21 @@ CALLS_AT_ONCE: Final = 32
 CALLS_PER_S: Final = 2.0
 """Calls that it may go on making."""
 
+CALL_RETRY_S: Final = 1.0
+"""After so long without a call a peer may make one again; at least 1 / CALLS_PER_S."""
+
+CALL_LIMIT: Final = (
+    f"rate limit: one connection (over gRPC one RM) may make {CALLS_AT_ONCE} calls at once and {CALLS_PER_S:g} a "
+    f"second after that; try again in {CALL_RETRY_S:g} s"
+)
+"""The reason for refusing a call beyond these limits."""
+
+REFUSALS_LIMIT: Final = (
+    f"rate limit: more than {REFUSALS_MAX} invalid messages or refused calls in a row from one connection; no more of "
+    f"them are answered until a valid message, or {QUIET_S:g} s without any; the latest: "
+)
+"""Begins the last refusal before invalid messages are not answered any more."""
+
 PEERS_MAX: Final = 1024
 """Peers of which anything is remembered."""
 
