@@ -179,6 +179,13 @@ _ALL: Final = (
         "(default: all may read without --auth, else none)",
     ),
     Option(
+        name="rest-hosts",
+        metavar="NAMES",
+        group=_ASKS,
+        about="host names by which clients reach the REST port, with commas between, * for any; without --auth and "
+        "TLS, private answers are given only under these, addresses and localhost (default: the name in --rest)",
+    ),
+    Option(
         name="preemption-threshold",
         metavar="PERCENT",
         group=_WAITING,

@@ -185,6 +185,7 @@ def _web(web: WebSettings) -> tuple[str, ...]:
         *((f"--auth-audience={web.auth_audience}",) if web.auth_audience else ()),
         *((f"--auth-proxy={','.join(map(str, web.auth_proxy))}",) if web.auth_proxy else ()),
         *((f"--cors={','.join(web.cors)}",) if web.cors else ()),
+        *((f"--hosts={','.join(web.hosts)}",) if web.hosts else ()),
         *((f"--web-root={web.root}",) if web.root else ()),
         *(("--debug",) if web.debug else ()),
     )

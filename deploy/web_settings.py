@@ -18,6 +18,7 @@ from deploy.values import Given, Unusable, duration_s, path, size_bytes, yes_no
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 ANY_ORIGIN: Final = "*"
+ANY_HOST: Final = "*"
 
 HISTORY_BYTES_MIN: Final = 16 * 1024**2
 """Less would hold a few hours of a small cluster only."""
@@ -25,6 +26,7 @@ HISTORY_BYTES_MIN: Final = 16 * 1024**2
 HISTORY_AGE_MIN_S: Final = 3600.0
 """What is kept for less is not worth a file."""
 
+_HOST: Final = re.compile(r"[a-z0-9_.-]+")
 _ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 
 
@@ -44,6 +46,8 @@ class WebSettings:
     """Whose word about somebody counts; not empty with the way `proxy`, and only then."""
     cors: tuple[str, ...]
     """Origins of pages that may use the API, or `*`; empty if nothing was said."""
+    hosts: tuple[str, ...]
+    """Names of the REST port's host in lower case, or `*`; empty if nothing was said."""
     history: bool
     history_max_bytes: int
     history_age_s: float
@@ -78,6 +82,7 @@ def web_settings(given: Mapping[str, Given]) -> WebSettings:
         auth_audience=given["auth-audience"].text if "auth-audience" in given else "",
         auth_proxy=_networks(given["auth-proxy"]) if "auth-proxy" in given else (),
         cors=cors,
+        hosts=_hosts(given["rest-hosts"]) if "rest-hosts" in given else (),
         history=yes_no(given["history"]),
         history_max_bytes=size_bytes(given["history-max"], minimum=HISTORY_BYTES_MIN),
         history_age_s=_age_s(given["history-age"]),
@@ -118,6 +123,16 @@ def _origins(given: Given) -> tuple[str, ...]:
     found = tuple(text.lower() for text in _listed(given))
     if found != (ANY_ORIGIN,) and not all(_ORIGIN.fullmatch(text) for text in found):
         raise Unusable(f"{given.source}: expected origins such as https://ui.example:8443, or *, got {given.text!r}")
+    return found
+
+
+def _hosts(given: Given) -> tuple[str, ...]:
+    """As they are compared: in lower case, without a dot at the end."""
+    found = tuple(text.lower().removesuffix(".") for text in _listed(given))
+    if found != (ANY_HOST,) and not all(_HOST.fullmatch(text) for text in found):
+        raise Unusable(
+            f"{given.source}: expected host names without a port such as core.example, or *, got {given.text!r}"
+        )
     return found
 
 

@@ -80,6 +80,7 @@ def options() -> argparse.ArgumentParser:
     described.add_argument(
         "--cors", type=words, default=(), metavar="ORIGINS", help="whose pages may use the API, or *"
     )
+    described.add_argument("--hosts", type=words, default=(), metavar="NAMES", help="of this server, or *")
     described.add_argument("--auth", type=words, default=(), metavar="WAYS", help="how people have to say who they are")
     described.add_argument("--auth-keys", type=Path, metavar="FILE", help="keys of tokens")
     described.add_argument("--auth-issuer", default="", metavar="TEXT", help="of the tokens (default: any)")
@@ -121,7 +122,9 @@ def guard_of(args: argparse.Namespace, people: People) -> Guard:
     )
     by_browser = door.certificates or bool(door.proxies)
     return Guard(
-        Entrance(people, door, admins=args.scheduler_admins, origins=args.cors),
+        Entrance(
+            people, door, admins=args.scheduler_admins, origins=args.cors, hosts=(*args.hosts, args.rest[0].lower())
+        ),
         Cors(args.cors, is_open=door.is_open, credentials=by_browser),
         AuditLog(args.audit) if args.audit else None,
     )

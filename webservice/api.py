@@ -167,11 +167,14 @@ class Api:
     async def _call(self, request: Request, match: Match[Respond | Changing]) -> Response:
         route, call = match.route, self._asked(request, match.parameters)
         own: dict[str, str] = {}
+        is_private = _is_private(route, request)
         try:
             if isinstance(route.answer, Changing):
                 own["X-Request-Id"] = secrets.token_hex(8)
                 reply = await self._changes.make(request, call, route, route.answer, own["X-Request-Id"])
             else:
+                if is_private:
+                    self._entrance.check_host(request, call.headers)
                 caller = await self._entrance.caller(request, call.headers, route)
                 self._entrance.admit(request, call.headers, route, caller)
                 reply = await route.answer(replace(call, viewer=viewer_of(caller)))
@@ -182,7 +185,6 @@ class Api:
         headers = {"Content-Type": reply.content_type, **reply.headers, **own}
         if self._cors.named_only or reply.content_type in (JSON, YAML):
             methods = sorted((route.method, "OPTIONS"))
-            is_private = _is_private(route, request)
             _add(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
         if not self._entrance.is_open:
             headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
@@ -230,7 +232,9 @@ def _values(request: Request) -> dict[str, str]:
 
 
 def _is_private(route: ApiRoute, request: Request) -> bool:
-    """Whether pages of other sites may not read the answer: that to a change, and what only we tell."""
+    """Whether pages of other sites may not read the answer: that to a change, and what only we tell. Such an answer is
+    also refused, where nobody has to say who they are, to a request for a host that is not known.
+    """
     own_form = route.path == "/ws/v1/config" and "rm" in _values(request)
     return isinstance(route.answer, Changing) or route.path in PRIVATE or own_form
 

@@ -1,4 +1,4 @@
-"""Whether a request that changes something may have been sent by a web page of somebody else.
+"""Whether a request that changes something, or asks for a private answer, may come from a web page of somebody else.
 
 A browser sends what any page tells it to, also to this machine, and a page may even give its own name this machine's
 address. So such a request must name this machine by an address, and if a browser says on whose behalf it asks, that
@@ -15,6 +15,9 @@ _FORWARDED: Final = (
     *("x-forwarded-user", "x-forwarded-groups"),
 )
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?")
+ANY_HOST: Final = "*"
+"""In a list of names of this server: every name is one of them."""
+
 _NEXT: Final = "Ask the address itself, such as http://127.0.0.1:PORT, from a terminal of this machine"
 
 
@@ -51,6 +54,26 @@ def foreign_page(headers: Mapping[str, str], *, allowed: Collection[str]) -> str
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return "a page of another site may not change anything here"
     return ""
+
+
+def is_known_host(host: str, names: Collection[str]) -> bool:
+    """Whether a header `Host` names this server, so that no page can have sent it by giving its own name our address
+    (DNS rebinding): an address, `localhost`, or a known name.
+
+    Args:
+        host: With or without a port.
+        names: In lower case; `*` stands for every name.
+    """
+    if ANY_HOST in names:
+        return True
+    name = _host_name(host).lower().removesuffix(".")
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_name(host: str) -> str:

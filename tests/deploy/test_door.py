@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 
 from shim.cli import main
@@ -91,3 +92,15 @@ def test_tokens_and_certificates_open_the_door_and_changes_are_written_down(
     ]
     assert log.stat().st_mode & 0o777 == 0o600
     assert admin.read_text().strip() not in log.read_text() + system.errors
+
+
+def test_private_answers_are_given_only_under_names_of_this_server(tmp_path: Path) -> None:
+    options = ("--state", str(tmp_path / "state"), "--rest-hosts", "core.example")
+    with up(*FREE_PORTS, *options, folder=tmp_path) as system:
+        rest = system.announced()["rest"]
+        hosts = ("core.example", "localhost:9080", "10.0.0.7", "evil.example")
+        settings = [httpx.get(f"{rest}/ws/v1/settings", headers={"Host": host}).status_code for host in hosts]
+        metrics = [httpx.get(f"{rest}/ws/v1/metrics", headers={"Host": host}).status_code for host in hosts]
+        assert (settings, metrics) == ([200, 200, 200, 403], [200, 200, 200, 200])
+        assert system.stop() == 0
+    assert "Host evil.example is not a known name of this server" in system.errors

@@ -38,6 +38,7 @@ def test_every_setting_can_be_given() -> None:
         auth_audience="yunishard",
         auth_proxy="127.0.0.1, 10.0.0.0/8,::1",
         cors="https://UI.example, http://localhost:8080,https://[::1]",
+        rest_hosts="Core.example., yunishard",
         history="no",
         history_max="64MiB",
         history_age="48h",
@@ -52,6 +53,7 @@ def test_every_setting_can_be_given() -> None:
         auth_audience="yunishard",
         auth_proxy=(ip_network("127.0.0.1"), ip_network("10.0.0.0/8"), ip_network("::1")),
         cors=("https://ui.example", "http://localhost:8080", "https://[::1]"),
+        hosts=("core.example", "yunishard"),
         history=False,
         history_max_bytes=64 << 20,
         history_age_s=48 * 3600,
@@ -62,6 +64,11 @@ def test_every_setting_can_be_given() -> None:
 
 def test_without_auth_every_page_may_be_allowed() -> None:
     assert web(cors="*").cors == ("*",)
+
+
+def test_every_name_may_be_one_of_the_rest_port() -> None:
+    assert web(rest_hosts="*").hosts == ("*",)
+    assert web().hosts == ()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,14 @@ def test_without_auth_every_page_may_be_allowed() -> None:
         (
             {"cors": "*", "auth": "proxy", "auth_proxy": "::1"},
             "--cors: * would let every page use what --auth protects; name the sites instead, as in https://ui.example",
+        ),
+        (
+            {"rest_hosts": "core.example:9080"},
+            "--rest-hosts: expected host names without a port such as core.example, or *, got 'core.example:9080'",
+        ),
+        (
+            {"rest_hosts": "*,a"},
+            "--rest-hosts: expected host names without a port such as core.example, or *, got '*,a'",
         ),
         ({"history_max": "1MiB"}, "--history-max: 1MiB is too little, 16 MiB is the least"),
         ({"history_age": "59m"}, "--history-age: 59m is too short, 1h is the least"),

@@ -3,17 +3,23 @@
 import asyncio
 import gzip
 import logging
+from ipaddress import ip_network
 
 import httpx
 import pytest
 from starlette.types import Message
 
+from common.acl import parse_acl
 from common.messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api, compression
 from webservice.api import Api
 from webservice.calls import Startup
 from webservice.compression import accepts_gzip
+from webservice.cors import Cors
+from webservice.door.door import Door
+from webservice.door.entrance import Entrance
+from webservice.guard import Guard
 
 LINK = FakeLink(partition())
 
@@ -200,6 +206,46 @@ def test_what_only_we_tell_is_for_no_other_site(path: str) -> None:
         assert not [name for name in answered.headers if name.startswith("access-control")]
 
 
+PRIVATE_PATHS = [
+    "/ws/v1/config?rm=rm-1",
+    "/ws/v1/config/history",
+    "/ws/v1/config/version/3",
+    "/ws/v1/settings",
+    "/ws/v1/history/applications",
+]
+
+
+@pytest.mark.parametrize("path", PRIVATE_PATHS)
+def test_a_private_answer_is_refused_to_a_page_that_gave_its_own_name_our_address(path: str) -> None:
+    asked = FakeLink(partition())
+    response = request(asked, path, headers={"Host": "evil.example:9080"})
+    assert response.status_code == 403
+    assert response.json()["message"] == (
+        "Refused: Host 'evil.example:9080' is not a known name of this server, so a page of another site may be asking"
+        " (DNS rebinding). Ask by address, or name the host by the setting rest-hosts"
+    )
+    assert (asked.asked, asked.read_of) == ([], [])
+    assert request(asked, path, headers={"Host": "10.0.0.7:9080"}).status_code != 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/ws/v1/clusters", "/ws/v1/partition/default/queues", "/ws/v1/metrics", "/ws/v1/config"]
+)
+def test_what_yunikorn_answers_is_answered_whatever_the_host_is_called(path: str) -> None:
+    assert request(LINK, path, headers={"Host": "yunikorn-service:9080"}).status_code == 200
+
+
+def test_a_private_answer_is_given_where_the_host_is_checked_by_other_means() -> None:
+    named = Guard(Entrance(people(), hosts=("core.example",)), Cors())
+    headers = {"Host": "Core.example.:9080"}
+    assert request(LINK, "/ws/v1/settings", headers=headers, guard=named).status_code == 200
+    known = Guard(Entrance(people(), Door(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors())
+    headers = {"Host": "evil.example:9080", "X-Forwarded-User": "ann"}
+    assert request(LINK, "/ws/v1/settings", headers=headers, guard=known).status_code == 200
+    tls = {"method": "GET", "path": "/ws/v1/settings", "raw_path": b"/ws/v1/settings", "scheme": "https"}
+    assert converse(LINK, {**tls, "headers": [(b"host", b"core.example")]}, [])[0]["status"] == 200
+
+
 @pytest.mark.parametrize("path", ["", "?x=rm", "?RM=rm-1"])
 def test_the_configuration_as_yunikorn_shows_it_is_for_all_sites(path: str) -> None:
     assert request(LINK, f"/ws/v1/config{path}").headers["access-control-allow-origin"] == "*"
@@ -209,7 +255,7 @@ def test_the_configuration_as_yunikorn_shows_it_is_for_all_sites(path: str) -> N
 def test_the_query_is_what_was_asked_for_whatever_the_host_is_called(host: str) -> None:
     asked = FakeLink(partition(), partition("evil", "x"))
     headers = [(b"host", host.encode())]
-    sent = converse(asked, {"method": "GET", "query_string": b"rm=rm-1", "headers": headers}, [WHOLE])
+    sent = converse(asked, {"method": "GET", "query_string": b"rm=rm-1", "headers": headers}, [WHOLE], hosts=("*",))
     assert (sent[0]["status"], [rm for rm, _ in asked.read_of]) == (200, ["rm-1"])
     path = CONFIG + "/"
     scope = {"method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"x=1", "headers": headers}
@@ -296,7 +342,9 @@ def test_every_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -
     assert len(fourth) < 300
 
 
-def converse(asked: FakeLink, scope: dict[str, object], events: list[Message]) -> list[Message]:
+def converse(
+    asked: FakeLink, scope: dict[str, object], events: list[Message], hosts: tuple[str, ...] = ()
+) -> list[Message]:
     """What is sent for a request that a server would not let through, or whose sender is gone."""
     sent: list[Message] = []
 
@@ -317,7 +365,8 @@ def converse(asked: FakeLink, scope: dict[str, object], events: list[Message]) -
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 9080),
     }
-    asyncio.run(Api(asked, people(0), Startup())({**usual, **scope}, receive, send))
+    guard = Guard(Entrance(people(0), hosts=hosts), Cors())
+    asyncio.run(Api(asked, people(0), Startup(), guard)({**usual, **scope}, receive, send))
     return sent
 
 

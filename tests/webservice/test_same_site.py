@@ -2,7 +2,7 @@
 
 import pytest
 
-from webservice.same_site import objection
+from webservice.same_site import is_known_host, objection
 
 HERE = "127.0.0.1:9080"
 
@@ -61,3 +61,20 @@ def test_an_address_that_a_person_typed_is_no_page() -> None:
 )
 def test_what_a_proxy_passes_on_is_nobody_s_we_know(header: str) -> None:
     assert "says that a proxy asks" in said(host=HERE, **{header: "10.0.0.7"})
+
+
+@pytest.mark.parametrize(
+    "host",
+    [HERE, "localhost", "LOCALHOST.:9080", "10.0.0.8:9080", "[2001:db8::7]:9080", "Core.example:80", "core.example."],
+)
+def test_a_host_is_known_if_it_is_an_address_or_a_name_that_was_set(host: str) -> None:
+    assert is_known_host(host, ("core.example", "0.0.0.0"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "core.example.evil.example", "x.core.example", "[::1", "core.example@evil.example", "1.2"],
+)
+def test_another_host_is_not_known(host: str) -> None:
+    assert not is_known_host(host, ("core.example",))
+    assert is_known_host(host, ("*",))

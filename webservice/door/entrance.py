@@ -21,7 +21,7 @@ from webservice.door.door import CERTIFICATE, LOOPBACK, PROXY, Asked, Caller, Do
 from webservice.door.proxies import Unbelievable
 from webservice.errors import RequestError
 from webservice.people import Nobody, People
-from webservice.same_site import foreign_page, objection
+from webservice.same_site import foreign_page, is_known_host, objection
 from webservice.written import written
 
 OPEN: Final = Door()
@@ -29,12 +29,15 @@ OPEN: Final = Door()
 TOLD_A_MINUTE_MAX: Final = 10
 """Lines in the log about people who were not let in; the others are counted."""
 
+HOST_LENGTH_MAX: Final = 255
+"""Characters of a header `Host` that a refusal repeats; a name has no more."""
+
 _log = logging.getLogger("core.rest")
 
 
 class Entrance:
-    """Lets people in. `origins` are those of pages that may use the API, `admins` the scheduler administrators where
-    the door is not open.
+    """Lets people in. `origins` are those of pages that may use the API, `hosts` the names of this server in lower
+    case, `admins` the scheduler administrators where the door is not open.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Entrance:
         *,
         admins: Acl = NOBODY,
         origins: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._people = people
         self._door = door
         self._admins = admins
         self._origins = origins
+        self._hosts = hosts
         self._clock = clock
         self._minute, self._told, self._untold = 0, 0, 0
         """The minute in which somebody was not let in the last time, and how many of that are in the log and not."""
@@ -82,6 +87,25 @@ class Entrance:
             if reason:
                 raise RequestError(403, f"Refused: {reason}")
         _require_right(caller, route)
+
+    def check_host(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Check that a request for a private answer names this server as its host.
+
+        Without TLS and without `auth`, nothing else keeps a page from reading it that gave its own name our address
+        (DNS rebinding): to the browser the answer is the page's own.
+
+        Raises:
+            RequestError: 403, it names another host.
+        """
+        host = headers.get("host", "")
+        if not self._door.is_open or request.scope["scheme"] != "http" or is_known_host(host, self._hosts):
+            return
+        self._tell(request, f"Host {written(host, length_max=HOST_LENGTH_MAX)} is not a known name of this server")
+        raise RequestError(
+            403,
+            f"Refused: Host {host[:HOST_LENGTH_MAX]!r} is not a known name of this server, so a page of another site"
+            " may be asking (DNS rebinding). Ask by address, or name the host by the setting rest-hosts",
+        )
 
     def _known(self, request: Request) -> Caller:
         client = request.client
