@@ -33,6 +33,7 @@ from webservice.flow import Flow
 from webservice.guard import Guard
 from webservice.history.lists import LISTS
 from webservice.history.past import Past
+from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG
 from webservice.own_figures import OwnFigures
 from webservice.parameters import has_bad_escape, values
 from webservice.people import People
@@ -134,6 +135,8 @@ class Api:
             return _text(400, told, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
             return _text(431, f"More than {HEADERS_MAX} headers\n")
+        if _head_length(request) > HEAD_BYTES_MAX:
+            return _text(TOO_LONG, "The head of the request is too long\n")
         if self._running[request.client.host if request.client else ""] > REQUESTS_OF_ONE_MAX:
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             return _text(429, f"More than {REQUESTS_OF_ONE_MAX} requests of this address at once\n", headers)
@@ -212,6 +215,14 @@ class Api:
             past=self.past,
             turns=self._turns,
         )
+
+
+def _head_length(request: Request) -> int:
+    """Bytes of the head as clients send it, `GET /path?query HTTP/1.1` and `Name: value` in each line."""
+    scope = request.scope
+    query = len(scope["query_string"]) + 1 if scope["query_string"] else 0
+    line = len(request.method) + len(" ") + len(scope["raw_path"]) + query + len(" HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"]) + len("\r\n")
 
 
 def _headers(request: Request) -> dict[str, str]:

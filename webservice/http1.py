@@ -31,8 +31,16 @@ CONNECTIONS_OF_ONE_MAX: Final = 500
 is twice the requests of one address that run at the same time.
 """
 
+CONNECTIONS_MAX: Final = 1000
+"""Connections that are served; requests on a further one are answered with 503, and it is closed then."""
+
+HEAD_BYTES_MAX: Final = 64 << 10
+"""Bytes of the head of a request: its line and headers, up to and with the empty line. A longer one is answered with
+431. Here that is seen of a head that is not complete yet, in `api.py` of one that is.
+"""
+
 TOO_LONG: Final = 431
-"""The status of a request whose head is longer than is read at once, 64 KiB."""
+"""The status of a request whose head is too long."""
 
 
 class ImpatientHttp(H11Protocol):
@@ -41,6 +49,7 @@ class ImpatientHttp(H11Protocol):
     head_max_s: ClassVar[float] = HEAD_MAX_S
     body_max_s: ClassVar[float] = BODY_MAX_S
     taken_within_s: ClassVar[float] = TAKEN_WITHIN_S
+    connections_max: ClassVar[int] = CONNECTIONS_MAX
     connections_of_one_max: ClassVar[int] = CONNECTIONS_OF_ONE_MAX
 
     _shown: Certificate | None = None
@@ -59,6 +68,9 @@ class ImpatientHttp(H11Protocol):
         if self._is_one_too_many():
             transport.abort()
             return
+        self.conn = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)  # uvicorn's own has a limit of 16 KiB
+        if len(self.connections) > self.connections_max:
+            self.limit_concurrency = 0  # uvicorn answers with 503
         transport.set_write_buffer_limits(high=1)  # so that we hear of what it does not take; TLS counts nothing as 0
         self._shown = certificate_of(transport.get_extra_info("peercert"))
         self._watch()

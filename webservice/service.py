@@ -33,9 +33,6 @@ from webservice.views import SettingView
 STOP_MAX_S: Final = 5
 """How long requests that are running at the stop may still take."""
 
-CONNECTIONS_MAX: Final = 1000
-"""More are answered with 503."""
-
 BACKLOG: Final = 256
 
 MEMORY_MAX_BYTES: Final = 2 << 30
@@ -163,7 +160,6 @@ def _server(api: Api, tls: Tls | None) -> _Server:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=STOP_MAX_S,
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,

@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     """The part that is asked for."""
 
     limit: int | None
-    """At most so many entries; None is all there are, in whatever order they are."""
+    """At most so many entries; None is all there are."""
     after: str
     """The key after which it begins; empty for the first."""
 
@@ -56,18 +56,18 @@ class Listing(Generic[_T]):
 def page(listing: Listing[_T], part: Wanted) -> tuple[list[_T], str]:
     """The entries of the part that are shown, and the key to go on after; empty if there are no more.
 
-    It sorts the keys, which are at most some ten thousand and mostly in order, and looks at no more entries than it
-    takes until the part is full.
+    Entries come in the order of their keys, which are at most some ten thousand and mostly in order. Of a part it looks
+    at no more entries than it takes until that is full.
 
     Raises:
         TooLong: everything is wanted, and that is too much.
     """
     entries, shows = listing.entries, listing.shows
     if part.limit is None:
-        everything = [entry for entry in entries.values() if shows(entry)]
-        if len(everything) > 1 and sum(map(listing.weight, everything)) > WEIGHT_MAX:
+        everything = {key: entry for key, entry in entries.items() if shows(entry)}
+        if len(everything) > 1 and sum(map(listing.weight, everything.values())) > WEIGHT_MAX:
             raise TooLong
-        return everything, ""
+        return [everything[key] for key in sorted(everything)], ""
     found: list[_T] = []
     last, weight = "", 0
     for key in sorted(key for key in entries if key > part.after):

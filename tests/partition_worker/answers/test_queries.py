@@ -78,10 +78,10 @@ def test_one_application_in_the_partition_or_in_its_queue(trial: Trial) -> None:
         assert (shown["applicationID"], shown["queueName"]) == ("app-1", "root.a")
 
 
-def test_nodes_come_in_the_order_of_their_arrival(trial: Trial) -> None:
+def test_nodes_come_in_the_order_of_their_ids(trial: Trial) -> None:
     shown = told(trial, "nodes")
     assert isinstance(shown, list)
-    assert [one["nodeID"] for one in shown] == ["n2", "n1"]
+    assert [one["nodeID"] for one in shown] == ["n1", "n2"]
 
 
 def test_one_node(trial: Trial) -> None:
