@@ -7,11 +7,12 @@ Not here: asking (`partition_worker/groups.py`), and what a user may do (`common
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from common.names import USER
+from partition_worker.engine.work import Work
 
 FORCED_TAG: Final = "application.create.force"
 TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
@@ -62,6 +63,8 @@ class Submission:
     tags: Mapping[str, str]
     forced: bool = False
     """The application runs already, in all likelihood, and must find a queue again: `is_forced(tags)`."""
+    work: Work = field(default_factory=Work)
+    """What placement may still do for the update that it came with."""
 
 
 def tag_value(tags: Mapping[str, str], name: str) -> str:

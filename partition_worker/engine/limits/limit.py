@@ -38,9 +38,8 @@ class QueueLimits:
     names: dict[tuple[Whose, str], None] = field(default_factory=dict)
     """All of them, limit by limit, in each the users first."""
 
-    def group_of(self, groups: Sequence[str]) -> str | None:
-        """The first group here that is one of these; if none is, `*` if it has a limit here."""
-        wanted = frozenset((*groups, ANYONE))
+    def group_of(self, wanted: frozenset[str]) -> str | None:
+        """The first group here that is one of these, which include `*`."""
         return next((name for name in self.groups if name in wanted), None)
 
 
@@ -62,7 +61,8 @@ def group_of(limits: Limits, groups: Sequence[str], leaf: Queue) -> str | None:
     """
     if not groups:
         return None
-    found = (limits[queue.path].group_of(groups) for queue in leaf.ancestry() if queue.path in limits)
+    wanted = frozenset((*groups, ANYONE))
+    found = (limits[queue.path].group_of(wanted) for queue in leaf.ancestry() if queue.path in limits)
     return next((name for name in found if name is not None), None)
 
 

@@ -18,6 +18,6 @@ class ApplicationType(Rule):
 
     def path(self, submission: Submission, places: Places) -> str | None:
         kind = tag_value(submission.tags, TYPE_TAG)
-        if not kind or not self.filter.admits(submission.user):
+        if not kind or not self.filter.admits(submission.user, submission.work):
             return None
         return self.below_parent(dotless(kind), submission, places)

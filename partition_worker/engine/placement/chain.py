@@ -21,11 +21,13 @@ from partition_worker.engine.placement.rule import (
     Places,
     Rule,
     RuleError,
+    admits_submission,
     nearest,
 )
 from partition_worker.engine.placement.tag import Tag
 from partition_worker.engine.placement.user import UserName
-from partition_worker.engine.users import Submission, User
+from partition_worker.engine.users import Submission
+from partition_worker.engine.work import TooMuchWorkError
 
 RULES: Final[Mapping[str, Callable[[PlacementRuleConfig, Rule | None], Rule]]] = {
     "applicationtype": ApplicationType,
@@ -65,9 +67,10 @@ class Placement:
 
         Raises PlacementRejected with the whole text that the resource manager gets.
         """
+        submission.work.begin_application()
         try:
             return self._first_open(submission, places)
-        except (PlacementRejected, NameTooLongError) as error:
+        except (PlacementRejected, NameTooLongError, TooMuchWorkError) as error:
             raise PlacementRejected(f"failed to place application {submission.application_id}: {error}") from error
 
     def _first_open(self, submission: Submission, places: Places) -> str:
@@ -77,7 +80,7 @@ class Placement:
                 continue
             if path == RECOVERY_QUEUE and submission.forced:
                 return path
-            if _takes(path, submission.user, places):
+            if _takes(path, submission, places):
                 return path
         raise PlacementRejected("application rejected: no placement rule matched")
 
@@ -93,8 +96,8 @@ def _built(config: PlacementRuleConfig) -> Rule:
         raise RuleError(unusable_filter(config.name, error)) from error
 
 
-def _takes(path: str, user: User, places: Places) -> bool:
-    """Whether the queue takes an application of the user, or could be created for it.
+def _takes(path: str, submission: Submission, places: Places) -> bool:
+    """Whether the queue takes the application, or could be created for it.
 
     For a queue to be created, the nearest that exists decides, and only by its access control lists: that it is a leaf
     or draining is found out when the queue is created, and then rejects the application, as it does in YuniKorn.
@@ -102,5 +105,5 @@ def _takes(path: str, user: User, places: Places) -> bool:
     place = places.find(path)
     if place is None:
         above = nearest(path, places)
-        return above is not None and above.admits_submission(user)
-    return place.leaf and not place.draining and place.admits_submission(user)
+        return above is not None and admits_submission(above, submission)
+    return place.leaf and not place.draining and admits_submission(place, submission)

@@ -5,13 +5,14 @@ looks like an expression, and matches it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.config.expressions import Expression, looks_like_expression
 from common.config.model import DENY, FilterConfig
 from common.names import GROUP, USER
 from partition_worker.engine.users import User
+from partition_worker.engine.work import Work
 
 
 class FilterDescription(NamedTuple):
@@ -34,9 +35,11 @@ class Filter:
         self._users = _Names(config.users, USER)
         self._groups = _Names(config.groups, GROUP)
 
-    def admits(self, user: User) -> bool:
-        """Whether the rule looks at applications of the user. Raises NameTooLongError if that cannot be said."""
-        listed = self._for_all or self._users.have_any((user.name,)) or self._groups.have_any(user.groups)
+    def admits(self, user: User, work: Work) -> bool:
+        """Whether the rule looks at applications of the user. Raises NameTooLongError and TooMuchWorkError if that
+        cannot be said.
+        """
+        listed = self._for_all or self._users.have_any((user.name,), work) or self._groups.have_any(user.groups, work)
         return listed == self._allows
 
     def described(self) -> FilterDescription | None:
@@ -63,7 +66,8 @@ class _Names:
             self.listed = tuple(dict.fromkeys(entry for entry in entries if legal.fullmatch(entry)))
         self._names = frozenset(self.listed)
 
-    def have_any(self, names: Iterable[str]) -> bool:
+    def have_any(self, names: Sequence[str], work: Work) -> bool:
         if self._expression is None:
+            work.spend(1 + len(names))
             return not self._names.isdisjoint(names)
-        return any(map(self._expression.found_in, names))
+        return work.any_matches(self._expression, names)

@@ -23,7 +23,7 @@ class Fixed(Rule):
             raise RuleError(wrong)
 
     def path(self, submission: Submission, places: Places) -> str | None:
-        if not self.filter.admits(submission.user):
+        if not self.filter.admits(submission.user, submission.work):
             return None
         if self.whole:
             return self.finished(self.queue, places)

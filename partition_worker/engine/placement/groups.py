@@ -3,8 +3,20 @@
 The first group of a user is the primary one, all others are secondary, in the order in which they were given.
 """
 
-from partition_worker.engine.placement.rule import PlacementRejected, Places, Rule, dotless, nearest
+from typing import Final
+
+from partition_worker.engine.placement.rule import (
+    PlacementRejected,
+    Places,
+    Rule,
+    admits_submission,
+    dotless,
+    nearest,
+)
 from partition_worker.engine.users import Submission
+
+GROUP_WORK: Final = 60
+"""Units of work to look for the queue of a group."""
 
 
 class PrimaryGroup(Rule):
@@ -14,7 +26,7 @@ class PrimaryGroup(Rule):
 
     def path(self, submission: Submission, places: Places) -> str | None:
         user = submission.user
-        if not user.groups or not self.filter.admits(user):
+        if not user.groups or not self.filter.admits(user, submission.work):
             return None
         return self.below_parent(dotless(user.groups[0]), submission, places)
 
@@ -31,20 +43,23 @@ class SecondaryGroup(Rule):
 
     def path(self, submission: Submission, places: Places) -> str | None:
         groups = submission.user.groups[1:]
-        if not groups or not self.filter.admits(submission.user):
+        if not groups or not self.filter.admits(submission.user, submission.work):
             return None
         above = self.parent_path(submission, places)
         if above is None:
             return None
+        submission.work.spend(GROUP_WORK * len(groups))
+        may_create = self.create and self._may_create_below(above, submission, places)
         for group in groups:
             try:
                 path = f"{above}.{dotless(group)}"
             except PlacementRejected:
                 continue
-            if places.find(path) is not None or self._may_create(path, submission, places):
+            if may_create or places.find(path) is not None:
                 return path
         return None
 
-    def _may_create(self, path: str, submission: Submission, places: Places) -> bool:
-        existing = nearest(path, places) if self.create else None
-        return existing is not None and existing.admits_submission(submission.user)
+    def _may_create_below(self, above: str, submission: Submission, places: Places) -> bool:
+        """Whether the user may create queues there; the same for all groups, none of which has a queue yet."""
+        existing = nearest(f"{above}.", places)
+        return existing is not None and admits_submission(existing, submission)

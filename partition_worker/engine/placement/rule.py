@@ -86,10 +86,11 @@ class Rule(ABC):
 
     def named(self, name: str, submission: Submission, places: Places) -> str | None:
         """Return the path that a name from outside means: a full path from the root, or one name below the parent."""
-        if not self.filter.admits(submission.user):
+        if not self.filter.admits(submission.user, submission.work):
             return None
         if not name.startswith(ROOT_PREFIX):
             return self.below_parent(dotless(name), submission, places)
+        submission.work.spend(20 * (1 + name.count(".")))
         for part in name.split("."):
             checked(part)
         return self.finished(name, places)
@@ -116,6 +117,12 @@ class Rule(ABC):
         if above is not None and above.leaf:
             raise PlacementRejected(f"parent rule returned a leaf queue: {path}")
         return path
+
+
+def admits_submission(place: Place, submission: Submission) -> bool:
+    """Whether the user of a submission may submit to a queue: each level's lists are compared with each group."""
+    submission.work.spend((1 + len(submission.user.groups)) * (1 + place.path.count(".")))
+    return place.admits_submission(submission.user)
 
 
 def checked(name: str) -> str:

@@ -10,6 +10,6 @@ class UserName(Rule):
     name = "user"
 
     def path(self, submission: Submission, places: Places) -> str | None:
-        if not self.filter.admits(submission.user):
+        if not self.filter.admits(submission.user, submission.work):
             return None
         return self.below_parent(dotless(submission.user.name), submission, places)

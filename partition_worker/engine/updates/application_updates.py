@@ -38,6 +38,7 @@ from partition_worker.engine.users import (
     is_forced,
 )
 from partition_worker.engine.waiting import WAITING_MAX, Said
+from partition_worker.engine.work import Work
 
 
 class _Refusal(Exception):
@@ -53,8 +54,9 @@ class _Refusal(Exception):
 
 def handle(books: Books, request: ApplicationRequest) -> None:
     """All new ones first, each accepted or rejected; then the removals, of which unknown ones are only noted."""
+    work = Work()
     for new in request.new:
-        _add(books, new)
+        _add(books, new, work)
     for gone in request.remove:
         _remove(books, gone)
 
@@ -79,31 +81,33 @@ def give_up(books: Books) -> list[Said]:
 
 
 def _entered(books: Books, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
+    work = Work()
     for submission in submissions:
-        _enter(books, submission, problem)
+        _enter(books, submission, work, problem)
     return [said for submission in submissions for said in books.waiting.said(submission.application_id)]
 
 
-def _add(books: Books, new: AddApplicationRequest) -> None:
+def _add(books: Books, new: AddApplicationRequest, work: Work) -> None:
     books.counters.submitted += 1
     happenings.application(books, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
-        _enter(books, new)
+        _enter(books, new, work)
     except GroupsUnknown:
         if books.waiting.full:
-            _enter(books, new, f"{WAITING_MAX} applications wait until their user has been looked up: try again later")
+            problem = f"{WAITING_MAX} applications wait until their user has been looked up: try again later"
+            _enter(books, new, work, problem)
             return
         if not books.waiting.has_user(new.ugi.user):
             books.emit(GroupsWanted(user=new.ugi.user))
         books.waiting.put(new)
 
 
-def _enter(books: Books, new: AddApplicationRequest, problem: str = "") -> None:
+def _enter(books: Books, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
     """Accept or reject; `problem` is why the user could not be looked up. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
         user = _user(books, new, problem)
-        leaf = _leaf(books, new, user)
+        leaf = _leaf(books, new, user, work)
     except _Refusal as refusal:
         _reject(books, new, user, refusal)
         return
@@ -152,7 +156,7 @@ def _check_new(books: Books, new: AddApplicationRequest) -> None:
         raise _Refusal(objection)
 
 
-def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
+def _leaf(books: Books, new: AddApplicationRequest, user: User, work: Work) -> Queue:
     _check_new(books, new)
     submission = Submission(
         application_id=new.application_id,
@@ -160,6 +164,7 @@ def _leaf(books: Books, new: AddApplicationRequest, user: User) -> Queue:
         queue_name=new.queue_name,
         tags=new.tags,
         forced=is_forced(new.tags),
+        work=work,
     )
     try:
         path = books.placement.place(submission, books.tree)

@@ -4,12 +4,13 @@ from common.config.expressions import ExpressionError
 from common.config.model import FilterConfig
 from partition_worker.engine.placement.filter import Filter, FilterDescription
 from partition_worker.engine.users import User
+from partition_worker.engine.work import Work
 
 BOB = User("bob", ("dev", "qa"))
 
 
 def admits(kind: str = "", *, users: tuple[str, ...] = (), groups: tuple[str, ...] = (), user: User = BOB) -> bool:
-    return Filter(FilterConfig(type=kind, users=users, groups=groups)).admits(user)
+    return Filter(FilterConfig(type=kind, users=users, groups=groups)).admits(user, Work())
 
 
 def test_without_lists_it_admits_everybody_or_when_it_denies_nobody() -> None:
