@@ -16,7 +16,7 @@ from broker.roster import Registration
 from broker.said import retirement
 from broker.tally import Outcome
 from common.machine import NEVER, Send
-from common.messages import ConfigVersion, ConfigVote, Recorded
+from common.messages import ConfigVersion, ConfigVote, Recorded, WorkerEnded
 
 
 class Change(ABC):
@@ -94,6 +94,19 @@ class Changes:
         change.rollout.accept(partition)
         return self._decide(change)
 
+    def worker_ended(self, partition: str, ended: WorkerEnded) -> list[Send]:
+        """A worker ended before it was ready. The first reason why one cannot start ends the change: callers hear it at
+        once, and nothing is gained by further attempts within seconds. One that crashed may still come in time.
+        """
+        change = self.concerning(partition)
+        if change is None or change.recording or partition in change.rollout.accepted:
+            return []
+        if not ended.cannot_start:
+            change.rollout.endings[partition] = ended.reason
+            return []
+        reason = f"the worker of partition {partition} cannot start: {ended.reason}; correct that, then try again"
+        return self.abort(change, Refused(OUT_OF_ORDER, reason), "unstartable")
+
     def recorded(self, change: Change, recorded: Recorded, now: float) -> list[Send]:
         """The record has the decision, or cannot take it."""
         if recorded.problem:
@@ -112,10 +125,17 @@ class Changes:
         """Give up on roll-outs whose time is up."""
         sends: list[Send] = []
         for change in [one for one in self._under_way.values() if one.rollout.deadline <= now]:
-            missing = ", ".join(change.rollout.missing())
-            reason = f"no answer from the workers of {missing} within {ROLLOUT_MAX_S:.0f} s"
-            sends += self.abort(change, Refused(OUT_OF_ORDER, reason), "expired")
+            sends += self.abort(change, Refused(OUT_OF_ORDER, self._why_expired(change.rollout)), "expired")
         return sends
+
+    def _why_expired(self, rollout: Rollout) -> str:
+        """Which workers did not answer and, if one of them is known to have ended, why."""
+        missing, seats = rollout.missing(), self._books.roster.seats
+        reason = f"no answer from the workers of {', '.join(missing)} within {ROLLOUT_MAX_S:.0f} s"
+        for partition in missing:
+            if ending := rollout.endings.get(partition) or seats[partition].problem:
+                return f"{reason}; that of {partition} ended before it was ready: {ending}"
+        return reason
 
     def abort(self, change: Change, refusal: Refused, outcome: Outcome) -> list[Send]:
         """Refuse; workers that were only wanted for this end."""

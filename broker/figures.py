@@ -84,8 +84,8 @@ def _rollouts(books: Books) -> Iterator[Family]:
     yield counter(
         "yunishard_broker_rollouts_total",
         "Configurations that were carried to all workers of a resource manager (committed) or to none: one objected, "
-        "one did not answer in time (expired), the disk did not take it (unrecorded), its resource manager was gone "
-        "(ended). Worry about expired and unrecorded ones.",
+        "one did not answer in time (expired), a worker cannot start (unstartable), the disk did not take it "
+        "(unrecorded), its resource manager was gone (ended). Worry about expired, unstartable and unrecorded ones.",
         ("outcome",),
         [((outcome,), tally.rollouts[outcome]) for outcome in OUTCOMES],
     )
@@ -93,8 +93,9 @@ def _rollouts(books: Books) -> Iterator[Family]:
     yield distribution("yunishard_broker_rollout_seconds", what, (), [((), tally.rollout_s)])
     yield counter(
         "yunishard_broker_record_writes_total",
-        "What the broker's record has made durable (durable) or could not (refused). Worry at any that is refused: the "
-        "disk is full or broken, and changes wait.",
+        "Writes of the broker's record that became durable (durable) or failed (refused), attempts to find out whether "
+        "the disk takes writes again among them. Worry at any that is refused: the disk is full or broken, and changes "
+        "wait.",
         ("outcome",),
         [(("durable",), tally.written), (("refused",), tally.unwritten)],
     )

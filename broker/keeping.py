@@ -16,11 +16,15 @@ from broker.facts import Facts, encoded, facts_of
 from broker.gate import Gate
 from broker.roster import Registration
 from common.machine import NEVER, Send, send
-from common.messages import ConfigVersion, Header, ManagerRecord, Recorded, Refused
+from common.messages import ConfigVersion, Header, ManagerRecord, ProbeRecord, Recorded, Refused
 from common.names import RECORD
 
 RETRY_S: Final = 1.0
 """Between two attempts to have something recorded."""
+
+PROBE_S: Final = 5.0
+"""Seconds after a failed write until the record is asked whether it can be written again, if nothing else is written
+meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,11 @@ class _Handed:
 class Keeping:
     """The durable facts, by RM id, those on their way to the disk, and what is to be said then."""
 
-    def __init__(self, books: Books, durable: dict[str, Facts]) -> None:
+    def __init__(self, books: Books, durable: dict[str, Facts], *, problem: str, now: float) -> None:
+        """`problem` says why the record could not be written when the broker began, if it could not."""
+        self.problem = ""
+        """Why the latest write of the record failed; empty if it did not."""
+        self._probe_at = NEVER
         self._books = books
         self._durable = durable
         self._handed: dict[str, _Handed] = {}
@@ -41,10 +49,12 @@ class Keeping:
         """RM id to when the next attempt is due."""
         self._gate = Gate(_about)
         self._numbers = 0
+        if problem:
+            self._count(problem, now)
 
     @property
     def deadline(self) -> float:
-        return min(self._again.values(), default=NEVER)
+        return min((self._probe_at, *self._again.values()))
 
     def decided(self, outcome: Registration, version: ConfigVersion | None) -> tuple[int, Send]:
         """Have recorded what an RM is to have, before it takes effect: under which number, and the message that does
@@ -69,19 +79,21 @@ class Keeping:
         """What of these may be said now."""
         return self._gate.passed(sends)
 
-    def heard(self, rm: str, recorded: Recorded) -> bool:
+    def heard(self, rm: str, recorded: Recorded, now: float) -> bool:
         """The record has answered; whether that was what it was given last. Somebody has to see what follows
         (`settled`).
         """
+        if not recorded.number:
+            self._count(recorded.problem, now)
+            return False
         handed = self._handed.get(rm)
         if handed is None or handed.number != recorded.number:
             return False
         del self._handed[rm]
         self._books.roster.changed[rm] = None
+        self._count(recorded.problem, now)
         if recorded.problem:
-            self._books.tally.unwritten += 1
             return True
-        self._books.tally.written += 1
         if handed.facts is None:
             self._durable.pop(rm, None)
         else:
@@ -93,11 +105,23 @@ class Keeping:
         self._books.warnings.append(f"what is new of RM {rm} cannot be recorded, and waits: {problem}")
         self._again[rm] = now + RETRY_S
 
-    def try_again(self, now: float) -> None:
-        """Do so where it is time."""
+    def _count(self, problem: str, now: float) -> None:
+        """The record has been written, or could not be."""
+        self.problem, self._probe_at = problem, now + PROBE_S if problem else NEVER
+        if problem:
+            self._books.tally.unwritten += 1
+        else:
+            self._books.tally.written += 1
+
+    def try_again(self, now: float) -> list[Send]:
+        """Do so where it is time, and ask the record whether it can be written again."""
         for rm in [rm for rm, at in self._again.items() if at <= now]:
             del self._again[rm]
             self._books.roster.changed[rm] = None
+        if self._probe_at > now:
+            return []
+        self._probe_at = NEVER  # until it has answered
+        return [send(RECORD, ProbeRecord(), Header(kind="ProbeRecord"))]
 
     def leases(self) -> dict[str, int]:
         """The workers that are wanted: a lease that is not durable yet is still the one before."""

@@ -7,7 +7,7 @@ from broker.books import Books
 from common.messages import ManagerEntry, PartitionList
 
 
-def listing(books: Books, started_ns: int) -> PartitionList:
+def listing(books: Books, started_ns: int, record_problem: str) -> PartitionList:
     """All RMs in order of registration."""
     roster, astray = books.roster, books.tally.astray
     managers = roster.registrations.values()
@@ -25,4 +25,5 @@ def listing(books: Books, started_ns: int) -> PartitionList:
             )
             for one in managers
         ],
+        record_problem=record_problem,
     )

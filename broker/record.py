@@ -76,6 +76,9 @@ class Record:
     """The open file. Raises OSError for one that cannot be used."""
 
     def __init__(self, path: str | Path, *, wake: Callable[[], None]) -> None:
+        self.problem = ""
+        """Why it could not be written when this broker began; empty if it could."""
+        self._incarnation = 0
         self._answers: deque[Delivery] = deque()
         self._wake = wake
         self._path = path
@@ -129,15 +132,22 @@ class Record:
         """
         with self._usable():
             last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
-        incarnation = max(unix_s, (last or 0) + 1)
+        self._incarnation = max(unix_s, (last or 0) + 1)
+        self.problem = self._write_incarnation()
+        if self.problem:
+            _log.warning("the beginning of broker %d is not recorded: %s", self._incarnation, self.problem)
+        return self._incarnation
+
+    def _write_incarnation(self) -> str:
+        """Why that is not possible, if it is not."""
         try:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
                 self._file.execute("DELETE FROM incarnations")
-                self._file.execute("INSERT INTO incarnations VALUES (?)", (incarnation,))
+                self._file.execute("INSERT INTO incarnations VALUES (?)", (self._incarnation,))
         except sqlite3.Error as error:
-            _log.warning("the beginning of broker %d is not recorded: %s", incarnation, error)
-        return incarnation
+            return str(error)
+        return ""
 
     def facts(self) -> list[Facts]:
         """What has to be known of each RM, in the order in which they registered. One that cannot be read has to
@@ -186,6 +196,8 @@ class Record:
                 self._record(header.rm, decoded(ManagerRecord, message.body))
             case "RebaseVersion":
                 self._rebase(header.rm, decoded(RebaseVersion, message.body))
+            case "ProbeRecord":
+                self._answer(send(RECORD, Recorded(number=0, problem=self._write_incarnation())))
             case "ReadConfig":
                 self._read(header, decoded(ReadConfig, message.body))
             case unknown:
@@ -237,13 +249,16 @@ class Record:
 
     def _rebase(self, rm: str, rebase: RebaseVersion) -> None:
         """Should this be lost, the next registration says the same again."""
+        problem = ""
         try:
             self._file.execute(
                 "UPDATE versions SET base=? WHERE rm=? AND number=(SELECT max(number) FROM versions WHERE rm=?)",
                 (rebase.base, rm, rm),
             )
         except sqlite3.Error as error:
+            problem = str(error)
             _log.warning("the configuration of RM %s: its new base is not recorded: %s", rm, error)
+        self._answer(send(RECORD, Recorded(number=0, problem=problem)))
 
     def _read(self, header: Header, asked: ReadConfig) -> None:
         try:

@@ -36,6 +36,8 @@ class Rollout:
     """Of the partitions, within the session; those left out are in their first, 0."""
     live: frozenset[str] = frozenset()
     """Partitions that run and shall go on from what they have; the others begin empty. Only asked for membership."""
+    endings: dict[str, str] = field(default_factory=dict)
+    """Partitions whose worker has ended since, without being able to say why, to how."""
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only asked for membership and size."""
 

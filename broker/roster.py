@@ -84,6 +84,8 @@ class Seat:
     """Whether anything was heard of the partition in its present life, so that its RM may know of it."""
     heard: float = 0.0
     """When the worker last said anything, since it is present."""
+    problem: str = ""
+    """Why its worker cannot start; empty once one under this lease has said hello."""
     missed_since: float = 0.0
     """Since when it has been looked out for, while it is not; 0 until somebody does."""
 
@@ -165,7 +167,8 @@ class Roster:
         """The worker has lost its lease: another one is to come."""
         before = self.seats[partition]
         self._lease(before.rm, partition)
-        self.seats[partition].begun, self.seats[partition].inherited = before.begun, before.inherited
+        after = self.seats[partition]
+        after.begun, after.inherited, after.problem = before.begun, before.inherited, before.problem
         self.changed[before.rm] = None
 
     def _lease(self, rm: str, partition: str) -> None:
@@ -203,6 +206,7 @@ class Roster:
                     rm_id=one.rm,
                     epoch=self.seats[full_name].epoch,
                     life=one.life(full_name),
+                    problem=self.seats[full_name].problem,
                 )
 
     def name_problem(self, rm: str, partitions: list[str]) -> str:

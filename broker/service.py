@@ -44,6 +44,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             now=clock(),
             incarnation=record.begin(int(clock())),
             facts=record.facts(),
+            record_problem=record.problem,
             default_config=file.text if file else "",
             watched=str(file.path) if file else "",
             versions=Versions(record.histories()),

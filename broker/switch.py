@@ -56,6 +56,7 @@ from common.messages import (
     Resume,
     RetirePartition,
     UpdateConfiguration,
+    WorkerEnded,
     WorkersWanted,
 )
 from common.names import FILE, RECORD, RMPROXY, SUPERVISOR
@@ -81,8 +82,11 @@ class Switch:
         policy: Policy | None = None,
         incarnation: int = 0,
         facts: Iterable[Facts] = (),
+        record_problem: str = "",
     ) -> None:
-        """`incarnation` is above that of every broker before; `facts` are what the last one had recorded of each RM."""
+        """`incarnation` is above that of every broker before; `facts` are what the last one had recorded of each RM;
+        `record_problem` says why the record could not be written just now, if it could not.
+        """
         self.books = Books(
             core_text=default_config,
             watched=watched,
@@ -92,7 +96,7 @@ class Switch:
         )
         self.roster = self.books.roster
         durable = {one.rm: one for one in facts}
-        self._keeping = Keeping(self.books, durable)
+        self._keeping = Keeping(self.books, durable, problem=record_problem, now=now)
         self._changes = Changes(self.books, self._keeping)
         self._questions = Questions()
         self.figures = AllFigures(self.books, self._questions)
@@ -155,8 +159,7 @@ class Switch:
             if self._changes.concerning(partition) is None:
                 self.books.warnings.append(f"partition {partition} ends, its RM has not acknowledged everything")
                 self._let_go(partition)
-        self._keeping.try_again(now)
-        return self._followed_up(sends, now)
+        return self._followed_up([*sends, *self._keeping.try_again(now)], now)
 
     def _still_due(self, sends: list[Send]) -> list[Send]:
         """What waited for an echo, without the end of partitions that are gone, or that somebody wants again."""
@@ -187,7 +190,7 @@ class Switch:
         return [*free, *self._rearranged()]
 
     def _recorded(self, rm: str, recorded: Recorded, now: float) -> list[Send]:
-        if not self._keeping.heard(rm, recorded):
+        if not self._keeping.heard(rm, recorded, now):
             return []
         change = self._changes.of(rm)
         if change is not None and change.recording == recorded.number:
@@ -283,6 +286,8 @@ class Switch:
                 return self._changes.vote(header.partition, decoded(ConfigVote, delivery.body))
             case "Recorded" if delivery.source == RECORD:
                 return self._recorded(header.rm, decoded(Recorded, delivery.body), now)
+            case "WorkerEnded" if delivery.source == SUPERVISOR:
+                return self._worker_ended(header, decoded(WorkerEnded, delivery.body))
             case "ChangedFile" if delivery.source == FILE:
                 self._offer.changed(decoded(ChangedFile, delivery.body).text)
                 return []
@@ -311,7 +316,7 @@ class Switch:
                 return [read(self.books, delivery, decoded(ReadConfig, delivery.body))]
             case "ListPartitions":
                 told = Header(kind="PartitionList", ref=header.ref)
-                return [send(delivery.source, listing(self.books, self._started_ns), told)]
+                return [send(delivery.source, listing(self.books, self._started_ns, self._keeping.problem), told)]
         return [refusal_of(delivery.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
     # Workers --------------------------------------------------------------------------------------------------------
@@ -326,7 +331,7 @@ class Switch:
         if hello.role != "worker" or seat is None:
             return []
         partition = delivery.header.partition
-        seat.present, seat.heard = True, now
+        seat.present, seat.heard, seat.problem = True, now, ""
         registration = self.roster.registrations.get(seat.rm)
         change = self._changes.concerning(partition)
         sends = self._questions.lost(partition)
@@ -341,6 +346,15 @@ class Switch:
         if owner is not None and owner.session == change.rollout.session:
             change.rollout.lives[partition] = owner.life(partition)
         return [*sends, change.rollout.ask(self.roster, partition)]
+
+    def _worker_ended(self, header: Header, ended: WorkerEnded) -> list[Send]:
+        """A worker ended before it was ready."""
+        seat = self.roster.seats.get(header.partition)
+        if seat is None or seat.epoch != header.epoch:
+            return []
+        if ended.cannot_start:
+            seat.problem = ended.reason
+        return self._changes.worker_ended(header.partition, ended)
 
     def _retired(self, delivery: Delivery) -> list[Send]:
         """Nothing is left of a partition, and nobody wants it again meanwhile."""

@@ -9,9 +9,11 @@ from typing import Final, Literal
 
 from common.histogram import Histogram
 
-Outcome = Literal["committed", "objected", "expired", "unrecorded", "ended"]
-OUTCOMES: Final[tuple[Outcome, ...]] = ("committed", "objected", "expired", "unrecorded", "ended")
-"""Of a roll-out: in force; a worker said no; not all answered in time; the disk did not take it; its RM was gone."""
+Outcome = Literal["committed", "objected", "expired", "unstartable", "unrecorded", "ended"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("committed", "objected", "expired", "unstartable", "unrecorded", "ended")
+"""Of a roll-out: in force; a worker said no; not all answered in time; a worker cannot start; the disk did not take it;
+its RM was gone.
+"""
 
 ROLLOUT_BOUNDS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 

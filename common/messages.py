@@ -699,15 +699,23 @@ class Recorded(Control, frozen=True):
     """The record to the broker's machine: what it said of the RM of the header is durable, or why it cannot be."""
 
     number: int
-    """Of the `ManagerRecord`."""
+    """Of the `ManagerRecord`; 0 in the answer to anything else."""
     problem: str = ""
     """Empty when it is durable."""
 
 
 class RebaseVersion(Control, frozen=True):
-    """The broker's machine to its record: the latest version of the RM of the header stands on this text now."""
+    """The broker's machine to its record: the latest version of the RM of the header stands on this text now. Answered
+    by a `Recorded` without a number.
+    """
 
     base: str
+
+
+class ProbeRecord(Control, frozen=True):
+    """The broker's machine to its record, after a write that failed: can it be written again? Answered by a `Recorded`
+    without a number.
+    """
 
 
 class Settings(Control, frozen=True):
@@ -739,6 +747,23 @@ class WorkersWanted(Control, frozen=True):
     """Broker to supervisor: keep exactly these workers running; partition to epoch of its lease."""
 
     partitions: dict[str, int]
+
+
+class WorkerEnded(Control, frozen=True):
+    """Supervisor to broker: the worker of the header's partition, under the header's epoch, ended before it was ready.
+    The supervisor starts it again after a pause.
+    """
+
+    reason: str
+    """At most WORKER_REASON_CHARS_MAX characters, for people."""
+    cannot_start: bool = False
+    """Whether the worker itself, or the operating system, reported why it cannot start. Otherwise it crashed, was
+    killed or was too slow, and the next attempt may succeed.
+    """
+
+
+WORKER_REASON_CHARS_MAX: Final = 1000
+"""Characters of a `WorkerEnded` reason; the supervisor cuts off the rest."""
 
 
 class Repeat(Control, frozen=True):
@@ -959,6 +984,8 @@ class PartitionEntry(Part, frozen=True):
     """Of its worker's lease."""
     life: int = 0
     """In the RM's session."""
+    problem: str = ""
+    """Why its worker cannot start; empty once it has started."""
 
 
 class ManagerEntry(Part, frozen=True):
@@ -982,3 +1009,5 @@ class PartitionList(Control, frozen=True):
     started_ns: int
     """When the broker started, in Unix nanoseconds."""
     managers: list[ManagerEntry] = field(default_factory=list)
+    record_problem: str = ""
+    """Why the broker's record could not be written the last time; empty if it could."""

@@ -95,6 +95,17 @@ class Disconnect:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the broker that the worker of a partition ended before it was ready, and why."""
+
+    partition: str
+    epoch: int
+    reason: str
+    cannot_start: bool
+    """Whether the worker itself, or the operating system, reported the reason."""
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Remove what is kept of a partition that has ended."""
 
@@ -116,4 +127,4 @@ class Note:
     text: str
 
 
-Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Forget | Announce | Note
+Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Report | Forget | Announce | Note

@@ -132,7 +132,8 @@ class Processes:
             )
         except OSError as error:
             ours.close()
-            self._report(Died(start.name, f"could not be started: {error}"))
+            self._report(Failed(start.name, f"the operating system does not start it: {error}"))
+            self._report(Died(start.name, "never started"))
             return
         finally:
             theirs.close()

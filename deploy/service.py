@@ -15,7 +15,7 @@ from common.driver import clock
 from common.families import Family, encoded
 from common.links import Link as BrokerLink
 from common.machine import NEVER, send
-from common.messages import Figures, Hello, WorkersWanted
+from common.messages import Figures, Header, Hello, WorkerEnded, WorkersWanted
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
 from common.wire import decoded
@@ -30,6 +30,7 @@ from deploy.instructions import (
     Kill,
     Leave,
     Note,
+    Report,
     Start,
     Terminate,
 )
@@ -62,6 +63,13 @@ class Link:
         """Tell our figures, if somebody is there to hear them."""
         if self._link is not None:
             self._link.give(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
+
+    def report(self, report: Report) -> None:
+        """Tell the broker why a worker did not start. One that is not there hears of the next attempt."""
+        if self._link is not None:
+            header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
+            message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
+            self._link.give(send(BROKER, message, header))
 
     def close(self) -> None:
         """Drop it, if it is there."""
@@ -128,6 +136,8 @@ async def _do(instruction: Instruction, processes: Processes, link: Link, journa
             link.open()
         case Disconnect():
             link.close()
+        case Report():
+            link.report(instruction)
         case Forget(partition):
             forget(journals, partition)
         case Note(level, text):

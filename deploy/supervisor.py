@@ -27,7 +27,7 @@ from typing import Final
 
 from common.families import Family
 from common.machine import NEVER
-from common.messages import WorkersWanted
+from common.messages import WORKER_REASON_CHARS_MAX, WorkersWanted
 from common.names import OFF
 from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Cause, Child, Phase, worker_title
 from deploy.figures import families
@@ -46,6 +46,7 @@ from deploy.instructions import (
     Leave,
     Note,
     Ready,
+    Report,
     Start,
     Terminate,
 )
@@ -214,6 +215,7 @@ class Supervisor:
     def _died(self, child: Child, ending: str, now: float) -> Iterator[Instruction]:
         told = f"{child.title} ended after {now - child.since:.1f} s: {ending}"
         unasked = child.alive or child.complaint
+        yield from self._reported(child, ending)
         yield Note("warning" if unasked else "info", f"{told} ({child.complaint})" if child.complaint else told)
         if child is self._broker:
             yield Disconnect()
@@ -228,6 +230,15 @@ class Supervisor:
         child.due = now + child.restarts.pause(now - child.since)
         yield Note("info", f"{child.title} starts again in {child.due - now:.1f} s")
         self._keep(child)
+
+    def _reported(self, child: Child, ending: str) -> Iterator[Instruction]:
+        """Tell the broker why a worker that it wants did not start: a change of configuration may wait for it."""
+        wanted = child.partition and self._wanted.get(child.partition) == child.epoch
+        given_up = child.phase is Phase.KILLED and child.cause in (Cause.FAILED, Cause.SLOW)
+        if wanted and (child.phase is Phase.STARTING or given_up):
+            reason = child.complaint or ending
+            cannot_start = child.cause is Cause.FAILED
+            yield Report(child.partition, child.epoch, reason[:WORKER_REASON_CHARS_MAX], cannot_start)
 
     def _keep(self, child: Child) -> None:
         """Let it be known under its title, which a spare worker with a partition was not while it ran."""

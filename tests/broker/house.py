@@ -104,6 +104,9 @@ class House:
             if one.header.kind == "Echo" and self.echoes:
                 others += self.hear(one.to, Echo(), rm="", session="", ref=one.header.ref)
                 continue
+            if one.header.kind == "ProbeRecord":
+                others += self.hear(RECORD, Recorded(number=0, problem=self.disk_problem), rm="", session="")
+                continue
             if one.header.kind != "ManagerRecord":
                 others.append(Send(partition_of(one.to) or one.to, one.header, one.body))
                 continue

@@ -1,11 +1,14 @@
 """Nothing is said of an RM that a broker that dies would not know; a full disk makes one RM wait and no other."""
 
-from broker.keeping import RETRY_S
+from broker.keeping import PROBE_S, RETRY_S
+from broker.switch import Switch
 from common.machine import NEVER, Send
 from common.messages import (
     Hello,
+    ListPartitions,
     ManagerRecord,
     NodeRequest,
+    PartitionList,
     Recorded,
     Refused,
     RegisterResourceManager,
@@ -14,7 +17,7 @@ from common.messages import (
 )
 from common.names import RECORD, worker_name
 from common.wire import decoded
-from tests.broker.house import PROXY, House, kinds, registered, wanted
+from tests.broker.house import PATIENT, PROXY, WEB, House, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
 NONE = {"rm": "", "session": ""}
@@ -79,7 +82,35 @@ def test_a_full_disk_refuses_a_registration_and_a_change_with_the_reason() -> No
     sends = house.agree(house.hello("rm-1_default2"))
     assert any("cannot be recorded: disk full" in one.reason for one in said(sends) if isinstance(one, Refused))
     assert list(house.switch.roster.seats) == [PARTITION]
+
+
+def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_again() -> None:
+    house = registered()
+    written = house.switch.books.tally.written
+    house.disk_problem = "disk full"
+    house.call(rm="rm-2", session="another")
+    house.vote(house.hello("rm-2_default")[0])
+    assert house.switch.books.tally.unwritten == 1
+    assert record_problem(house) == "disk full"
+    house.wait(house.now + 2 * PROBE_S)
+    assert (house.switch.books.tally.unwritten, record_problem(house)) == (3, "disk full")
+    house.disk_problem = ""
+    house.wait(house.now + PROBE_S)
+    assert (house.switch.books.tally.written, record_problem(house)) == (written + 1, "")
     assert house.switch.deadline == NEVER
+
+
+def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
+    switch = Switch(now=1.0, policy=PATIENT, record_problem="disk full")
+    assert (switch.books.tally.unwritten, switch.deadline) == (1, 1.0 + PROBE_S)
+    assert kinds(switch.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
+    assert switch.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []
+    assert (switch.books.tally.written, switch.deadline) == (1, NEVER)
+
+
+def record_problem(house: House) -> str:
+    [listed] = house.hear(WEB, ListPartitions(), rm="", session="", ref="1")
+    return decoded(PartitionList, listed.body).record_problem
 
 
 def test_a_registration_whose_text_is_in_the_history_already_is_recorded_too() -> None:

@@ -17,6 +17,7 @@ from common.messages import (
     ConfigVersion,
     ManagerRecord,
     Message,
+    ProbeRecord,
     ReadConfig,
     RebaseVersion,
     Recorded,
@@ -166,12 +167,12 @@ def test_it_forgets_the_rm_that_was_first_known_as_memory_does(path: Path) -> No
 def test_a_new_base_is_recorded_for_the_latest_version(paper: Paper) -> None:
     paper.write(1, "first")
     paper.write(2, "second")
-    assert paper.told(RebaseVersion(base="another")) is None
+    assert recorded(paper, RebaseVersion(base="another")) == Recorded(number=0)
     assert [one.base for one in paper.record.histories()[RM].entries] == ["base", "another"]
 
 
 def test_a_new_base_for_an_rm_that_is_not_known_is_nothing(paper: Paper) -> None:
-    assert paper.told(RebaseVersion(base="another")) is None
+    assert recorded(paper, RebaseVersion(base="another")) == Recorded(number=0)
     assert paper.record.histories() == {}
 
 
@@ -285,6 +286,16 @@ def test_a_broker_begins_on_a_full_disk_too(path: Path, paper: Paper) -> None:
         assert paper.record.begin(2000) == 2000
         with opened(path) as another:
             assert another.record.begin(3000) == 3000
+            assert another.record.problem
+    assert recorded(paper, ProbeRecord()) == Recorded(number=0)
+    with opened(path) as later:
+        assert later.record.begin(1) == 2001, "the probe has written what could not be written at the beginning"
+
+
+def recorded(paper: Paper, message: Message) -> Recorded:
+    answer = paper.told(message)
+    assert answer is not None
+    return decoded(Recorded, answer.body)
 
 
 # Files that cannot be used ------------------------------------------------------------------------------------------
@@ -294,10 +305,12 @@ def test_a_full_disk_refuses_the_version_and_the_next_one_is_taken_when_there_is
     paper.write(1, "first")
     with full_disk(path.with_name(path.name + "-wal").stat().st_size):
         refusal = paper.write(2, "second" * 10_000)
-        assert paper.told(RebaseVersion(base="another")) is None
+        assert recorded(paper, RebaseVersion(base="another")).problem
+        assert recorded(paper, ProbeRecord()).problem
     assert refusal.number == 2
     assert refusal.problem
     assert paper.record.histories()[RM].text == "first"
+    assert recorded(paper, ProbeRecord()) == Recorded(number=0)
     assert paper.write(2, "another second") == Recorded(number=2)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.machine import NEVER
-from common.messages import WorkersWanted
+from common.messages import WORKER_REASON_CHARS_MAX, WorkersWanted
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
 from deploy.instructions import (
     Alive,
@@ -25,6 +25,7 @@ from deploy.instructions import (
     Leave,
     Note,
     Ready,
+    Report,
     Start,
     Terminate,
 )
@@ -275,6 +276,28 @@ def test_a_worker_that_fails_before_all_is_ready_keeps_nothing_from_starting() -
     system(Failed(WORKER_A, "disk full"), Died(WORKER_A, "exit status 2"))
     assert system(PROXY_READY, WEB_READY)[-1] == Announce("ready")
     assert started(system.wait(1)) == [WORKER_A]
+
+
+def test_the_broker_is_told_why_a_worker_cannot_start_and_how_one_that_was_not_ready_ended() -> None:
+    system = running()
+    system(WorkersWanted(partitions={"rm_a": 1, "rm_b": 1}))
+    assert system(Failed(WORKER_A, "disk full" + "!" * 2000)) == []
+    [report] = system(Died(WORKER_A, "exit status 2"))
+    assert report == Report("rm_a", 1, ("disk full" + "!" * 2000)[:WORKER_REASON_CHARS_MAX], True)
+    assert system(Died(WORKER_B, "SIGSEGV")) == [Report("rm_b", 1, "SIGSEGV", False)]
+    system.wait(1)
+    system.silent.add(WORKER_A)
+    assert system.wait(START_MAX_S) == [Kill(WORKER_A)]
+    [report] = system(Died(WORKER_A, "SIGKILL"))
+    assert report == Report("rm_a", 1, "not ready after 30 s", False)
+
+
+def test_the_broker_is_not_told_of_a_worker_that_was_ready_or_is_not_wanted_any_more() -> None:
+    system = running(rm_a=1)
+    assert system(Died(WORKER_A, "SIGSEGV")) == []
+    system.wait(1)
+    system(WorkersWanted(partitions={"rm_a": 2}))
+    assert system(Failed(WORKER_A, "fenced"), Died(WORKER_A, "SIGKILL")) == []
 
 
 def test_a_port_process_that_dies_comes_back_on_the_ports_that_were_bound() -> None:

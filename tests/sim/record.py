@@ -75,6 +75,10 @@ class DurableRecord:
             told = send("", Recorded(number=number, problem="the disk is full"))
             answer(Delivery(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
             return
+        if self.full and message.header.kind == "ProbeRecord":
+            told = send("", Recorded(number=0, problem="the disk is full"))
+            answer(Delivery(RECORD, told.header, told.body))
+            return
         self.record.give(message)
         while (delivery := self.record.take()) is not None:
             answer(delivery)

@@ -1,0 +1,100 @@
+"""A change of configuration whose workers end before they are ready; the votes are in `test_rollout.py`."""
+
+from broker.rollout import ROLLOUT_MAX_S
+from common.machine import Send
+from common.messages import (
+    ListPartitions,
+    PartitionList,
+    Refused,
+    WorkerEnded,
+)
+from common.names import SUPERVISOR
+from common.wire import decoded
+from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered, wanted
+from tests.machines import PARTITION, said, two_partitions
+
+NONE = {"rm": "", "session": ""}
+FULL = "rm-1_default.sqlite: the journal cannot be used: database or disk is full"
+CAUSE = f"the worker of partition rm-1_default cannot start: {FULL}; correct that, then try again"
+
+
+def ends(house: House, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR) -> list[Send]:
+    """The supervisor reports that a worker ended before it was ready; one that crashed has no `.sqlite` to name."""
+    ended = WorkerEnded(reason=reason, cannot_start=".sqlite" in reason)
+    return house.hear(source, ended, partition=partition, epoch=epoch or house.epoch(partition), **NONE)
+
+
+def problems(house: House) -> dict[str, str]:
+    [listed] = [one for one in house.hear(WEB, ListPartitions(), ref="1", **NONE) if one.to == WEB]
+    return {one.full_name: one.problem for one in decoded(PartitionList, listed.body).partitions}
+
+
+def refusals(sends: list[Send]) -> list[str]:
+    return [one.reason for one in said(sends) if isinstance(one, Refused)]
+
+
+def test_a_registration_is_refused_at_once_when_a_worker_cannot_start() -> None:
+    house = House()
+    house.call(two_partitions())
+    sends = ends(house, PARTITION, FULL)
+    assert refusals(sends) == [f"registration of RM failed: {CAUSE}"]
+    assert wanted(sends) == [{}]
+    assert house.switch.books.tally.rollouts == {"unstartable": 1}
+    assert kinds(house.register())[-1] == (PROXY, "Registered")
+
+
+def test_a_worker_that_crashed_may_still_come_and_the_refusal_after_the_deadline_says_how_it_ended() -> None:
+    house = House()
+    house.call()
+    assert ends(house, PARTITION, "SIGSEGV") == []
+    [refusal] = refusals(house.wait(house.now + ROLLOUT_MAX_S))
+    assert refusal.endswith(" within 20 s; that of rm-1_default ended before it was ready: SIGSEGV")
+
+
+def test_another_configuration_is_refused_too_and_the_one_in_force_stays() -> None:
+    house = registered()
+    asked, _ = house.change(two_partitions())
+    sends = ends(house, GPU, FULL)
+    assert answers(sends) == [(503, CAUSE.replace("rm-1_default cannot", "rm-1_gpu cannot"))]
+    assert wanted(sends) == [{PARTITION: 1}]
+    assert house.vote(asked) == []
+
+
+def test_a_worker_that_could_not_start_before_the_change_began_is_named_after_the_deadline() -> None:
+    house = registered()
+    ends(house, PARTITION, FULL)
+    house.call(two_partitions(), session="session-2")
+    house.vote(house.hello(GPU)[0])
+    [refusal] = refusals(house.wait(house.now + ROLLOUT_MAX_S))
+    assert refusal.endswith(f"within 20 s; that of rm-1_default ended before it was ready: {FULL}")
+
+
+def test_a_worker_that_has_voted_already_ends_nothing() -> None:
+    house = House()
+    house.call(two_partitions())
+    house.vote(house.hello(PARTITION)[0])
+    assert ends(house, PARTITION, FULL) == []
+    assert kinds(house.vote(house.hello(GPU)[0]))[-1] == (PROXY, "Registered")
+
+
+def test_only_the_supervisor_reports_and_only_of_the_lease_in_force() -> None:
+    house = House()
+    house.call()
+    epoch = house.epoch(PARTITION)
+    ends(house, PARTITION, FULL, source=PROXY)
+    assert ends(house, PARTITION, FULL, epoch=epoch + 1) == []
+    assert ends(house, "rm-1_other", FULL, epoch=epoch) == []
+    assert house.switch.books.tally.rollouts == {}
+
+
+def test_why_the_worker_of_a_registered_partition_cannot_start_is_listed_until_one_has_started() -> None:
+    house = registered()
+    assert problems(house) == {PARTITION: ""}
+    ends(house, PARTITION, "SIGSEGV")
+    assert problems(house) == {PARTITION: ""}
+    ends(house, PARTITION, FULL)
+    assert problems(house) == {PARTITION: FULL}
+    house.switch.roster.renew(PARTITION)
+    assert problems(house) == {PARTITION: FULL}
+    house.hello(PARTITION)
+    assert problems(house) == {PARTITION: ""}
