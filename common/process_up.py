@@ -1,4 +1,4 @@
-"""Whether a process is there, as a figure: it says so itself, and who misses it says that it is not.
+"""Whether a process is there and can work, as a figure: it says so itself, and who misses it says that it is not.
 
 Not here: what else a process says of itself (`process_figures.py`).
 """
@@ -17,6 +17,17 @@ _WHAT: Final = (
     "Whether the process answers, or tells its figures; if not, its other series are missing. Worry at 0 for more than "
     "a minute: what dies is started again within seconds."
 )
+
+
+_STUCK: Final = (
+    "Whether nothing becomes durable, so that nothing is told, or the worker cannot start because it cannot use its "
+    "journal. Worry at 1: the disk is full or broken."
+)
+
+
+def journal_stuck(partition: str, *, stuck: bool) -> Family:
+    """Whether its journal takes nothing: the worker says so, or whoever knows that it cannot start."""
+    return gauge("yunishard_journal_stuck", _STUCK, ("partition",), [((partition,), int(stuck))])
 
 
 def up(process: str, partition: str = "", *, here: bool = True) -> Family:

@@ -152,6 +152,7 @@ def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, .
             *admins,
             *_tls(settings.rest_tls),
             *("--audit", str(premises.audit)),
+            *("--state", str(premises.audit.parent)),
             *_history(settings.web, premises.history),
             *_web(settings.web),
         ),

@@ -71,6 +71,9 @@ def options() -> argparse.ArgumentParser:
     described.add_argument(
         "--history", type=Path, metavar="FILE", help="where to keep what there was; without it nowhere"
     )
+    described.add_argument(
+        "--state", type=Path, metavar="DIR", help="the directory whose free space the health check looks at"
+    )
     described.add_argument("--history-max", type=int, default=1 << 30, metavar="BYTES", help="room for that")
     described.add_argument(
         "--history-age", type=float, default=30 * 86400.0, metavar="SECONDS", help="after which it goes"
@@ -102,6 +105,7 @@ def startup_of(args: argparse.Namespace) -> Startup:
         settings=read_settings(args.settings or ""),
         deadlock=deadlock_of(os.environ),
         history=history,
+        state=args.state,
         web_root=args.web_root,
         debug=args.debug,
         cors=args.cors,

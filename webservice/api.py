@@ -40,6 +40,7 @@ from webservice.people import People
 from webservice.router import Elsewhere, Match, OtherMethods, find
 from webservice.routes import routes
 from webservice.shelf import Shelf
+from webservice.storage_health import StorageHealth
 from webservice.streams.streams import Streams
 from webservice.web_root import is_api, serve
 from webservice.written import written
@@ -101,6 +102,7 @@ class Api:
         self.streams = Streams(link.ask)
         self._shelf = Shelf(link.ask)
         self.past: Past | None = None
+        self.storage = StorageHealth(startup.state, guard.audit)
         self.figures = OwnFigures()
         self.figures.around.append(self.streams.families)
         self.figures.around.append(self._shelf.families)
@@ -214,6 +216,7 @@ class Api:
             figures=self.figures,
             past=self.past,
             turns=self._turns,
+            storage=self.storage,
         )
 
 

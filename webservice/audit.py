@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +29,19 @@ FILES_MAX: Final = 10
 WRITE_MAX_S: Final = 5.0
 """A disk that takes longer counts as one that cannot be written."""
 
+PROBE_S: Final = 5.0
+"""Seconds for which the outcome of the last attempt to write counts, for those who ask whether the file can be written.
+"""
+
+PROBE_BYTES: Final = 4096
+"""What is written in order to find out: a block, more than a line takes."""
+
 VAIN_A_MINUTE_MAX: Final = 60
 """Attempts of one user that came to nothing, and of all who are not known together, that are written down: whoever
 tries without end must not drive the rest out of the files. Refusals beyond are counted in the next line.
 """
+
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _log = logging.getLogger("core.rest")
 
@@ -81,6 +91,10 @@ class AuditLog:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._minute = _Minute()
         self._unrecorded = 0
+        self._problem = ""
+        """Why the last attempt to write failed; empty if it did not."""
+        self._tried_at = -PROBE_S
+        """When that was, in monotonic seconds."""
 
     def stamp(self) -> str:
         """The time now, as in `2026-03-01T12:00:00.123Z`."""
@@ -95,15 +109,30 @@ class AuditLog:
         """
         unrecorded, self._unrecorded = self._unrecorded, 0
         line = msgspec.json.encode(msgspec.structs.replace(entry, unrecorded=unrecorded)) + b"\n"
+        if problem := await self._try(partial(self._append, line)):
+            self._unrecorded += unrecorded
+            raise OSError(problem)
+
+    async def problem(self) -> str:
+        """Why no line can be written at present; empty if one can. Tried at most once in PROBE_S, so that whoever asks
+        often costs the disk nothing.
+        """
+        if time.monotonic() - self._tried_at < PROBE_S:
+            return self._problem
+        return await self._try(self._probe)
+
+    async def _try(self, work: Callable[[], None]) -> str:
+        """Have the thread do this, and remember why it failed, if it did."""
+        problem = ""
         try:
             async with asyncio.timeout(WRITE_MAX_S):
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._append, line)
+                await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except TimeoutError:
-            self._unrecorded += unrecorded
-            raise OSError(f"{self._file}: the disk did not take it within {WRITE_MAX_S:g} s") from None
+            problem = f"{self._file}: the disk did not take it within {WRITE_MAX_S:g} s"
         except OSError as error:
-            self._unrecorded += unrecorded
-            raise OSError(f"{self._file}: {(error.strerror or str(error)).lower()}") from None
+            problem = f"{self._file}: {(error.strerror or str(error)).lower()}"
+        self._tried_at, self._problem = time.monotonic(), problem
+        return problem
 
     def is_weary_of(self, user: str) -> bool:
         """Whether so many attempts of a user came to nothing in this minute that another one is to be refused."""
@@ -140,11 +169,23 @@ class AuditLog:
         except OSError as error:
             _log.error("the audit log misses that %s was %s: %s", entry.id, entry.outcome, error)
 
+    def _probe(self) -> None:
+        """Open the file, and have the disk take a block beside it: the file itself only ever has whole lines."""
+        os.close(os.open(self._file, _FLAGS, 0o600))
+        beside = self._file.with_name(f"{self._file.name}.probe")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.write(descriptor, bytes(PROBE_BYTES)) != PROBE_BYTES:
+                raise OSError(None, "no space left for a whole line")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            beside.unlink(missing_ok=True)
+
     def _append(self, line: bytes) -> None:
         self._rotate(len(line))
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         is_new = not self._file.exists()
-        descriptor = os.open(self._file, flags, 0o600)
+        descriptor = os.open(self._file, _FLAGS, 0o600)
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the machine went down in the middle of a line

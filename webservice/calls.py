@@ -29,6 +29,7 @@ from webservice.own_figures import OwnFigures
 from webservice.resolve import AmbiguityError, Directory, UnknownRmError, narrowed
 from webservice.router import Route
 from webservice.shelf import Shelf
+from webservice.storage_health import StorageHealth
 from webservice.streams.streams import Streams
 from webservice.views import SettingView
 
@@ -70,6 +71,8 @@ class Startup:
     deadlock: Deadlock = NO_DEADLOCKS
     history: HistoryFile | None = None
     """None if nothing is kept."""
+    state: Path | None = None
+    """The directory with everything that is kept; None if that is not known."""
     web_root: Path | None = None
     """Directory with the files of a web UI; None for none."""
     debug: bool = False
@@ -114,6 +117,7 @@ class Call:
     past: Past | None = None
     """What there was over time; None if it is not kept."""
     turns: Turns = field(default_factory=Turns)
+    storage: StorageHealth = field(default_factory=StorageHealth)
 
 
 class Pieces(Protocol):

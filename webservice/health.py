@@ -1,7 +1,7 @@
-"""The health of the system: what the latest look at each partition found, as the nine checks that YuniKorn has and four
-of our own.
+"""The health of the system: what the latest look at each partition found, as the nine checks that YuniKorn has, and
+checks of our own: of the partitions, and of what all processes need of the disk.
 
-Not here: looking (the auditor of each worker), and asking the workers (`overall.py`).
+Not here: looking (the auditor of each worker, `storage_health.py`), and asking the workers (`overall.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from webservice.errors import RequestError
+from webservice.storage_health import StorageProblems
 
 
 class Found(Struct, frozen=True):
@@ -29,6 +30,22 @@ class Found(Struct, frozen=True):
     drift: list[str]
     syncing: bool = False
     journal_problem: str = ""
+
+
+class SystemProblems(Struct, frozen=True, kw_only=True):
+    """What is wrong at this moment besides what the workers report."""
+
+    silent: Sequence[str] = ()
+    """Partitions that do not answer."""
+    unstartable: Sequence[tuple[str, str]] = ()
+    """Partitions whose worker cannot start, each with the reason."""
+    away: Sequence[str] = ()
+    """Resource managers that are away."""
+    failed_nodes: int = 0
+    """Nodes that were registered for a partition that does not exist."""
+    record: str = ""
+    """Why the broker's record cannot be written; empty if it can."""
+    storage: StorageProblems = StorageProblems()
 
 
 class CheckView(Struct, frozen=True, kw_only=True):
@@ -68,21 +85,20 @@ _CHECKS: Final = (
     ("Partitions", "Check if every partition answers"),
     ("Journals", "Check if what happens becomes durable"),
     ("Resource managers", "Show which are away, and which report everything anew; nothing is placed for them"),
+    ("Workers", "Check if the worker of every partition can start"),
+    ("Disk space", "Check if the file systems of the state directory have room"),
+    ("Broker record", "Check if the broker's record of resource managers and configurations can be written"),
+    ("Audit log", "Check if the audit log can be written; without it nothing is changed over REST"),
+    ("History", "Check if the history is kept"),
 )
 """Name and description of each check: those of YuniKorn, in its order, and our own."""
 
 
 def view(
-    bodies: Sequence[tuple[str, bytes]],
-    *,
-    silent: Sequence[str] = (),
-    away: Sequence[str] = (),
-    failed_nodes: int = 0,
-    whole: bool = True,
+    bodies: Sequence[tuple[str, bytes]], problems: SystemProblems | None = None, *, whole: bool = True
 ) -> HealthView:
-    """The health of all partitions together, of each its full name and what its worker said; which partitions do not
-    answer, which resource managers are away, and how many nodes were registered for a partition that does not exist.
-    Unless it is to be the whole, without names of what is not for everybody.
+    """The health of all partitions together, of each its full name and what its worker said, and of the system. Unless
+    it is to be the whole, without names and paths of what is not for everybody.
 
     Raises:
         RequestError: a worker said what cannot be read.
@@ -94,7 +110,9 @@ def view(
         except DecodeError as error:
             raise RequestError(503, f"Partition {name} answered what cannot be read: {error}") from None
         found.append((name, told if whole else _without_names(told)))
-    checks = _checks([*_diagnoses(found, failed_nodes), *_conditions(found, silent, away)])
+    problems = problems or SystemProblems()
+    shown = problems if whole else _without_paths(problems)
+    checks = _checks([*_diagnoses(found, shown.failed_nodes), *_conditions(found, shown), *_system(shown)])
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
@@ -106,6 +124,20 @@ def _without_names(found: Found) -> Found:
         orphans_of_applications=[HIDDEN] * len(found.orphans_of_applications),
         drift=[HIDDEN] * len(found.drift),
         journal_problem=found.journal_problem and HIDDEN,
+    )
+
+
+def _without_paths(problems: SystemProblems) -> SystemProblems:
+    storage = problems.storage
+    return replace(
+        problems,
+        unstartable=[(name, HIDDEN) for name, _ in problems.unstartable],
+        record=problems.record and HIDDEN,
+        storage=StorageProblems(
+            space=(HIDDEN,) * len(storage.space),
+            audit=storage.audit and HIDDEN,
+            history=storage.history and HIDDEN,
+        ),
     )
 
 
@@ -141,17 +173,29 @@ def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: int) -> list[tu
     ]
 
 
-def _conditions(
-    found: Sequence[tuple[str, Found]], silent: Sequence[str], away: Sequence[str]
-) -> list[tuple[str, bool]]:
+def _conditions(found: Sequence[tuple[str, Found]], problems: SystemProblems) -> list[tuple[str, bool]]:
     """The same about what is so at this moment. That a resource manager is away is no fault of ours."""
     stuck = [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem]
     syncing = [name for name, one in found if one.syncing]
     return [
-        (f"Partitions that do not answer: {_quoted(silent)}", bool(silent)),
+        (f"Partitions that do not answer: {_quoted(problems.silent)}", bool(problems.silent)),
         (f"Journals that take nothing: {_quoted(stuck)}", bool(stuck)),
-        (f"Away: {_quoted(away)}, partitions that are reported anew: {_quoted(syncing)}", False),
+        (f"Away: {_quoted(problems.away)}, partitions that are reported anew: {_quoted(syncing)}", False),
     ]
+
+
+def _system(problems: SystemProblems) -> list[tuple[str, bool]]:
+    """The same about what all processes need."""
+    storage = problems.storage
+    unstartable = [f"{name}: {reason}" for name, reason in problems.unstartable]
+    found: tuple[tuple[str, Sequence[str]], ...] = (
+        ("Workers that cannot start", unstartable),
+        ("File systems without room", storage.space),
+        ("Writes of the record that failed", [problems.record] if problems.record else []),
+        ("Writes of the audit log that failed", [storage.audit] if storage.audit else []),
+        ("Why no history is kept", [storage.history] if storage.history else []),
+    )
+    return [(f"{what}: {_quoted(listed)}", bool(listed)) for what, listed in found]
 
 
 def _named(found: Sequence[tuple[str, Found]], listed: Callable[[Found], list[str]]) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.families import Family, families, gauge
-from common.messages import PartitionList, Query
+from common.messages import PartitionEntry, PartitionList, Query
 from common.names import BROKER
-from common.process_up import WORKER, up
+from common.process_up import WORKER, journal_stuck, up
 from webservice import metrics
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, registered
@@ -48,6 +48,7 @@ async def page(call: Call, *, within_s: float) -> Reply:
     found = [(entry.full_name, told) for (_, entry), told in zip(entries, answers, strict=True) if told is not None]
     others = [
         *_presence([entry.full_name for _, entry in entries], {name for name, _ in found}),
+        *_unstartable(known.partitions, {name for name, _ in found}),
         *_managers(known, time.time()),
     ]
     system = [*call.figures.families(), *([up(BROKER, here=False)] if broker is None else broker)]
@@ -95,6 +96,13 @@ def _presence(partitions: Iterable[str], answered: set[str]) -> Iterator[Family]
     for name in listed:
         if name not in answered:
             yield up(WORKER, name, here=False)
+
+
+def _unstartable(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+    """What those cannot tell themselves whose worker cannot start."""
+    for one in partitions:
+        if one.problem and one.full_name not in answered:
+            yield journal_stuck(one.full_name, stuck=True)
 
 
 def _managers(known: PartitionList, now: float) -> Iterator[Family]:

@@ -55,7 +55,7 @@ async def partitions(call: Call) -> Reply:
     theirs because of it.
     """
     known = await registered(call)
-    parts = await _parts(call, known, "partition")
+    parts = _answered(await _parts(call, known, "partition"))
     return _listed(known, parts, lambda shown, entry: encoded(SilentView(cluster_id=entry.rm_id, name=shown)))
 
 
@@ -66,7 +66,7 @@ async def node_utilisations(call: Call) -> Reply:
     known = await registered(call)
     if not known.partitions:
         return Reply(b"null\n")
-    parts = await _parts(call, known, "utilisation")
+    parts = _answered(await _parts(call, known, "utilisation"))
     return _listed(known, parts, lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown)))
 
 
@@ -75,12 +75,16 @@ async def healthcheck(call: Call) -> Reply:
     everything.
     """
     known = await registered(call)
-    parts = await _parts(call, known, "health")
-    away = [one.rm_id for one in known.managers if one.away_since_ns]
-    failed = sum(one.nodes_astray for one in known.managers)
-    silent = [name for name, _ in parts.silent]
-    whole = call.viewer is None
-    view = health.view(parts.said, silent=silent, away=away, failed_nodes=failed, whole=whole)
+    parts, storage = await asyncio.gather(_parts(call, known, "health"), call.storage.problems())
+    problems = health.SystemProblems(
+        silent=[name for name, _ in parts.silent],
+        unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
+        away=[one.rm_id for one in known.managers if one.away_since_ns],
+        failed_nodes=sum(one.nodes_astray for one in known.managers),
+        record=known.record_problem,
+        storage=storage,
+    )
+    view = health.view(parts.said, problems, whole=call.viewer is None)
     return Reply(encoded(view), headers=age(parts.age_s))
 
 
@@ -100,12 +104,19 @@ def _listed(known: PartitionList, parts: _Parts, silent: Callable[[str, Partitio
     return Reply(b"[" + b",".join(body.strip() for body in bodies) + b"]\n", headers=age(parts.age_s))
 
 
-async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
-    """Ask all, each for itself.
+def _answered(parts: _Parts) -> _Parts:
+    """The same.
 
     Raises:
         RequestError: nobody answers.
     """
+    if parts.silent and not parts.said:
+        raise RequestError(503, parts.silent[0][1])
+    return parts
+
+
+async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
+    """Ask all, each for itself."""
 
     async def ask(shown: str, entry: PartitionEntry) -> Shelved | str:
         try:
@@ -125,8 +136,6 @@ async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
             said.append((entry.full_name, answer))
         else:
             silent.append((entry.full_name, answer))
-    if silent and not said:
-        raise RequestError(503, silent[0][1])
     oldest_s = max((found.age_s for _, found in said), default=0.0)
     return _Parts([(name, found.answer.body) for name, found in said], silent, oldest_s)
 

@@ -122,7 +122,7 @@ async def serve(
     api = Api(link, people, startup, guard)
     keeper = Keeper(startup.history) if startup.history is not None else None
     if keeper is not None:
-        api.past = Past(keeper)
+        api.past, api.storage.keeper = Past(keeper), keeper
         api.figures.around.append(keeper.families)
     server = _server(api, tls)
     process = ProcessFigures(WEBSERVICE, wire=link.wire)

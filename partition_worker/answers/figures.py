@@ -16,6 +16,7 @@ from typing import Final
 
 from common.families import Distribution, Family, Sample, Written, piece, whole
 from common.histogram import BOUNDS_S, Histogram
+from common.process_up import journal_stuck
 from partition_worker.answers.figure_memo import ENDED, RANGES, Memo
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.partition import Partition
@@ -243,19 +244,10 @@ def _audit(partition: Partition) -> Iterator[Family]:
 
 
 def _condition(partition: Partition, *, kept: bool) -> Iterator[Family]:
-    for name, what, holds in (
-        (
-            "journal_stuck",
-            "Whether nothing becomes durable, so that nothing is told. Worry at 1: the disk is full or broken.",
-            not kept,
-        ),
-        (
-            "syncing",
-            "Whether nothing is placed, as the resource manager reports everything anew. Worry if it does for minutes.",
-            partition.report is not None,
-        ),
-    ):
-        yield Family(f"yunishard_{name}", "gauge", what, ("partition",), [((partition.name,), int(holds))])
+    yield journal_stuck(partition.name, stuck=not kept)
+    what = "Whether nothing is placed, as the resource manager reports everything anew. Worry if it does for minutes."
+    syncing = int(partition.report is not None)
+    yield Family("yunishard_syncing", "gauge", what, ("partition",), [((partition.name,), syncing)])
 
 
 def _containers(partition: Partition) -> Iterator[Family]:

@@ -69,13 +69,19 @@ def _anything(_given: Document) -> bool:
 _ALREADY: Final = "adding application app-running to partition rm-golden_default, but application already existed"
 _SCHEDULER: Final = "/body/yunikorn_scheduler"
 
+OWN_CHECKS: Final = (
+    *("Audit", "Partitions", "Journals", "Resource managers"),
+    *("Workers", "Disk space", "Broker record", "Audit log", "History"),
+)
+"""The health checks that the reference does not have."""
+
 DELIBERATE: Final = (
     Deliberate("*-clusters", "/body/0/rmId", "rm-golden", OUR_OWN),
     Deliberate("*-fullstatedump*", "/body/clusterInfo/0/rmId", "rm-golden", OUR_OWN),
     Deliberate("main-gzip-small", "/body/0/rmId", "rm-golden", OUR_OWN),
     *(
         Deliberate("*-healthcheck", f"/body/HealthChecks/{number}", _is_check(name), OUR_OWN)
-        for number, name in enumerate(("Audit", "Partitions", "Journals", "Resource managers"), 9)
+        for number, name in enumerate(OWN_CHECKS, 9)
     ),
     Deliberate("updated-*", "*/root.retired/drainingApplications", 1, OUR_OWN),
     Deliberate("updated-*", "*/root.retired/drainingSince", _is_time, OUR_OWN),

@@ -42,6 +42,7 @@ SETTINGS = (
     "partitions-max",
     "memory-max",
     "audit",
+    "state",
     "history",
     "history-max",
     "history-age",

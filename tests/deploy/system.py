@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 WAIT_MAX_S = 30.0
@@ -83,14 +83,16 @@ def gone(number: int) -> bool:
 
 
 @contextlib.contextmanager
-def up(*arguments: str, folder: Path, module: str = "deploy") -> Iterator[Up]:
-    """Start it with these arguments; `folder` is for its logs, and its home."""
+def up(*arguments: str, folder: Path, module: str = "deploy", prefix: Sequence[str] = ()) -> Iterator[Up]:
+    """Start it with these arguments; `folder` is for its logs, and its home. A `prefix` is a command that becomes the
+    supervisor.
+    """
     errors = folder / "errors"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
     with (
         errors.open("w") as stderr,
         subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
+            [*prefix, sys.executable, "-P", "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

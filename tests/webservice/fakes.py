@@ -24,8 +24,8 @@ Changer = Callable[[Change], Answer]
 Worker = Callable[[Query], Answer]
 
 
-def partition(rm_id: str = "rm-1", name: str = "default") -> PartitionEntry:
-    return PartitionEntry(full_name=f"{rm_id}_{name}", name=name, rm_id=rm_id)
+def partition(rm_id: str = "rm-1", name: str = "default", *, problem: str = "") -> PartitionEntry:
+    return PartitionEntry(full_name=f"{rm_id}_{name}", name=name, rm_id=rm_id, problem=problem)
 
 
 def echo(query: Query) -> Answer:
@@ -80,12 +80,18 @@ def answer(document: object) -> Answer:
 
 class FakeLink:
     def __init__(
-        self, *partitions: PartitionEntry, worker: Worker = echo, reader: Reader = read, changer: Changer = change
+        self,
+        *partitions: PartitionEntry,
+        worker: Worker = echo,
+        reader: Reader = read,
+        changer: Changer = change,
+        record_problem: str = "",
     ) -> None:
         self.known = PartitionList(
             partitions=list(partitions),
             build_information={entry.rm_id: {"buildVersion": "1.0"} for entry in partitions},
             started_ns=7,
+            record_problem=record_problem,
         )
         self.worker, self.reader, self.changer = worker, reader, changer
         self.asked: list[tuple[str, Query]] = []

@@ -8,7 +8,8 @@ import pytest
 from common.messages import Answer, Query
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice.errors import RequestError
-from webservice.health import view
+from webservice.health import SystemProblems, view
+from webservice.storage_health import StorageProblems
 
 SOUND: Final[dict[str, object]] = {
     "scheduling_errors": 0,
@@ -56,7 +57,70 @@ def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() ->
     assert not shown.Healthy
 
 
-def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_four_more() -> None:
+def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where() -> None:
+    storage = StorageProblems(space=("/var: full",), audit="/var/audit.log: full", history="/var/history: full")
+    problems = SystemProblems(unstartable=[("rm-1_default", "/var: full")], record="/var: full", storage=storage)
+    shown = view([("rm-1_default", found())], problems, whole=False)
+    assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
+        'Workers that cannot start: ["rm-1_default: (hidden)"]',
+        'File systems without room: ["(hidden)"]',
+        'Writes of the record that failed: ["(hidden)"]',
+        'Writes of the audit log that failed: ["(hidden)"]',
+        'Why no history is kept: ["(hidden)"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problems", "name", "diagnosis"),
+    [
+        (
+            SystemProblems(unstartable=[("rm-1_b", "disk full"), ("rm-2_b", "locked")]),
+            "Workers",
+            'Workers that cannot start: ["rm-1_b: disk full" "rm-2_b: locked"]',
+        ),
+        (
+            SystemProblems(storage=StorageProblems(space=("/s: 1.0 MiB free",))),
+            "Disk space",
+            'File systems without room: ["/s: 1.0 MiB free"]',
+        ),
+        (SystemProblems(record="disk full"), "Broker record", 'Writes of the record that failed: ["disk full"]'),
+        (
+            SystemProblems(storage=StorageProblems(audit="/s/audit.log: disk full")),
+            "Audit log",
+            'Writes of the audit log that failed: ["/s/audit.log: disk full"]',
+        ),
+        (
+            SystemProblems(storage=StorageProblems(history="disk full")),
+            "History",
+            'Why no history is kept: ["disk full"]',
+        ),
+    ],
+)
+def test_what_all_processes_need_is_checked_too(problems: SystemProblems, name: str, diagnosis: str) -> None:
+    shown = view([("rm-1_default", found())], problems)
+    [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
+    assert (shown.Healthy, wrong.Name, wrong.DiagnosisMessage) == (False, name, diagnosis)
+
+
+def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_broker() -> None:
+    link = FakeLink(
+        partition(problem="disk full"),
+        worker=lambda _: Answer(status=503, body=b"not there"),
+        record_problem="disk is full",
+    )
+    response = request(link, "/ws/v1/scheduler/healthcheck")
+    wrong = [check["DiagnosisMessage"] for check in response.json()["HealthChecks"] if not check["Succeeded"]]
+    assert (response.status_code, wrong) == (
+        200,
+        [
+            'Partitions that do not answer: ["rm-1_default"]',
+            'Workers that cannot start: ["rm-1_default: disk full"]',
+            'Writes of the record that failed: ["disk is full"]',
+        ],
+    )
+
+
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_nine_more() -> None:
     shown = view([("rm-1_default", found())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
@@ -73,6 +137,11 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_four_more() -> Non
         ("Partitions", "Partitions that do not answer: []"),
         ("Journals", "Journals that take nothing: []"),
         ("Resource managers", "Away: [], partitions that are reported anew: []"),
+        ("Workers", "Workers that cannot start: []"),
+        ("Disk space", "File systems without room: []"),
+        ("Broker record", "Writes of the record that failed: []"),
+        ("Audit log", "Writes of the audit log that failed: []"),
+        ("History", "Why no history is kept: []"),
     ]
 
 
@@ -108,9 +177,9 @@ def test_nodes_of_the_same_name_are_told_apart() -> None:
 
 
 def test_who_is_away_or_reports_anew_is_shown_and_no_failure() -> None:
-    shown = view([("rm-1_default", found(syncing=True))], away=["rm-2"])
+    shown = view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
     assert shown.Healthy
-    assert shown.HealthChecks[-1].DiagnosisMessage == (
+    assert shown.HealthChecks[12].DiagnosisMessage == (
         'Away: ["rm-2"], partitions that are reported anew: ["rm-1_default"]'
     )
 
@@ -144,7 +213,7 @@ def test_a_partition_that_does_not_answer_makes_no_health() -> None:
         return Answer(status=503, body=b"the partition is starting")
 
     response = request(FakeLink(partition(), worker=worker), "/ws/v1/scheduler/healthcheck")
-    assert (response.status_code, "is starting" in response.json()["message"]) == (503, True)
+    assert (response.status_code, response.json()["Healthy"]) == (200, False)
 
 
 def test_an_answer_that_cannot_be_read_is_told() -> None:
@@ -153,7 +222,7 @@ def test_an_answer_that_cannot_be_read_is_told() -> None:
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = view([("rm-1_default", found())], failed_nodes=1)
+    shown = view([("rm-1_default", found())], SystemProblems(failed_nodes=1))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"

@@ -1,8 +1,8 @@
 """Keeping the history: who may write the file, a round once a second, and what becomes of a file that cannot be used.
 
 Only one process writes it, who holds the lock beside it. A file that is damaged is put aside, and a new one begun;
-where the disk is full, or a later release wrote the file, nothing is kept and everything else goes on, and once a
-minute it is tried again. What happens meanwhile is read later, as far as workers still have it.
+where the disk is full, or a later release wrote the file, nothing is kept and everything else goes on, and every
+RETRY_S it is tried again. What happens meanwhile is read later, as far as workers still have it.
 
 Not here: what is asked and kept (`collector.py`), tables (`schema.py`), answering (`past.py`).
 """
@@ -26,12 +26,12 @@ from common.messages import PartitionEntry, Query
 from common.records import Account
 from webservice.calls import HistoryFile, Link
 from webservice.errors import RequestError
-from webservice.history.collector import ROUND_S, Collector
+from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector
 from webservice.history.retention import tidy
 from webservice.history.rows import Portion
 from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, Store
 
-RETRY_S: Final = 60.0
+RETRY_S: Final = 5.0
 """How long to wait before a file that could not be used is tried again."""
 
 ANSWER_MAX_S: Final = 3.0
@@ -62,8 +62,8 @@ class Keeper:
         self._clock_ns = clock_ns
         self._round_s = round_s
         self._retry_s = retry_s
-        self._told = ""
-        """The problem of which the log has a line."""
+        self.failure = ""
+        """The last problem, of which the log has a line, until the history is kept again."""
         self._round_at = time.monotonic()
         """When the latest round was done, or this began."""
 
@@ -100,6 +100,7 @@ class Keeper:
         loop = asyncio.get_running_loop()
         opened = await loop.run_in_executor(writer, partial(_open, self.path, self._clock_ns()))
         self.problem = ""
+        rounds = 0
         try:
             while True:
                 began = loop.time()
@@ -108,6 +109,9 @@ class Keeper:
                 work = partial(self._write, opened, portions, now_ns)
                 if portions or opened.collector.sampling:
                     await loop.run_in_executor(writer, work)
+                    self._recovered()
+                rounds += 1
+                if rounds == IDLE_ROUNDS:  # everybody was asked, and had nothing to write down
                     self._recovered()
                 self._round_at = time.monotonic()
                 await asyncio.sleep(max(0.0, began + self._round_s - loop.time()))
@@ -132,14 +136,14 @@ class Keeper:
 
     def _fail(self, error: OSError) -> None:
         self.problem = f"{self.path} cannot be used: {error}"
-        if self.problem != self._told:
-            self._told = self.problem
+        if self.problem != self.failure:
+            self.failure = self.problem
             wait = f"it is tried again every {self._retry_s:g} s"
             _log.error("no history is kept, everything else goes on: %s; %s", self.problem, wait)
 
     def _recovered(self) -> None:
-        if self._told:
-            self._told = ""
+        if self.failure:
+            self.failure = ""
             _log.info("the history is kept again in %s", self.path)
 
 

@@ -130,6 +130,23 @@ def test_a_damaged_file_is_put_aside_and_a_new_one_begun(path: Path, caplog: pyt
     assert [record.levelname for record in caplog.records if "is damaged" in record.message] == ["ERROR"]
 
 
+def test_a_failure_counts_until_something_is_written_again_or_all_had_nothing_to_write(path: Path) -> None:
+    path.mkdir()
+    world = World(path)
+
+    def failed(keeper: Keeper) -> bool:
+        if keeper.failure and path.is_dir():
+            path.rmdir()
+            return False
+        return path.is_file() and not keeper.failure
+
+    assert world.run(0, failed).failure == ""
+    path.unlink()
+    path.mkdir()
+    world.link = FakeLink()
+    assert World(path).run(0, failed).failure == ""
+
+
 def test_a_file_of_a_later_release_is_left_alone_and_told_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(sqlite3.connect(path)) as file:
         file.execute(f"PRAGMA user_version={FORMAT + 1}")
