@@ -151,6 +151,8 @@ class RejectedAllocation(Part, frozen=True):
     allocation_key: str
     application_id: str = ""
     reason: str = ""
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class UserGroupInformation(Part, frozen=True):
@@ -184,6 +186,8 @@ class AcceptedApplication(Part, frozen=True):
     """An application that has its queue."""
 
     application_id: str
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class RejectedApplication(Part, frozen=True):
@@ -191,6 +195,8 @@ class RejectedApplication(Part, frozen=True):
 
     application_id: str
     reason: str = ""
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class UpdatedApplication(Part, frozen=True):
@@ -200,6 +206,8 @@ class UpdatedApplication(Part, frozen=True):
     state: str
     state_transition_timestamp: int = 0
     message: str = ""
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class PredicatesArgs(Part, frozen=True):
@@ -232,6 +240,8 @@ class AcceptedNode(Part, frozen=True):
     """A node that joined its partition."""
 
     node_id: str
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class EventRecord(Part, frozen=True):
@@ -245,6 +255,8 @@ class EventRecord(Part, frozen=True):
     event_change_detail: int = 0
     reference_id: str = ""
     resource: Resources = field(default_factory=dict)
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class UpdateContainerSchedulingState(Part, frozen=True):
@@ -256,6 +268,8 @@ class UpdateContainerSchedulingState(Part, frozen=True):
     allocation_key: str
     state: int = 0
     reason: str = ""
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class RejectedNode(Part, frozen=True):
@@ -263,6 +277,8 @@ class RejectedNode(Part, frozen=True):
 
     node_id: str
     reason: str = ""
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 NODE_CREATE: Final = 1
@@ -388,6 +404,21 @@ class AllocationResponse(News, frozen=True):
     released: list[AllocationRelease] = field(default_factory=list)
     rejected_allocations: list[RejectedAllocation] = field(default_factory=list)
     cause: int = 0
+
+
+class ReleasesIgnored(News, frozen=True):
+    """Releases of one `AllocationRequest` that had no effect, because the partition has no such application, ask or
+    allocation. Sent for diagnosis only: it is not numbered, so it is lost if the connection breaks.
+    """
+
+    ignored: list[AllocationRelease] = field(default_factory=list)
+    """The releases as the RM sent them, with the reason as `message`; at most RELEASES_IGNORED_MAX."""
+    more: int = 0
+    """How many others of the same request are not in the list."""
+
+
+RELEASES_IGNORED_MAX: Final = 100
+"""Items of a `ReleasesIgnored`; further ones are only counted."""
 
 
 class EventResponse(News, frozen=True):
@@ -568,6 +599,8 @@ class Refused(Reply, frozen=True):
     code: str
     reason: str
     seq: int = 0
+    partition_name: str = ""
+    """Normalised; set by the SDK from the header, and not sent."""
 
 
 class Ack(Command, frozen=True):

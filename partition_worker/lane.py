@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import Header, News, PredicatesAsked, Received, Refused, StateDumpAsked
+from common.messages import Header, News, PredicatesAsked, Received, Refused, ReleasesIgnored, StateDumpAsked
 from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.wire import body_of
@@ -84,6 +84,10 @@ class Lane:
     def ask(self, question: PredicatesAsked | StateDumpAsked) -> Send:
         """A question, which is not numbered: whoever needs an answer asks again if it is lost."""
         return send(BROKER, question, self.header(type(question).__name__))
+
+    def inform(self, message: ReleasesIgnored) -> Send:
+        """Send news without a number: the RM does not acknowledge it, and it is not repeated if it is lost."""
+        return send(BROKER, message, self.header(type(message).__name__))
 
     def received(self, ref: str = "") -> Send:
         return send(BROKER, Received(), self.header("Received", ref=ref))

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.messages import (
+    RELEASES_IGNORED_MAX,
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -29,12 +30,13 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     SchedulingStateResponse,
     SyncDone,
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
-from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part
 
 ITEMS_MAX: Final = 10_000
 """Entries in one message; more become several."""
@@ -53,6 +55,9 @@ _SORT: Final[dict[type[Part], str]] = {
     SyncDone: "sync",
 }
 
+_UNNUMBERED: Final = (Note, GroupsWanted, PredicatesAsked, IgnoredRelease)
+"""Parts that are not for the RM, or that are sent to it without a number."""
+
 _FIRST: Final[dict[type[Part], int]] = {AcceptedApplication: 0, RejectedApplication: 0, UpdatedApplication: 1}
 """What is told before the rest, and in which order."""
 
@@ -61,7 +66,7 @@ def messages(effects: Sequence[Effect]) -> Iterator[News]:
     """The messages for the effects of one input, or of a batch of decisions: applications that came, then states, then
     the rest in order.
     """
-    told = [effect for effect in effects if not isinstance(effect.part, Note | GroupsWanted | PredicatesAsked)]
+    told = [effect for effect in effects if not isinstance(effect.part, _UNNUMBERED)]
     told.sort(key=lambda effect: _FIRST.get(type(effect.part), len(_FIRST)))
     for (sort, cause), group in groupby(told, key=lambda effect: (_SORT[type(effect.part)], effect.cause)):
         parts = [effect.part for effect in group]
@@ -71,7 +76,7 @@ def messages(effects: Sequence[Effect]) -> Iterator[News]:
 
 def notes(effects: Sequence[Effect], *, for_people: bool) -> Iterator[str]:
     """What is for the log only, and there for whoever runs the system, or for those who look closer."""
-    notes = (effect.part for effect in effects if isinstance(effect.part, Note))
+    notes = (effect.part for effect in effects if isinstance(effect.part, Note | IgnoredRelease))
     return (note.text for note in notes if note.for_people == for_people)
 
 
@@ -83,6 +88,20 @@ def wanted(effects: Sequence[Effect]) -> Iterator[GroupsWanted]:
 def questions(effects: Sequence[Effect]) -> Iterator[PredicatesAsked]:
     """What the RM is asked. Nobody repeats it: it has lost its sense by the time that it would arrive."""
     return (effect.part for effect in effects if isinstance(effect.part, PredicatesAsked))
+
+
+def ignored_releases(effects: Sequence[Effect]) -> ReleasesIgnored | None:
+    """The releases that had no effect, each with the reason; None if all had one.
+
+    Not numbered, and so not in the journal: a journal that an earlier release wrote leads to the same numbered news.
+    """
+    found = [effect.part for effect in effects if isinstance(effect.part, IgnoredRelease)]
+    if not found:
+        return None
+    listed = found[:RELEASES_IGNORED_MAX]
+    return ReleasesIgnored(
+        ignored=[replace(one.release, message=one.reason) for one in listed], more=len(found) - len(listed)
+    )
 
 
 def _message(sort: str, cause: int, parts: list[Part]) -> News:

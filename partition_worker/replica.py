@@ -15,7 +15,7 @@ from typing import Final
 
 from common import extra_config
 from common.config.check import load_problems
-from common.machine import Delivery, Send, send
+from common.machine import NEVER, Delivery, Send, send
 from common.messages import (
     NUMBERED,
     PREDICATES,
@@ -46,6 +46,9 @@ from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.event_ring import EventRing
 from partition_worker.lane import Lane
+
+IGNORED_WARNING_S: Final = 60.0
+"""Seconds between two warnings about releases that had no effect; those in between are only counted."""
 
 GROUPS: Final = "groups"
 """The peer that looks up the groups of users, in the worker's process."""
@@ -92,6 +95,10 @@ class Replica:
         self.extra = extra_config.DEFAULTS
         """The settings, as they are understood."""
         self.events = EventRing("")
+        self.releases_ignored = 0
+        """Releases without an effect since the process began."""
+        self._warn_ignored_at = -NEVER
+        """Unix seconds from which the next release without an effect is worth a warning."""
         self.notes: list[str] = []
         self.announcements: list[str] = []
         self.warnings: list[str] = []
@@ -180,6 +187,7 @@ class Replica:
         sends = self.lane.tell(news.messages(effects)) if effects else []
         if not sends or header.ref:  # who counts what is under way without a number waits for its mark
             sends.append(self.lane.received(header.ref))
+        sends += self._ignored_releases(effects, now)
         sends += [send(GROUPS, wanted) for wanted in news.wanted(effects)]
         return sends
 
@@ -194,7 +202,28 @@ class Replica:
 
     def _looked_up(self, found: GroupsFound, now: float) -> list[Send]:
         """What waited for the groups of a user goes on."""
-        return [] if self.partition is None else self._tell(self.partition.go_on(found, now))
+        if self.partition is None:
+            return []
+        effects = self.partition.go_on(found, now)
+        return [*self._tell(effects), *self._ignored_releases(effects, now)]
+
+    def _ignored_releases(self, effects: list[Effect], now: float) -> list[Send]:
+        """Report releases that had no effect: to the RM, in the counter, and in the log with at most one warning every
+        IGNORED_WARNING_S.
+        """
+        message = news.ignored_releases(effects)
+        if message is None:
+            return []
+        self.releases_ignored += len(message.ignored) + message.more
+        if now >= self._warn_ignored_at:
+            self._warn_ignored_at = now + IGNORED_WARNING_S
+            first = message.ignored[0]
+            key = repr(first.allocation_key) if first.allocation_key else "everything"
+            self.warnings.append(
+                f"{self.lane.rm} sent a release of {key} of application {first.application_id!r} that had no effect: "
+                f"{first.message} (releases without effect since this process started: {self.releases_ignored})"
+            )
+        return [self.lane.inform(message)]
 
     def _tell(self, effects: list[Effect]) -> list[Send]:
         return self.lane.tell(news.messages(self.noted(effects)))

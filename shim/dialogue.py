@@ -25,6 +25,7 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    ReleasesIgnored,
     ResumeWanted,
     SchedulingStateResponse,
     StateDumpAnswered,
@@ -38,7 +39,7 @@ from common.wire import WireError, decoded, header_of
 from shim.changes import Changes
 from shim.failures import Closed, RegistrationRefused, SessionLost
 from shim.predicates import Predicate, answer
-from shim.results import Result
+from shim.results import Result, with_partition
 from shim.syncs import Sync, Syncs
 
 READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
@@ -249,6 +250,8 @@ class Dialogue:
                 self._to_send.append(self.session.say(header.partition, answer(message, self._predicate)))
             case StateDumpAsked():
                 self._state_wanted.append((header.partition, message))
+            case ReleasesIgnored():
+                self._ignored(header.partition, message)
             case PartitionRestarted():
                 self._forget(header.partition)
                 self._buffer.append(Result(header.partition, message))
@@ -295,7 +298,12 @@ class Dialogue:
             case code if code in _TRY_AGAIN or self.session.state != "open":
                 pass  # to a call that has its answer
             case _:
-                self._buffer.append(Result(header.partition, refused))
+                self._buffer.append(with_partition(Result(header.partition, refused)))
+
+    def _ignored(self, partition: str, message: ReleasesIgnored) -> None:
+        """Pass it on to the consumer, unless that is far behind: then it is dropped, as it may be lost anyway."""
+        if len(self._buffer) < READ_AHEAD_MESSAGES:
+            self._buffer.append(with_partition(Result(partition, message)))
 
     def _say(self, outgoing: Outgoing) -> None:
         if self.session.state == "open":
@@ -316,7 +324,7 @@ class Dialogue:
         if not isinstance(news, _News):
             return None  # seen before
         self._faults.pop(header.partition, None)
-        return Result(header.partition, news)
+        return with_partition(Result(header.partition, news))
 
     def _fault(self, partition: str, error: WireError) -> None:
         """What came cannot be followed: ask for it again, a few times."""

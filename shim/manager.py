@@ -39,6 +39,7 @@ from common.messages import (
     NodeInfo,
     NodeRequest,
     RegisterResourceManager,
+    ReleasesIgnored,
     RemoveApplicationRequest,
 )
 from common.names import normalised
@@ -83,6 +84,9 @@ LEAVE_MAX_S: Final = 10.0
 CHANGE_MAX_S: Final = 60.0
 """How long the answer to another configuration may take: the core starts workers for new partitions meanwhile."""
 
+IGNORED_WARNING_S: Final = 60.0
+"""Seconds between two warnings in the log about releases without an effect. Each is a result in any case."""
+
 KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
 """The environment variable that names the resource manager's own secret key file."""
 
@@ -106,6 +110,8 @@ class ResourceManager:
         self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
         self._taking = False
         """The consumer waits for a result."""
+        self._warn_ignored_at_s = 0.0
+        """Time of the event loop from which the next ignored release is worth a warning."""
         self._link = Link(address, self._dialogue, keys, state_dump)
 
     @classmethod
@@ -367,9 +373,23 @@ class ResourceManager:
         self._link.flush()
         if result is None:
             self._check()
+        elif isinstance(result.news, ReleasesIgnored):
+            self._warn_ignored(result.partition, result.news)
         if not was_hungry:
             self._link.look()
         return result
+
+    def _warn_ignored(self, partition: str, news: ReleasesIgnored) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._warn_ignored_at_s or not news.ignored:
+            return
+        self._warn_ignored_at_s = now_s + IGNORED_WARNING_S
+        first, others = news.ignored[0], len(news.ignored) + news.more - 1
+        _log.warning(
+            "%s: release of %r of application %r in partition %s had no effect: %s%s",
+            *(self.rm_id, first.allocation_key, first.application_id, partition, first.message),
+            f" (and {others} more)" if others else "",
+        )
 
     def _check(self) -> None:
         over = self._dialogue.over

@@ -5,7 +5,10 @@ Not here: where it comes from, and in which thread the functions run (`manager.p
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeVar
+
+from msgspec.structs import force_setattr
 
 from common.messages import (
     AcceptedApplication,
@@ -24,6 +27,7 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
     UpdatedApplication,
@@ -36,6 +40,7 @@ Update = (
     | EventResponse
     | SchedulingStateResponse
     | ConfigurationUpdated
+    | ReleasesIgnored
     | PartitionRestarted
     | Goodbye
     | Refused
@@ -67,13 +72,19 @@ class Results(AsyncIterator[Result]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Callbacks:
-    """What to call for which news; what is left out is not told."""
+    """What to call for which news; what is left out is not told.
+
+    Every item has a `partition_name`, the normalised name of its partition, which may be used in updates as it is.
+    """
 
     allocated: Callback[Allocation] | None = None
     """An ask got its node, or a running allocation that was reported is now known."""
     released: Callback[AllocationRelease] | None = None
     """An allocation ends. Of type TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED it is the core's wish: stop
     the work, then confirm by sending the same release back; until then its resources stay in use."""
+    release_ignored: Callback[AllocationRelease] | None = None
+    """A release that this resource manager sent had no effect; `message` says why. Harmless if both sides ended the
+    same thing at the same time, otherwise the partition, the application or the key is wrong."""
     allocation_rejected: Callback[RejectedAllocation] | None = None
     application_accepted: Callback[AcceptedApplication] | None = None
     application_rejected: Callback[RejectedApplication] | None = None
@@ -111,6 +122,8 @@ class Callbacks:
                 yield from _each(self.event, news.events)
             case SchedulingStateResponse() as news:
                 yield from _each(self.scheduling_state_updated, news.updated)
+            case ReleasesIgnored() as news:
+                yield from _each(self.release_ignored, news.ignored)
             case ConfigurationUpdated() as changed:
                 yield from _each(self.configuration_changed, [changed])
             case PartitionRestarted():
@@ -119,6 +132,51 @@ class Callbacks:
                 yield from _each(self.goodbye, [goodbye])
             case Refused() as refused:
                 yield from _each(self.refused, [refused])
+
+
+def with_partition(result: Result) -> Result:
+    """The same result, after its items were given the name of their partition, which the core sends in the header.
+
+    The items were decoded for this result alone, so they are completed in place: a tenth of the cost of copying them.
+    """
+    for item in _items(result.news):
+        force_setattr(item, "partition_name", result.partition)
+    return result
+
+
+_Item = (
+    Allocation
+    | AllocationRelease
+    | RejectedAllocation
+    | AcceptedApplication
+    | RejectedApplication
+    | UpdatedApplication
+    | AcceptedNode
+    | RejectedNode
+    | EventRecord
+    | UpdateContainerSchedulingState
+    | Refused
+)
+"""What names its partition."""
+
+
+def _items(news: Update) -> Iterable[_Item]:
+    match news:
+        case AllocationResponse():
+            return chain(news.new, news.released, news.rejected_allocations)
+        case ApplicationResponse():
+            return chain(news.accepted, news.rejected, news.updated)
+        case NodeResponse():
+            return chain(news.accepted, news.rejected)
+        case EventResponse():
+            return news.events
+        case SchedulingStateResponse():
+            return news.updated
+        case ReleasesIgnored():
+            return news.ignored
+        case Refused():
+            return [news]
+    return ()
 
 
 def _each(callback: Callback[_T] | None, items: Iterable[_T]) -> Iterator[Answer]:

@@ -32,7 +32,7 @@ from common.messages import (
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.checks.invariants import check
-from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
@@ -76,7 +76,7 @@ def line(part: Part) -> str:
             return f"not in sync: {problem}"
         case SyncDone():
             return f"in sync without {' '.join([*part.nodes, *part.applications, *part.allocations]) or 'loss'}"
-        case Note():
+        case Note() | IgnoredRelease():
             return f"note: {part.text}"
 
 

@@ -24,6 +24,12 @@ def families(
     """All of them; `now` is Unix seconds."""
     yield from _deciding(partition, cycles)
     yield from _outbox(replica)
+    what = (
+        "Releases by the resource manager that had no effect, as the partition has no such application, ask or "
+        "allocation. A few are normal, as both sides may end the same thing. Worry about a rate that stays up: "
+        "releases may go to the wrong partition."
+    )
+    yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(replica.name, replica.releases_ignored))
     yield from _preemptions(partition.name, partition.preemptions, now)
     yield _predicates(partition.name, partition.fleet.predicates.verdicts)
     if recorder is not None:

@@ -34,6 +34,19 @@ class Note(NamedTuple):
     """Whether whoever runs the system should see it: a change that somebody made, and what follows from it."""
 
 
+class IgnoredRelease(NamedTuple):
+    """A release that had no effect, and why. Announced without a number (`messages.ReleasesIgnored`)."""
+
+    release: AllocationRelease
+    reason: str
+    for_people: bool = False
+    """As in a `Note`: the line for each release is of use only when looking for a fault."""
+
+    @property
+    def text(self) -> str:
+        return f"release of {self.release.allocation_key}: {self.reason}"
+
+
 class Happening(NamedTuple):
     """An event for the history, with the numbers of `common/event_codes.py`. When, says the order among others."""
 
@@ -65,6 +78,7 @@ Part = (
     | GroupsWanted
     | PredicatesAsked
     | SyncDone
+    | IgnoredRelease
     | Note
 )
 

@@ -6,6 +6,7 @@ from common import outbox
 from common.config.check import load
 from common.machine import NEVER, Delivery
 from common.messages import (
+    RELEASES_IGNORED_MAX,
     AbortConfig,
     AcceptedApplication,
     AcceptedNode,
@@ -28,13 +29,66 @@ from common.messages import (
     Received,
     Refused,
     RejectedNode,
+    ReleasesIgnored,
     Repeat,
 )
+from common.wire import decoded
 from partition_worker import lane
-from partition_worker.replica import GROUPS
+from partition_worker.replica import GROUPS, IGNORED_WARNING_S
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
+
+# Releases -----------------------------------------------------------------------------------------------------------
+
+
+def released(*keys: str, application: str = "a") -> AllocationRequest:
+    gone = [AllocationRelease(application_id=application, allocation_key=key) for key in keys]
+    return AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=gone))
+
+
+def test_a_release_without_effect_is_reported_without_a_number() -> None:
+    bench = Bench()
+    bench.furnish()
+    bench.tell(ask("k1"))
+    sends = bench.tell(released("k1", "k2", "k3"))
+    reasons = [
+        AllocationRelease(application_id="a", allocation_key=key, message="unknown to application a")
+        for key in ("k2", "k3")
+    ]
+    assert [send for send in sends if send.header.kind == "ReleasesIgnored"] == [
+        news(ReleasesIgnored(ignored=reasons), 0, 4)
+    ]
+    (other,) = bench.tell(released("k1", application="b"))[1:]
+    assert decoded(ReleasesIgnored, other.body).ignored[0].message == "application b is unknown"
+    assert "ReleasesIgnored" not in [kind for _, kind, _ in bench.worker.replica.lane.taken()]
+
+
+def test_a_report_of_ignored_releases_is_bounded() -> None:
+    bench = Bench()
+    bench.furnish()
+    count = RELEASES_IGNORED_MAX + 7
+    *_, last = bench.tell(released(*(f"k{number}" for number in range(count))))
+    message = decoded(ReleasesIgnored, last.body)
+    assert (len(message.ignored), message.more) == (RELEASES_IGNORED_MAX, 7)
+    assert bench.worker.replica.releases_ignored == count
+
+
+def test_ignored_releases_are_one_warning_a_minute() -> None:
+    bench = Bench()
+    bench.furnish()
+    for _ in range(5):
+        bench.tell(released("k2"))
+    (warning,) = bench.worker.replica.warnings
+    assert warning == (
+        "rm-1 sent a release of 'k2' of application 'a' that had no effect: unknown to application a "
+        "(releases without effect since this process started: 1)"
+    )
+    bench.seq += 1
+    later = arrives(BROKER, released("k2"), partition=PARTITION, seq=bench.seq)
+    bench.worker.handle(later, NOW + IGNORED_WARNING_S)
+    assert bench.worker.replica.warnings[1].endswith("(releases without effect since this process started: 6)")
+
 
 # Configuration ------------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     RemoveApplicationRequest,
     Resume,
     ResumeWanted,
@@ -293,6 +294,19 @@ HEARD: Final = (
         ),
         seq=8,
         ack=5,
+    ),
+    of_partition(
+        ReleasesIgnored(
+            ignored=[
+                AllocationRelease(
+                    application_id="app-1",
+                    allocation_key="task-8",
+                    termination_type=STOPPED_BY_RM,
+                    message="unknown to application app-1",
+                )
+            ]
+        ),
+        ack=6,
     ),
     of_partition(SyncDone(nodes=["node-3"], allocations=["task-7"], cause=12), seq=9, ack=5, life=1),
     of_partition(PartitionRestarted(reason="the journal is damaged"), life=1),

@@ -27,6 +27,13 @@ MEANINGS: Final = {
     "reason",
     "*.partition_name": "Plain or normalised name of the partition, empty for `default`; only looked at where the "
     "header names no partition",
+    "Allocation.partition_name": "From the RM: plain or normalised name of the partition, empty for `default`; only "
+    "looked at where the header names no partition. In news left out: the header names it",
+    "Refused.partition_name": "Left out: the header names the partition",
+    "ReleasesIgnored": "Releases of one `AllocationRequest` that had no effect. For diagnosis: not numbered, not "
+    "acknowledged, and not repeated if it is lost",
+    "ReleasesIgnored.ignored": "The releases as the RM sent them, at most 100, each with the reason as `message`",
+    "ReleasesIgnored.more": "How many others of the same request are not in the list",
     "*.policy_group": "Name of the group of queues, as in YuniKorn; not looked at",
     "*.config": "Text of a `queues.yaml`; empty for the queues that the core has for RMs without",
     "*.extra_config": "The RM's [settings](operating.md#service-settings-of-an-rm), all of them",

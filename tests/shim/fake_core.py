@@ -122,7 +122,8 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
 
 
 def allocated(number: int) -> AllocationResponse:
-    return AllocationResponse(new=[Allocation(allocation_key=f"k{number}", application_id="app", node_id="n1")])
+    one = Allocation(allocation_key=f"k{number}", application_id="app", node_id="n1", partition_name=PARTITION)
+    return AllocationResponse(new=[one])
 
 
 async def taken(results: AsyncIterator[Result]) -> Result:

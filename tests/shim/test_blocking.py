@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 import pytest
+from msgspec.structs import replace
 
 from common.messages import (
     Allocation,
@@ -26,7 +27,7 @@ from common.messages import (
 from shim.blocking import BlockingResourceManager
 from shim.manager import Callbacks, Closed, ConfigurationRefused, RegistrationRefused
 from shim.parts import application, ask, node, release
-from tests.shim.fake_core import PATIENCE_S, FakeCore, play
+from tests.shim.fake_core import PARTITION, PATIENCE_S, FakeCore, play
 
 ALLOCATION = Allocation(allocation_key="k1", application_id="app", node_id="n1")
 
@@ -74,7 +75,7 @@ def test_updates_go_out_and_callbacks_come_in_without_asyncio() -> None:
         rm.update_nodes([node("n1", {"vcore": 8})])
         rm.update_applications(new=[application("app", user="alice")])
         rm.update_allocations(allocations=[ask("k1", "app", {"vcore": 1})])
-        assert allocated.get(timeout=PATIENCE_S) == ALLOCATION
+        assert allocated.get(timeout=PATIENCE_S) == replace(ALLOCATION, partition_name=PARTITION)
         rm.update_applications(remove=[RemoveApplicationRequest(application_id="app")])
 
 

@@ -212,7 +212,7 @@ def test_what_somebody_else_changed_and_what_happened_is_told() -> None:
             running = asyncio.create_task(
                 rm.run(Callbacks(configuration_changed=heard.append, event=heard.append, allocated=heard.append))
             )
-            happened = EventRecord(type=3, object_id="root.a", message="draining")
+            happened = EventRecord(type=3, object_id="root.a", message="draining", partition_name=PARTITION)
             await core.says(EventResponse(events=[happened]), seq=1)
             await core.says(OTHERS, partition="")
             await core.says(allocated(1), seq=2)

@@ -1,30 +1,47 @@
 import pytest
 
 from common.messages import (
+    AcceptedApplication,
+    AcceptedNode,
     Allocation,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
     AllocationResponse,
+    ApplicationResponse,
     ConfigurationUpdated,
+    EventRecord,
+    EventResponse,
     Goodbye,
     Header,
     Left,
     Message,
+    News,
     NodeRequest,
+    NodeResponse,
     PartitionRestarted,
     Received,
     Refused,
     Registered,
     RegisterResourceManager,
+    RejectedAllocation,
+    RejectedApplication,
+    RejectedNode,
+    ReleasesIgnored,
     Resume,
     ResumeWanted,
+    SchedulingStateResponse,
     SyncDone,
     SyncEnd,
+    UpdateContainerSchedulingState,
+    UpdatedApplication,
 )
 from common.outbox import WINDOW_MESSAGES
 from common.wire import body_of, decoded, frames_of
-from shim.dialogue import Dialogue
+from shim.dialogue import READ_AHEAD_MESSAGES, Dialogue
 from shim.failures import Closed, SessionLost
-from shim.parts import node
-from shim.results import Result
+from shim.parts import node, release
+from shim.results import Callbacks, Result
 
 SESSION = "s1"
 ONE, TWO = "rm-1_one", "rm-1_two"
@@ -49,8 +66,8 @@ def said(dialogue: Dialogue) -> list[str]:
     return [outgoing.header.kind for outgoing in dialogue.to_send()]
 
 
-def allocated(number: int) -> AllocationResponse:
-    return AllocationResponse(new=[Allocation(allocation_key=f"k{number}")])
+def allocated(number: int, partition: str = ONE) -> AllocationResponse:
+    return AllocationResponse(new=[Allocation(allocation_key=f"k{number}", partition_name=partition)])
 
 
 def all_taken(dialogue: Dialogue) -> list[Result]:
@@ -70,14 +87,62 @@ def test_only_what_was_taken_counts_as_received() -> None:
     assert dialogue.backlog() == 0, "the core sends these again"
 
 
+EVERY_KIND: list[News | Refused] = [
+    AllocationResponse(new=[Allocation(allocation_key="k1")]),
+    AllocationResponse(released=[AllocationRelease(allocation_key="k1")]),
+    AllocationResponse(rejected_allocations=[RejectedAllocation(allocation_key="k1")]),
+    ApplicationResponse(
+        accepted=[AcceptedApplication(application_id="a")],
+        rejected=[RejectedApplication(application_id="b")],
+        updated=[UpdatedApplication(application_id="a", state="Running")],
+    ),
+    NodeResponse(accepted=[AcceptedNode(node_id="n")], rejected=[RejectedNode(node_id="m")]),
+    EventResponse(events=[EventRecord(type=1, object_id="a")]),
+    SchedulingStateResponse(updated=[UpdateContainerSchedulingState(application_id="a", allocation_key="k")]),
+    ReleasesIgnored(ignored=[AllocationRelease(allocation_key="k9")]),
+    Refused(code="malformed", reason="r", seq=1),
+]
+
+
+@pytest.mark.parametrize("news", EVERY_KIND, ids=lambda news: type(news).__name__)
+def test_every_item_that_reaches_a_callback_names_its_partition(news: News | Refused) -> None:
+    dialogue = opened()
+    hears(dialogue, news, partition=TWO, seq=0 if isinstance(news, Refused | ReleasesIgnored) else 1)
+    (result,) = all_taken(dialogue)
+    items: list[object] = []
+    names = "allocated released allocation_rejected application_accepted application_rejected application_updated"
+    names += " node_accepted node_rejected event scheduling_state_updated release_ignored refused"
+    list(Callbacks(**dict.fromkeys(names.split(), items.append)).tell(result))
+    assert items
+    assert [getattr(item, "partition_name", "has none") for item in items] == [TWO] * len(items)
+
+
+def test_a_release_that_a_callback_builds_goes_to_the_partition_of_its_allocation() -> None:
+    dialogue = opened()
+    hears(dialogue, AllocationResponse(new=[Allocation(allocation_key="k1")]), partition=TWO, seq=1)
+    (result,) = all_taken(dialogue)
+    assert isinstance(result.news, AllocationResponse)
+    (one,) = result.news.new
+    wanted = release(one.application_id, one.allocation_key, partition=one.partition_name)
+    dialogue.update(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[wanted])))
+    assert [outgoing.header.partition for outgoing in dialogue.to_send()][-1] == TWO
+
+
+def test_reports_of_ignored_releases_do_not_fill_the_memory_of_a_slow_consumer() -> None:
+    dialogue = opened()
+    for _ in range(READ_AHEAD_MESSAGES + 10):
+        hears(dialogue, ReleasesIgnored(ignored=[AllocationRelease(allocation_key="k")]))
+    assert dialogue.backlog() == READ_AHEAD_MESSAGES
+
+
 def test_what_a_dead_worker_said_and_nobody_took_is_dropped() -> None:
     dialogue = opened()
     hears(dialogue, allocated(1), seq=1)
-    hears(dialogue, allocated(7), seq=1, partition=TWO)
+    hears(dialogue, allocated(7, TWO), seq=1, partition=TWO)
     hears(dialogue, PartitionRestarted(), life=1)
     hears(dialogue, allocated(2), seq=1, life=1)
     assert all_taken(dialogue) == [
-        Result(TWO, allocated(7)),
+        Result(TWO, allocated(7, TWO)),
         Result(ONE, PartitionRestarted()),
         Result(ONE, allocated(2)),
     ]

@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from common.messages import (
     PREEMPTED_BY_SCHEDULER,
@@ -20,6 +21,7 @@ from common.messages import (
     Refused,
     Registered,
     RegisterResourceManager,
+    ReleasesIgnored,
     RemoveApplicationRequest,
 )
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
@@ -175,10 +177,10 @@ def test_results_come_in_order_and_are_acknowledged_when_nothing_is_left() -> No
             await core.says(NodeResponse(accepted=[AcceptedNode(node_id="n1")]), seq=1)
             await core.says(ApplicationResponse(accepted=[AcceptedApplication(application_id="app")]), seq=2)
             results = rm.results()
-            assert await taken(results) == Result(PARTITION, NodeResponse(accepted=[AcceptedNode(node_id="n1")]))
-            assert (await taken(results)).news == ApplicationResponse(
-                accepted=[AcceptedApplication(application_id="app")]
-            )
+            joined = AcceptedNode(node_id="n1", partition_name=PARTITION)
+            assert await taken(results) == Result(PARTITION, NodeResponse(accepted=[joined]))
+            accepted = AcceptedApplication(application_id="app", partition_name=PARTITION)
+            assert (await taken(results)).news == ApplicationResponse(accepted=[accepted])
             waiting = asyncio.create_task(taken(results))
             header, _ = await core.hears(Ack)
             while header.ack < 2:
@@ -248,9 +250,30 @@ def test_a_refused_update_is_a_result() -> None:
         async with FakeCore() as core, await core.registers() as rm:
             refused = Refused(code="unknown-partition", reason="there is no rm-1_x", seq=1)
             await core.says(refused, partition="rm-1_x")
-            assert await taken(rm.results()) == Result("rm-1_x", refused)
+            assert await taken(rm.results()) == Result("rm-1_x", replace(refused, partition_name="rm-1_x"))
 
     play(story)
+
+
+def test_an_ignored_release_is_a_result_and_a_warning_that_does_not_repeat_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            wrong = AllocationRelease(application_id="app", allocation_key="k9", message="unknown to application app")
+            results = rm.results()
+            for _ in range(3):
+                await core.says(ReleasesIgnored(ignored=[wrong], more=2))
+                news = (await taken(results)).news
+                assert isinstance(news, ReleasesIgnored)
+                assert news.ignored == [replace(wrong, partition_name=PARTITION)]
+
+    play(story)
+    (warning,) = caplog.messages
+    assert warning == (
+        "rm-1: release of 'k9' of application 'app' in partition rm-1_default had no effect: "
+        "unknown to application app (and 2 more)"
+    )
 
 
 def test_what_waits_to_be_read_is_read_when_the_consumer_goes_on() -> None:

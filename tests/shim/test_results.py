@@ -14,12 +14,14 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
 from shim.results import Callbacks, Result, Update
 
+IGNORED = AllocationRelease(allocation_key="k5", message="application a9 is unknown")
 ALLOCATION = Allocation(allocation_key="k1")
 RELEASE = AllocationRelease(allocation_key="k2")
 REJECTED_ALLOCATION = RejectedAllocation(allocation_key="k3")
@@ -36,6 +38,7 @@ NEWS: list[Update] = [
     AllocationResponse(new=[ALLOCATION]),
     AllocationResponse(released=[RELEASE]),
     AllocationResponse(rejected_allocations=[REJECTED_ALLOCATION]),
+    ReleasesIgnored(ignored=[IGNORED], more=1),
     ApplicationResponse(accepted=[ACCEPTED], rejected=[REJECTED], updated=[UPDATED]),
     NodeResponse(accepted=[NODE], rejected=[NO_NODE]),
     PartitionRestarted(),
@@ -55,6 +58,7 @@ def test_every_item_goes_to_its_function() -> None:
         allocated=noting("allocated", book),
         released=noting("released", book),
         allocation_rejected=noting("allocation_rejected", book),
+        release_ignored=noting("release_ignored", book),
         application_accepted=noting("application_accepted", book),
         application_rejected=noting("application_rejected", book),
         application_updated=noting("application_updated", book),
@@ -71,6 +75,7 @@ def test_every_item_goes_to_its_function() -> None:
         ("allocated", ALLOCATION),
         ("released", RELEASE),
         ("allocation_rejected", REJECTED_ALLOCATION),
+        ("release_ignored", IGNORED),
         ("application_accepted", ACCEPTED),
         ("application_rejected", REJECTED),
         ("application_updated", UPDATED),

@@ -23,6 +23,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import ask_objection
+from partition_worker.engine.effects import IgnoredRelease
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.constraint import Constraint
 from partition_worker.engine.queues import quota_timing
@@ -191,7 +192,7 @@ def _take_foreign(books: Books, message: messages.Allocation) -> None:
 
 def _release(books: Books, release: AllocationRelease) -> None:
     if not release.application_id:
-        _release_foreign(books, release.allocation_key)
+        _release_foreign(books, release)
         return
     application = books.applications.get(release.application_id)
     if application is None:
@@ -199,12 +200,12 @@ def _release(books: Books, release: AllocationRelease) -> None:
             if not books.waiting.hold(release.application_id, release):
                 books.waiting.withdraw(release.application_id, release.allocation_key)
             return
-        books.note(f"release of {release.allocation_key}: application {release.application_id} is unknown")
+        books.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
         return
     if release.allocation_key:
         known = application.find(release.allocation_key)
         if known is None:
-            books.note(f"release of {release.allocation_key}: unknown to application {release.application_id}")
+            books.emit(IgnoredRelease(release, f"unknown to application {release.application_id}"))
             return
         _release_one(books, application, known, release.termination_type)
     else:
@@ -256,10 +257,11 @@ def _roll_back(books: Books, application: Application, allocation: Allocation) -
         ledger.roll_back(books, application, allocation)
 
 
-def _release_foreign(books: Books, key: str) -> None:
+def _release_foreign(books: Books, release: AllocationRelease) -> None:
+    key = release.allocation_key
     node = books.foreign.pop(key, None)
     if node is None:
-        books.note(f"release of foreign allocation {key}: unknown")
+        books.emit(IgnoredRelease(release, "no foreign allocation has this key"))
         return
     _take_foreign_away(books, node, key)
 

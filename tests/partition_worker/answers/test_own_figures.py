@@ -2,7 +2,16 @@
 
 from common.families import Family, families
 from common.histogram import Histogram
-from common.messages import PREDICATES, Answer, PredicatesAnswered, Query, Settings
+from common.messages import (
+    PREDICATES,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    Answer,
+    PredicatesAnswered,
+    Query,
+    Settings,
+)
 from common.wire import decoded
 from partition_worker.answers import own_figures
 from partition_worker.recorder import UNKEPT_BYTES_MAX, Recorder
@@ -83,6 +92,15 @@ def test_questions_about_predicates_are_counted_by_what_came_of_them() -> None:
     bench.schedule()
     bench.worker.tick(NOW + 1)
     assert samples(told(bench), "predicate_questions_total")[name, "unanswered"] == 1
+
+
+def test_releases_without_an_effect_are_counted() -> None:
+    bench = Bench()
+    bench.furnish()
+    assert samples(told(bench), "releases_ignored_total") == {(bench.worker.name,): 0}
+    wrong = [AllocationRelease(application_id="a", allocation_key=f"k{number}") for number in range(3)]
+    bench.tell(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=wrong)))
+    assert samples(told(bench), "releases_ignored_total") == {(bench.worker.name,): 3}
 
 
 def test_steps_that_wait_for_the_disk_are_told() -> None:

@@ -161,7 +161,7 @@ def test_without_a_key_everything_of_the_application_is_released() -> None:
         ("app-9 a1", "release of a1: application app-9 is unknown"),
         ("app-1 a9", "release of a9: unknown to application app-1"),
         ("app-2 a1", "release of a1: unknown to application app-2"),
-        ("- f9", "release of foreign allocation f9: unknown"),
+        ("- f9", "release of f9: no foreign allocation has this key"),
     ],
 )
 def test_releasing_what_is_unknown_is_only_noted(words: str, note: str) -> None:
