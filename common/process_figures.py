@@ -40,6 +40,7 @@ class ProcessFigures:
         self._labels = (process, partition)
         self._wire = wire
         self._lags: deque[float] = deque(maxlen=LAG_KEPT)
+        self._checks = 0
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + LAG_EVERY_S
         self._timer = self._loop.call_at(self._due, self._look)
@@ -57,6 +58,7 @@ class ProcessFigures:
     def _look(self) -> None:
         now = self._loop.time()
         self._lags.append(max(0.0, now - self._due))
+        self._checks += 1
         self._due = now + LAG_EVERY_S
         self._timer = self._loop.call_at(self._due, self._look)
 
@@ -90,6 +92,11 @@ class ProcessFigures:
             "longer than a lease (10 s) is replaced."
         )
         yield self._gauge("loop_lag_max_seconds", what, round(max(self._lags, default=0.0), 6))
+        what = (
+            "Times that the loop was looked at, two a second while it goes round, in an idle cluster too. Worry below "
+            "one a second: the process, or the machine, has too much to do."
+        )
+        yield counter("yunishard_process_loop_checks_total", what, LABELS, [(self._labels, self._checks)])
 
     def _messages(self, wire: Wire) -> Iterator[Family]:
         traffic = wire.traffic

@@ -8,7 +8,7 @@ Not here: how it is written (`metrics.py`), what this process counts itself (`ow
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ async def page(call: Call, *, within_s: float) -> Reply:
     answers = await asyncio.gather(*(_told(until, call, entry.full_name, shown) for shown, entry in entries))
     found = [(entry.full_name, told) for (_, entry), told in zip(entries, answers, strict=True) if told is not None]
     others = [
-        *_presence([entry.full_name for _, entry in entries], {name for name, _ in found}),
+        *_presence([entry for _, entry in entries], {name for name, _ in found}),
         *_unstartable(known.partitions, {name for name, _ in found}),
         *_managers(known, time.time()),
     ]
@@ -85,17 +85,16 @@ async def _told(until: float, call: Call, partition: str, shown: str) -> list[Fa
         return None  # which is told: see `_presence`
 
 
-def _presence(partitions: Iterable[str], answered: set[str]) -> Iterator[Family]:
+def _presence(partitions: Sequence[PartitionEntry], answered: set[str]) -> Iterator[Family]:
     what = (
         "Whether the worker of the partition answers; if not, its other series are missing. Worry at 0 for more than a "
         "minute: nothing is placed meanwhile."
     )
-    listed = list(partitions)
-    samples = [((name,), float(name in answered)) for name in listed]
-    yield gauge("yunishard_partition_up", what, (metrics.PARTITION,), samples)
-    for name in listed:
-        if name not in answered:
-            yield up(WORKER, name, here=False)
+    samples = [((one.full_name, one.rm_id), float(one.full_name in answered)) for one in partitions]
+    yield gauge("yunishard_partition_up", what, (metrics.PARTITION, "rm"), samples)
+    for one in partitions:
+        if one.full_name not in answered:
+            yield up(WORKER, one.full_name, here=False)
 
 
 def _unstartable(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:

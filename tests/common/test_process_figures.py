@@ -44,6 +44,20 @@ def test_everything_says_which_process_it_is_about() -> None:
     assert len(values(found, "garbage_collections_total")) == 3
 
 
+def test_a_loop_that_goes_round_is_counted_although_nothing_happens() -> None:
+    async def run() -> list[float]:
+        figures = ProcessFigures("broker")
+        counts = list[float]()
+        for _ in range(3):
+            counts.append(sum(values(figures.families(), "loop_checks_total").values()))
+            figures._timer.cancel()
+            figures._look()
+        figures.close()
+        return counts
+
+    assert asyncio.run(run()) == [0, 1, 2]
+
+
 def test_a_loop_that_was_busy_is_late() -> None:
     async def run() -> tuple[float, float]:
         figures = ProcessFigures("broker")

@@ -51,6 +51,7 @@ def filled(folder: Path) -> Iterator[tuple[Up, dict[str, str]]]:
 def _fill(rm: BlockingResourceManager) -> None:
     rm.update_nodes([node("n1", {"vcore": "4", "memory": "8Gi"}), node("n2", {"vcore": "4", "memory": "8Gi"})])
     rm.update_applications(new=[application(name, f"root.{name}", user="alice") for name in ("batch", "leaving")])
+    rm.update_applications(new=[application("stray", "root.nowhere", user="alice")])  # is rejected
     asks = [ask(f"{name}-{number}", name, {"vcore": "1"}) for name in ("batch", "leaving") for number in range(6)]
     rm.update_allocations(allocations=asks)
     rm.update_configuration(FEWER)
@@ -63,6 +64,8 @@ def is_full(text: str) -> bool:
         'yunishard_process_up{process="supervisor"} 1',
         'yunishard_queue_draining_seconds{partition="rm-2_default",queue="root.leaving"}',
         'yunikorn_queue_app{partition="rm-2_default",queue="root.batch",state="running"} 1',
+        'yunikorn_queue_app{partition="rm-1_default",queue="",state="rejected"} 1',
+        'yunikorn_queue_app{partition="rm-2_default",queue="",state="rejected"} 1',
         'yunishard_rest_requests_total{method="GET",route="/ws/v1/metrics",status="200"}',
         'yunikorn_scheduler_application_total{partition="rm-2_default",state="running"}',
     )

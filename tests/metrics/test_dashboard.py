@@ -2,7 +2,8 @@
 
 import doctest
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -11,7 +12,7 @@ import yaml
 
 from tests.metrics import promql
 from tests.metrics.promql import grouped, placeholders, selectors
-from tests.metrics.series import Family, answers
+from tests.metrics.series import Family, answers, narrowed
 
 GRAFANA = Path("deploy/grafana")
 
@@ -76,6 +77,98 @@ def test_everything_that_is_spoken_of_is_on_the_page(asked: Asked, families: dic
     assert known.issuperset([*grouped(asked.expression), *placeholders(asked.shown)]), asked
 
 
+RMS = ("rm-1", "rm-2")
+WHOLE_SYSTEM = "Whole system (whatever is chosen)"
+ALL = ".*"
+
+
+def rows() -> dict[str, list[Asked]]:
+    """What each row of the dashboard asks for."""
+    found: dict[str, list[Asked]] = {}
+    current = ""
+    for panel in panels():
+        if panel["type"] == "row":
+            current = str(panel["title"])
+        targets = panel.get("targets", [])
+        assert isinstance(targets, list)
+        for target in targets:
+            found.setdefault(current, []).append(Asked(str(panel["title"]), target["expr"], target["legendFormat"]))
+    return found
+
+
+def options(families: dict[str, Family], name: str, chosen: Mapping[str, str]) -> str:
+    """What the variable stands for if all of its options are chosen, or its value for that."""
+    listed = json.loads((GRAFANA / "dashboard.json").read_text())["templating"]["list"]
+    [variable] = [one for one in listed if one["name"] == name]
+    if "allValue" in variable:
+        return str(variable["allValue"])
+    expression, _, label = variable["definition"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
+    [selector] = selectors(expression)
+    values = sorted({labels[label] for labels, _ in narrowed(families, selector, chosen)})
+    return f"({'|'.join(map(re.escape, values))})"
+
+
+def choice(families: dict[str, Family], rm: str = ALL, partition: str = "") -> dict[str, str]:
+    """What the variables stand for, as Grafana puts it into expressions: whatever is not chosen is `All`."""
+    chosen = {"rm": rm, "queue": ALL, "resource": ALL}
+    return {**chosen, "partition": partition or options(families, "partition", chosen)}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("rm", RMS)
+def test_choosing_one_rm_narrows_every_panel(rm: str, families: dict[str, Family]) -> None:
+    [other] = set(RMS) - {rm}
+    chosen, missing, foreign = choice(families, rm), list[str](), list[str]()
+    for row, asked in rows().items():
+        for one in asked:
+            for selector in selectors(one.expression):
+                found = [labels for labels, _ in narrowed(families, selector, chosen)]
+                of_other = [labels for labels in found if any(value.startswith(other) for value in labels.values())]
+                foreign += [one.where] if of_other else []
+                missing += [] if found else [one.where]
+                of_nobody = [labels for labels in found if not {"rm", "partition"} & labels.keys()]
+                if of_nobody and row != WHOLE_SYSTEM:
+                    assert all("process" in labels for labels in of_nobody), f"{one.where} is about the whole system"
+    assert (foreign, missing) == ([], [])
+
+
+@pytest.mark.processes
+def test_choosing_the_only_partition_empties_no_panel(of_one: dict[str, Family]) -> None:
+    everything = {"rm": ALL, "partition": ALL, "queue": ALL, "resource": ALL}
+    chosen = choice(of_one, partition="rm-1_default")
+    emptied = [
+        one.where
+        for one in of_dashboard()
+        for selector in selectors(one.expression)
+        if narrowed(of_one, selector, everything) != narrowed(of_one, selector, chosen)
+    ]
+    assert emptied == []
+
+
+@pytest.mark.processes
+def test_the_variables_have_options_while_there_is_one_partition(of_one: dict[str, Family]) -> None:
+    chosen = choice(of_one, rm="rm-1")
+    assert chosen["partition"] == r"(rm\-1_default)"
+    for asked in of_variables():
+        assert all(narrowed(of_one, selector, chosen) for selector in selectors(asked.expression)), asked
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("rm", [ALL, *RMS])
+def test_the_applications_by_state_are_never_negative(rm: str, families: dict[str, Family]) -> None:
+    chosen = choice(families, rm)
+    shown = dict[str, float]()
+    for one in rows()["Applications"]:
+        if one.where == "By state":
+            [selector] = selectors(one.expression)
+            assert re.fullmatch(r"sum( by \(state\) )?\(.*\)", one.expression), "else this test does not evaluate it"
+            for labels, value in narrowed(families, selector, chosen):
+                state = labels["state"] if "by" in one.expression else one.shown
+                shown[state] = shown.get(state, 0) + value
+    rms = 2 if rm == ALL else 1
+    assert shown == {"new": 0, "accepted": 0, "running": 2 * rms, "rejected": rms}
+
+
 @pytest.mark.processes
 def test_all_that_we_say_of_ourselves_is_somewhere_on_the_dashboard(families: dict[str, Family]) -> None:
     shown = " ".join(asked.expression for asked in of_dashboard())
@@ -94,6 +187,7 @@ def test_the_rows_of_the_dashboard_are_these() -> None:
         "Processes",
         "Journal and recovery",
         "Resource managers",
+        WHOLE_SYSTEM,
     ]
 
 

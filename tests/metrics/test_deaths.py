@@ -55,7 +55,7 @@ def test_a_worker_that_hangs_leaves_nothing_but_that_it_is_not_there(tmp_path: P
             assert time.monotonic() - began < PAGE_MAX_S
         left = [line for line in text.splitlines() if "partition_worker" in line or 'partition="rm-1_default"' in line]
         assert [line for line in left if "rmproxy" not in line and "yunishard_supervisor" not in line] == [
-            'yunishard_partition_up{partition="rm-1_default"} 0',
+            'yunishard_partition_up{partition="rm-1_default",rm="rm-1"} 0',
             'yunishard_process_up{partition="rm-1_default",process="partition_worker"} 0',
         ]
         assert "yunikorn_queue_app" not in text

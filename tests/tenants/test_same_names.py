@@ -147,7 +147,7 @@ def test_metrics_have_a_series_for_each_and_events_are_its_own(system: System) -
             assert found[used + 'state="allocated"}'] == most * 1000
             allocated = f'allocation_attempt_total{{partition="{one.partition}",state="allocated"}}'
             assert found[f"yunikorn_scheduler_container_{allocated}"] == most
-            assert found[f'yunishard_partition_up{{partition="{one.partition}"}}'] == 1
+            assert found[f'yunishard_partition_up{{partition="{one.partition}",rm="{one.rm_id}"}}'] == 1
         of_yunikorn = [name for name in found if name.startswith("yunikorn_")]
         assert of_yunikorn
         assert not [name for name in of_yunikorn if not re.search("partition=|rm=", name)]

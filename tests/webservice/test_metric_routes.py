@@ -66,9 +66,9 @@ def test_of_a_partition_that_does_not_answer_only_that_is_told() -> None:
     link = two()
     link.worker = lambda query: answer(NODES) if query.name == "a" else Answer(status=503, body=b"starting")
     shown = series(link)
-    assert shown['yunishard_partition_up{partition="rm-1_a"}'] == 1
+    assert shown['yunishard_partition_up{partition="rm-1_a",rm="rm-1"}'] == 1
     assert [name for name in shown if "rm-2_b" in name] == [
-        'yunishard_partition_up{partition="rm-2_b"}',
+        'yunishard_partition_up{partition="rm-2_b",rm="rm-2"}',
         'yunishard_process_up{partition="rm-2_b",process="partition_worker"}',
     ]
     assert not any(value for name, value in shown.items() if "rm-2_b" in name)
@@ -76,11 +76,11 @@ def test_of_a_partition_that_does_not_answer_only_that_is_told() -> None:
 
 def test_a_partition_that_says_what_cannot_be_read_does_not_answer() -> None:
     link = FakeLink(partition(), worker=lambda _: Answer(status=200, body=b"{}"))
-    assert series(link)['yunishard_partition_up{partition="rm-1_default"}'] == 0
+    assert series(link)['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
 
 
 def test_if_nobody_answers_the_page_comes_all_the_same() -> None:
-    assert series(SilentLink(partition()))['yunishard_partition_up{partition="rm-1_default"}'] == 0
+    assert series(SilentLink(partition()))['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
 
 
 def test_what_processes_have_told_the_broker_is_on_the_page() -> None:
@@ -145,7 +145,7 @@ def test_of_one_manager_only_what_it_has_is_shown() -> None:
         "n": 2,
         'window{rm="rm-1"}': 1,
         'yunikorn_scheduler_node{state="failed"}': 3,
-        'yunishard_partition_up{partition="rm-1_a"}': 1,
+        'yunishard_partition_up{partition="rm-1_a",rm="rm-1"}': 1,
         'yunishard_rm_away_seconds{rm="rm-1"}': 0,
     }
     assert [to for to, _ in link.asked] == ["rm-1_a"]
