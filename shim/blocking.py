@@ -25,6 +25,7 @@ from common.messages import (
     NodeInfo,
     RemoveApplicationRequest,
 )
+from shim.arguments import check_seconds, check_text, wrong_type
 from shim.manager import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
 from shim.predicates import Predicate
 from shim.results import Callbacks, Result
@@ -56,6 +57,8 @@ class BlockingResourceManager:
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
     ) -> None:
+        if not isinstance(callbacks, Callbacks):
+            raise wrong_type("BlockingResourceManager()", "callbacks", callbacks, "Callbacks")
         self._callbacks = callbacks
         self._caller = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
         self._caller_thread = 0
@@ -146,10 +149,14 @@ class BlockingResourceManager:
             TimeoutError: it was for `timeout_s`, and nothing ended.
             Exception: the session was lost, or what a callback raised.
         """
+        if timeout_s is not None:
+            check_seconds("wait()", "timeout_s", timeout_s)
         self._run.result(timeout_s)
 
     def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
         """Go for good, then close; as in `ResourceManager`, with the same errors."""
+        check_text("leave()", "reason", reason)
+        check_seconds("leave()", "timeout_s", timeout_s)
         self._check()
         try:
             self._result_of(self._rm.leave(reason, timeout_s=timeout_s))

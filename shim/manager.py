@@ -43,6 +43,17 @@ from common.messages import (
     RemoveApplicationRequest,
 )
 from common.names import normalised
+from shim.arguments import (
+    check_callable,
+    check_command,
+    check_flag,
+    check_items,
+    check_one_of,
+    check_seconds,
+    check_text,
+    check_text_map,
+    wrong_type,
+)
 from shim.batches import pieces
 from shim.connection import KeyRefused
 from shim.dialogue import Dialogue
@@ -141,21 +152,24 @@ class ResourceManager:
         empty text means none.
 
         Raises:
+            TypeError, ValueError: an argument is wrong; as in every other call, before anything is sent.
             RegistrationRefused: the core says why.
             KeyRefused: the two do not accept each other's keys.
             KeyFileError: a key file cannot be used.
             ConnectionError: nothing answers at this address.
             TimeoutError: something is there, but the answer did not come in time.
         """
-        capabilities = {PREDICATES: predicate is not None, EVENTS: events, STATE_DUMP: state_dump is not None}
-        request = RegisterResourceManager(
+        check_text("connect()", "address", address)
+        check_one_of("connect()", "keys", keys, str | Path, "a path (str or Path) or None")
+        check_seconds("connect()", "timeout_s", timeout_s)
+        request = _registration(
             rm_id=rm_id,
             version=version,
             policy_group=policy_group,
-            build_info=dict(build_info or {}),
+            build_info=build_info,
             config=config,
-            extra_config=dict(extra_config or {}),
-            capabilities=[name for name, wanted in capabilities.items() if wanted],
+            extra_config=extra_config,
+            capabilities=_capabilities(predicate, state_dump, events=events),
         )
         file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
         rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None, state_dump)
@@ -189,20 +203,28 @@ class ResourceManager:
             SessionLost: connect again.
             Closed: `close` was called.
             WireError: a single item is larger than a message may be.
+            TypeError: an item is none, or has a value that cannot be sent; nothing of this call is sent.
         """
-        await self._update(lambda items, _: NodeRequest(nodes=items), nodes, ())
+        check_items("update_nodes()", "nodes", nodes, NodeInfo, "node")
+        await self._update("update_nodes()", lambda items, _: NodeRequest(nodes=items), nodes, ())
 
     async def update_applications(
         self, *, new: Sequence[AddApplicationRequest] = (), remove: Sequence[RemoveApplicationRequest] = ()
     ) -> None:
         """Applications that come and go; the new ones are handled first."""
-        await self._update(lambda items, gone: ApplicationRequest(new=items, remove=gone), new, remove)
+        function = "update_applications()"
+        check_items(function, "new", new, AddApplicationRequest, "application")
+        check_items(function, "remove", remove, RemoveApplicationRequest, "RemoveApplicationRequest")
+        await self._update(function, lambda items, gone: ApplicationRequest(new=items, remove=gone), new, remove)
 
     async def update_allocations(
         self, *, allocations: Sequence[Allocation] = (), releases: Sequence[AllocationRelease] = ()
     ) -> None:
         """Asks, allocations that already run, and releases; the releases are handled last."""
-        await self._update(_allocation_request, allocations, releases)
+        function = "update_allocations()"
+        check_items(function, "allocations", allocations, Allocation, "ask")
+        check_items(function, "releases", releases, AllocationRelease, "release")
+        await self._update(function, _allocation_request, allocations, releases)
 
     async def update_configuration(
         self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
@@ -215,6 +237,9 @@ class ResourceManager:
             ConfigurationRefused: the core says why, and goes on with what it has.
             OutcomeUnknown: the answer was lost, or did not come in time. Nothing is sent again by itself.
         """
+        check_text("update_configuration()", "text", text)
+        check_text_map("update_configuration()", "extra_config", extra_config)
+        check_seconds("update_configuration()", "timeout_s", timeout_s)
         self._check()
         reference = self._dialogue.change(text, None if extra_config is None else dict(extra_config))
         self._link.flush()
@@ -245,6 +270,8 @@ class ResourceManager:
         Raises:
             ResyncFailed: (at the end of the block) the report is not taken; report again.
         """
+        check_text("resync()", "partition", partition)
+        check_text("resync()", "reason", reason)
         name = normalised(self.rm_id, partition)
         await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
         sync = self._dialogue.sync_begin(name, reason)
@@ -271,6 +298,8 @@ class ResourceManager:
 
     async def run(self, callbacks: Callbacks) -> None:
         """Call the callbacks for all results, until `close`. What a callback raises ends this and is raised here."""
+        if not isinstance(callbacks, Callbacks):
+            raise wrong_type("run()", "callbacks", callbacks, "Callbacks")
         async for result in self.results():
             for answer in callbacks.tell(result):
                 if answer is not None:
@@ -284,6 +313,8 @@ class ResourceManager:
         Raises:
             TimeoutError: the core did not say in time that it has; it will when it has heard nothing for long enough.
         """
+        check_text("leave()", "reason", reason)
+        check_seconds("leave()", "timeout_s", timeout_s)
         self._check()
         self._dialogue.leave(reason)
         self._link.flush()
@@ -341,8 +372,9 @@ class ResourceManager:
                 self._link.waiting -= 1
 
     async def _update(
-        self, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
+        self, function: str, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
     ) -> None:
+        check_command(function, make(list(first), list(second)))
         for command in pieces(make, first, second):
             await self._room_for(command)
             self._dialogue.update(command)
@@ -400,6 +432,34 @@ class ResourceManager:
         dialogue = self._dialogue
         spoken = dialogue.session.state != "new"
         return silence(self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint)
+
+
+def _capabilities(predicate: Predicate | None, state_dump: StateDump | None, *, events: bool) -> list[str]:
+    check_callable("connect()", "predicate", predicate)
+    check_callable("connect()", "state_dump", state_dump)
+    check_flag("connect()", "events", events)
+    capabilities = {PREDICATES: predicate is not None, EVENTS: events, STATE_DUMP: state_dump is not None}
+    return [name for name, wanted in capabilities.items() if wanted]
+
+
+def _registration(
+    *,
+    rm_id: str,
+    version: str,
+    policy_group: str,
+    build_info: Mapping[str, str] | None,
+    config: str,
+    extra_config: Mapping[str, str] | None,
+    capabilities: list[str],
+) -> RegisterResourceManager:
+    texts = {"rm_id": rm_id, "version": version, "policy_group": policy_group, "config": config}
+    for argument, value in texts.items():
+        check_text("connect()", argument, value)
+    check_text_map("connect()", "build_info", build_info)
+    check_text_map("connect()", "extra_config", extra_config)
+    return RegisterResourceManager(
+        **texts, build_info=dict(build_info or {}), extra_config=dict(extra_config or {}), capabilities=capabilities
+    )
 
 
 def _allocation_request(allocations: list[Allocation], releases: list[AllocationRelease]) -> AllocationRequest:

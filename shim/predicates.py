@@ -23,6 +23,8 @@ def answer(asked: PredicatesAsked, predicate: Predicate) -> PredicatesAnswered:
 def _verdict(asked: PredicatesArgs, predicate: Predicate) -> Verdict:
     try:
         refusal = predicate(asked.allocation_key, asked.node_id, asked.allocate) or ""
+        if not isinstance(refusal, str):
+            raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
     except Exception as error:  # the core gets an answer all the same, and people read the reason
         refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
     return Verdict(

@@ -4,7 +4,7 @@ Not here: where it comes from, and in which thread the functions run (`manager.p
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from common.messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
+from shim.arguments import check_callable
 
 Update = (
     NodeResponse
@@ -103,6 +104,15 @@ class Callbacks:
     """The core stops for a while. Nothing has to be done: the session goes on when it is back."""
     refused: Callback[Refused] | None = None
     """A whole message was not acted on."""
+
+    def __post_init__(self) -> None:
+        """Check that all of them can be called.
+
+        Raises:
+            TypeError: one cannot; names it.
+        """
+        for one in fields(self):
+            check_callable("Callbacks()", one.name, getattr(self, one.name))
 
     def tell(self, result: Result) -> Iterator[Answer]:
         """Call what is meant for this result, one function a step; each step gives what the function gave back."""

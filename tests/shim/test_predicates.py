@@ -52,6 +52,10 @@ def fails(key: str, node: str, allocate: bool) -> str | None:
     [
         (fails, "predicate of the resource manager failed: KeyError: 'n1'"),
         (lambda key, node, allocate: "\ud800", "?"),
+        (
+            lambda key, node, allocate: True,
+            "predicate of the resource manager failed: TypeError: it must return the reason (str) or None, got True",
+        ),
         (lambda key, node, allocate: "", ""),
     ],
 )
