@@ -4,7 +4,7 @@ checks of our own: of the partitions, and of what all processes need of the disk
 Not here: looking (the auditor of each worker, `storage_health.py`), and asking the workers (`overall.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Struct
@@ -41,8 +41,8 @@ class SystemProblems(Struct, frozen=True, kw_only=True):
     """Partitions whose worker cannot start, each with the reason."""
     away: Sequence[str] = ()
     """Resource managers that are away."""
-    failed_nodes: int = 0
-    """Nodes that were registered for a partition that does not exist."""
+    failed_nodes: Mapping[str, int] = {}
+    """For each resource manager that the check is about: the nodes it registered for partitions that do not exist."""
     record: str = ""
     """Why the broker's record cannot be written; empty if it can."""
     storage: StorageProblems = StorageProblems()
@@ -148,7 +148,7 @@ def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:
     ]
 
 
-def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: int) -> list[tuple[str, bool]]:
+def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: Mapping[str, int]) -> list[tuple[str, bool]]:
     """What each check says, and whether it failed."""
     errors = sum(one.scheduling_errors for _, one in found)
     negative = [name for name, one in found for _ in range(one.negative)]
@@ -161,7 +161,7 @@ def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: int) -> list[tu
     drift = [f"{name}: {problem}" for name, one in found for problem in one.drift]
     return [
         (f"There were {errors} scheduling errors logged in the metrics", errors > 0),
-        (f"There were {failed_nodes} failed nodes logged in the metrics", failed_nodes > 0),
+        _failed_nodes(failed_nodes),
         (f"Partitions with negative resources: {_quoted(negative)}", bool(negative)),
         (f"Nodes with negative resources: {_quoted(negative_nodes)}", bool(negative_nodes)),
         (f"Partitions with inconsistent data: {_quoted(inconsistent)}", bool(inconsistent)),
@@ -171,6 +171,18 @@ def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: int) -> list[tu
         (f"OrphanAllocations: [{' '.join(of_applications)}]", bool(of_applications)),
         (f"Sums that drifted: {_quoted(drift)}", bool(drift)),
     ]
+
+
+def _failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
+    """The check fails for the only resource manager, as with YuniKorn. Among several, what one did wrong is reported,
+    but does not make the core unhealthy for the others.
+    """
+    total = sum(of_managers.values())
+    text = f"There were {total} failed nodes logged in the metrics"
+    if total and len(of_managers) > 1:
+        by = [f"{rm}: {count}" for rm, count in sorted(of_managers.items()) if count]
+        return f"{text}, registered by {_quoted(by)} for partitions that they do not have", False
+    return text, total > 0
 
 
 def _conditions(found: Sequence[tuple[str, Found]], problems: SystemProblems) -> list[tuple[str, bool]]:

@@ -80,7 +80,7 @@ async def healthcheck(call: Call) -> Reply:
         silent=[name for name, _ in parts.silent],
         unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
         away=[one.rm_id for one in known.managers if one.away_since_ns],
-        failed_nodes=sum(one.nodes_astray for one in known.managers),
+        failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
         record=known.record_problem,
         storage=storage,
     )

@@ -147,7 +147,7 @@ def test_metrics_have_a_series_for_each_and_events_are_its_own(system: System) -
             assert found[used + 'state="allocated"}'] == most * 1000
             allocated = f'allocation_attempt_total{{partition="{one.partition}",state="allocated"}}'
             assert found[f"yunikorn_scheduler_container_{allocated}"] == most
-            assert found[f'yunishard_partition_up{{partition="{one.partition}",rm="{one.rm_id}"}}'] == 1
+            assert found[f'yunishard_partition_up{{partition="{one.partition}",rm="{one.rm.rm_id}"}}'] == 1
         of_yunikorn = [name for name in found if name.startswith("yunikorn_")]
         assert of_yunikorn
         assert not [name for name in of_yunikorn if not re.search("partition=|rm=", name)]
@@ -189,7 +189,8 @@ def test_one_that_is_away_or_gone_is_shown_so_and_the_other_goes_on(system: Syst
         assert found['yunishard_rm_away_seconds{rm="test"}'] == 0
         health = await web.read("/ws/v1/scheduler/healthcheck")
         assert health["Healthy"]
-        assert health["HealthChecks"][-1]["DiagnosisMessage"].startswith('Away: ["prod"]')
+        [managers] = [one for one in health["HealthChecks"] if one["Name"] == "Resource managers"]
+        assert managers["DiagnosisMessage"].startswith('Away: ["prod"]')
         async with await ResourceManager.connect(system.native, rm_id="prod", config=queues(3)) as again:
             await again.leave()
         assert [one["partition"] for one in await web.read("/ws/v1/clusters")] == ["default"]

@@ -4,8 +4,9 @@ import json
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
-from common.messages import Answer, Query
+from common.messages import Answer, ManagerEntry, Query
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice.errors import RequestError
 from webservice.health import SystemProblems, view
@@ -222,7 +223,22 @@ def test_an_answer_that_cannot_be_read_is_told() -> None:
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = view([("rm-1_default", found())], SystemProblems(failed_nodes=1))
+    shown = view([("rm-1_default", found())], SystemProblems(failed_nodes={"rm-1": 1}))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"
+
+
+def test_what_one_rm_did_wrong_does_not_make_the_core_unhealthy_for_others() -> None:
+    link = FakeLink(partition("rm-1"), partition("rm-2"), worker=lambda _: Answer(status=200, body=found()))
+    managers = [ManagerEntry("rm-1", "s1"), ManagerEntry("rm-2", "s2", nodes_astray=3)]
+    link.known = replace(link.known, managers=managers)
+    shown = {rm: request(link, f"/ws/v1/scheduler/healthcheck{rm}").json() for rm in ("", "?rm=rm-1", "?rm=rm-2")}
+    assert {rm: one["Healthy"] for rm, one in shown.items()} == {"": True, "?rm=rm-1": True, "?rm=rm-2": False}
+    [told] = [one for one in shown[""]["HealthChecks"] if one["Name"] == "Failed nodes"]
+    assert told["DiagnosisMessage"] == (
+        'There were 3 failed nodes logged in the metrics, registered by ["rm-2: 3"]'
+        " for partitions that they do not have"
+    )
+    [told] = [one for one in shown["?rm=rm-2"]["HealthChecks"] if one["Name"] == "Failed nodes"]
+    assert told["DiagnosisMessage"] == "There were 3 failed nodes logged in the metrics"
