@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from common.descriptors import Acceptor, DescriptorGuard
 from common.machine import Delivery, Send
 from common.sockets import LINGER_MS, Dropping, delivery_of
 from common.wire import encoded
@@ -156,8 +157,10 @@ class _Line:
 
     def linger(self, until: float) -> None:
         """Wait until the kernel has all of it, or until this time."""
+        writable = select.poll()  # `select` fails at descriptors from 1,024 on
+        writable.register(self._raw, select.POLLOUT)
         while self._queue and self.name is not None and (left := until - time.monotonic()) > 0:
-            if not select.select((), (self._raw,), (), left)[1]:
+            if not writable.poll(left * 1000):
                 return
             before = len(self._queue), self._sent
             self._write()
@@ -211,12 +214,14 @@ class Link:
 
     def _connect(self) -> None:
         self._again = None
-        raw = socket.socket(socket.AF_UNIX)
-        raw.settimeout(0)
+        raw: socket.socket | None = None
         try:
+            raw = socket.socket(socket.AF_UNIX)
+            raw.settimeout(0)
             raw.connect(self._path)
-        except OSError:  # nobody listens (yet), or has time
-            raw.close()
+        except OSError:  # nobody listens (yet) or has time, or this process has no free descriptor
+            if raw is not None:
+                raw.close()
             self._again = asyncio.get_running_loop().call_later(self._pause_s, self._connect)
             self._pause_s = min(2 * self._pause_s, AGAIN_MAX_S)
             return
@@ -258,8 +263,8 @@ class Links(Dropping):
         except OSError as error:
             self._raw.close()
             raise OSError(f"cannot listen on {address}: {error.strerror or error}") from error
-        self._raw.settimeout(0)
-        asyncio.get_running_loop().add_reader(self._raw.fileno(), self._accept)
+        self._guard = DescriptorGuard()
+        self._acceptor = Acceptor(self._raw, self._accepted, self._guard)
 
     def take(self) -> Delivery | None:
         while self._readable:
@@ -282,7 +287,8 @@ class Links(Dropping):
         line.give(message)
 
     def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._raw.fileno())
+        self._acceptor.close()
+        self._guard.close()
         self._raw.close()
         with suppress(FileNotFoundError):
             Path(self._path).unlink()
@@ -291,13 +297,8 @@ class Links(Dropping):
             line.linger(until)
             line.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                raw, _ = self._raw.accept()
-            except BlockingIOError:
-                return
-            self._lines.add(_Line(raw, deque(), self._said, self._arrived))
+    def _accepted(self, raw: socket.socket) -> None:
+        self._lines.add(_Line(raw, deque(), self._said, self._arrived))
 
     def _arrived(self, line: _Line) -> None:
         if line.name == "":

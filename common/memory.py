@@ -11,14 +11,14 @@ Not here: limits on single messages (`wire.py`, `sockets.py`).
 import asyncio
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 LOOK_EVERY_S: Final = 0.25
 """How often a process looks at itself. What arrives meanwhile, up to a few hundred MiB, comes on top of the limit."""
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_STATM: Final = Path("/proc/self/statm")
+_STATM_BYTES_MAX: Final = 256
+"""`/proc/self/statm` is one line of seven numbers."""
 
 
 class MemoryLimit:
@@ -50,9 +50,20 @@ class MemoryLimit:
             self._timer = self._loop.call_later(self._look_every_s, self._look)
 
 
+def _opened(file: str) -> int | None:
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+_statm: Final = _opened("/proc/self/statm")
+"""Stays open: a process that has no free descriptors must see its memory, too. None where the system has no such file.
+"""
+
+
 def resident_bytes() -> int:
     """Memory of this process that is in use now; 0 where the system does not say."""
-    try:
-        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
-    except FileNotFoundError:
+    if _statm is None:
         return 0
+    return int(os.pread(_statm, _STATM_BYTES_MAX, 0).split()[1]) * _PAGE_BYTES

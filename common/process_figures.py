@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from common.descriptors import count_open
 from common.families import Family, counter, gauge
 from common.memory import resident_bytes
 from common.process_up import LABELS, up
@@ -79,8 +80,8 @@ class ProcessFigures:
         what = "Memory in use, in bytes. Worry if it grows while the cluster does not."
         yield self._gauge("resident_bytes", what, resident_bytes())
         what = "Open files and sockets. Worry near the limit of the system (`ulimit -n`)."
-        yield self._gauge("open_files", what, _entries("/proc/self/fd"))
-        yield self._gauge("threads", "Threads, those of libraries included.", _entries("/proc/self/task"))
+        yield self._gauge("open_files", what, count_open())
+        yield self._gauge("threads", "Threads, those of libraries included.", _threads())
         what = "When the process started, in Unix seconds. Another time is another process: look for why."
         yield self._gauge("start_time_seconds", what, round(_STARTED, 3))
 
@@ -135,9 +136,9 @@ class Teller:
         self._tell()
 
 
-def _entries(folder: str) -> int:
-    """How many things are in a folder of the system; 0 where there is no such folder."""
+def _threads() -> int:
+    """How many threads the process has; 0 where the system does not say, or there is no descriptor to look."""
     try:
-        return len(os.listdir(folder))
-    except FileNotFoundError:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
         return 0

@@ -186,11 +186,23 @@ class Router(_Socket):
         except zmq.ZMQError as error:
             self.raw.close()
             raise OSError(f"cannot listen on {address}: {_why(error)}") from error
-
-    @property
-    def address(self) -> str:
+        self.address = bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         """Where it listens, with the port that was chosen if none was given."""
-        return bytes(self.raw.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
+
+    def pause(self) -> None:
+        """Listen no more until `resume`. Connections that there are stay, and new ones are refused by the system."""
+        self.raw.unbind(self.address)
+
+    def resume(self) -> None:
+        """Listen again.
+
+        Raises:
+            OSError: the port cannot be opened now.
+        """
+        try:
+            self.raw.bind(self.address)
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"cannot listen on {self.address}: {_why(error)}") from error
 
     def take(self) -> Delivery | None:
         if self._doorkeeper is not None:

@@ -23,7 +23,11 @@ def forget(folder: Path, partition: str) -> None:
     The database goes first: what is left without one, should this be interrupted, belongs to nothing.
     """
     names = re.compile(re.escape(partition) + _FILES)
-    found = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    try:
+        found = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    except OSError as error:
+        _log.warning("the journal of %s in %s cannot be removed: %s", partition, folder, error.strerror)
+        return
     for path in sorted(found, key=lambda path: (path.suffix != ".sqlite", path.name)):
         try:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""What must hold before anything is started: a valid configuration, TLS files that can be used, a state directory of
-our own, and free ports.
+"""What must hold before anything is started: a valid configuration, TLS files that can be used, enough file
+descriptors, a state directory of our own, and free ports.
 
 Each is tried for real, and what is wrong is told in one line that names the thing and the next step.
 
@@ -22,6 +22,7 @@ from common.config.check import load, load_problems
 from common.config.hierarchy import hierarchy_problems
 from common.config.problems import ConfigError
 from common.config.rules import rule_problems
+from common.descriptors import raise_limit
 from common.names import PREDICATE_PLUGINS
 from common.token_keys import TokenKeyError, read_token_keys
 from deploy.exposure import check_exposure
@@ -34,6 +35,14 @@ RECORD: Final = "broker.sqlite"
 SHOWN: Final = "settings.json"
 AUDIT: Final = "audit.log"
 HISTORY: Final = "history.sqlite"
+
+DESCRIPTORS_FIXED: Final = 256
+"""File descriptors that a process may need whatever the number of partitions: libraries, files, connections of a few
+clients, and the reserve of `common/descriptors.py`."""
+
+DESCRIPTORS_OF_PARTITION: Final = 3
+"""File descriptors that the supervisor and the broker may need for each partition: a lifeline or a connection for its
+worker, the same for the worker that replaces it, and one to wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ def prepared(settings: Settings) -> Iterator[Premises]:
     _check_tls(settings, "rest", settings.rest_tls)
     _check_token_keys(settings)
     _check_web_root(settings)
+    _check_descriptors(settings)
     keys = native_keys(settings)
     check_exposure(settings)
     with ExitStack() as stack:
@@ -133,6 +143,25 @@ def _check_web_root(settings: Settings) -> None:
     root = settings.web.root
     if root is not None and not root.is_dir():
         raise Unusable(f"{settings.source('web-root')}: {root}: is no directory; give the one with the UI's index.html")
+
+
+def _check_descriptors(settings: Settings) -> None:
+    """Raise the limit, which the processes inherit, and see that it is enough for all partitions."""
+    available = raise_limit()
+    needed = descriptors_needed(settings.partitions_max + settings.spare_workers)
+    if needed > available:
+        fitting = (available - descriptors_needed(settings.spare_workers)) // DESCRIPTORS_OF_PARTITION
+        lower = f", or choose at most {fitting} partitions" if fitting > 0 else ""
+        raise Unusable(
+            f"{settings.source('partitions-max')}: {settings.partitions_max} partitions need up to {needed} file "
+            f"descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of a "
+            f"systemd unit, `--ulimit nofile=` of a container){lower}"
+        )
+
+
+def descriptors_needed(workers: int) -> int:
+    """How many file descriptors a process may need in a system with so many workers."""
+    return DESCRIPTORS_FIXED + DESCRIPTORS_OF_PARTITION * workers
 
 
 # TLS ------------------------------------------------------------------------------------------------------------------

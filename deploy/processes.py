@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from common.descriptors import REMEDY, is_shortage
 from common.process import Assignment
 from deploy.children import STOP_ORDER, WORKER
 from deploy.instructions import Alive, Assign, Died, Event, Failed, Ready, Start
@@ -119,7 +120,11 @@ class Processes:
 
     async def start(self, start: Start) -> None:
         """Start one; if the system refuses, that is reported as its death."""
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._report_refusal(start.name, error)
+            return
         command = [*self._commands[start.role], *start.arguments, "--lifeline", str(theirs.fileno())]
         try:
             process = await asyncio.create_subprocess_exec(
@@ -132,14 +137,18 @@ class Processes:
             )
         except OSError as error:
             ours.close()
-            self._report(Failed(start.name, f"the operating system does not start it: {error}"))
-            self._report(Died(start.name, "never started"))
+            self._report_refusal(start.name, error)
             return
         finally:
             theirs.close()
         running = _Running(process, Lifeline(ours, partial(self._hear, start.name)))
         self._running[start.name] = running
         self._group.create_task(self._follow(start.name, running))
+
+    def _report_refusal(self, name: str, error: OSError) -> None:
+        reason = f"the operating system does not start it: {error}"
+        self._report(Failed(name, f"{reason}; {REMEDY}" if is_shortage(error) else reason))
+        self._report(Died(name, "never started"))
 
     def _environment(self, role: str) -> dict[str, str]:
         environment = {**os.environ, "PYTHONSAFEPATH": "1"}

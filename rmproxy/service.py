@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 
+from common.descriptors import DescriptorGuard
 from common.driver import drive
 from common.families import encoded
 from common.keys import read_pair, server_file
@@ -53,6 +54,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     native = _native(args.native, wire, doorkeeper)
     link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.arrived)
     stack.callback(_memory_limit(args.memory_max, life).close)
+    guard = DescriptorGuard()
+    stack.callback(guard.close)
+    if native is not None:
+        guard.add(native)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
     try:

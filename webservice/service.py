@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 import uvicorn
 
+from common.descriptors import Acceptor, DescriptorGuard
 from common.memory import MemoryLimit
 from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S
@@ -50,11 +51,32 @@ class Life(Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, but the signals stay with `Life`."""
+    """uvicorn's server, but the signals stay with `Life`, and connections are accepted by an `Acceptor`: uvloop closes
+    a listener of its own without a word when a descriptor is missing.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._handshakes: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def accepted(self, connection: socket.socket) -> None:
+        """Serve a connection."""
+        handshake = asyncio.get_running_loop().create_task(self._begin(connection))
+        self._handshakes.add(handshake)
+        handshake.add_done_callback(self._handshakes.discard)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        connection.settimeout(0)
+        with contextlib.suppress(OSError):  # the client has gone, or its TLS handshake failed
+            await loop.connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return ImpatientHttp(self.config, self.server_state, self.lifespan.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +151,10 @@ async def serve(
     api.figures.around.append(process.families)
     async with asyncio.TaskGroup() as tasks:
         answering = tasks.create_task(link.run())
-        serving = tasks.create_task(server.serve(sockets=[listener]))
+        serving = tasks.create_task(server.serve(sockets=[]))
         keeping = [tasks.create_task(keeper.run(link))] if keeper is not None else []
+        descriptors = DescriptorGuard()
+        acceptor = Acceptor(listener, server.accepted, descriptors)
         host, port, *_ = listener.getsockname()
         life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
         limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _too_much(used, life))
@@ -138,6 +162,9 @@ async def serve(
         limit.close()
         process.close()
         api.streams.close()
+        descriptors.close()
+        acceptor.close()
+        listener.close()
         server.should_exit = True
         await serving
         people.close()

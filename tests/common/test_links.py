@@ -1,6 +1,7 @@
 """The connections between our own processes, with each other and with ZeroMQ's library at the other end."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -252,6 +253,29 @@ def test_a_socket_that_was_left_behind_is_replaced(address: str) -> None:
 
     play(story)
     assert not Path(address.removeprefix("ipc://")).exists()
+
+
+def test_a_link_that_finds_no_descriptor_connects_once_there_is_one(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = iter((True, True))
+
+    class Refused(socket.socket):
+        def __init__(self, *what: int, fileno: int | None = None) -> None:
+            if fileno is None and next(refusals, False):
+                raise OSError(errno.EMFILE, "Too many open files")
+            super().__init__(*what, fileno=fileno)
+
+    async def story() -> None:
+        async with listening(address) as (server, _):
+            monkeypatch.setattr(links_module, "AGAIN_MIN_S", 0.001)
+            monkeypatch.setattr(socket, "socket", Refused)
+            async with connected(address) as client:
+                client.send(Send("broker", HEADER, BODY))
+                assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
+
+    play(story)
+    assert next(refusals, None) is None
 
 
 # Much ---------------------------------------------------------------------------------------------------------------

@@ -25,3 +25,9 @@ def test_what_cannot_be_removed_is_complained_of(tmp_path: Path, caplog: pytest.
     forget(tmp_path, "rm_a")
     assert "rm_a.damaged: cannot be removed" in caplog.text
     assert not (tmp_path / "rm_a.sqlite").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    forget(tmp_path / "journals", "rm_a")
+    assert "the journal of rm_a in " in caplog.text
+    assert "cannot be removed: No such file or directory" in caplog.text

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.token_keys import write_secret
+from deploy import premises
 from deploy.options import OPTIONS
 from deploy.premises import prepared
 from deploy.settings import Settings, settings_from
@@ -142,3 +143,17 @@ def test_keys_of_tokens_are_tried_before_anything_is_made(tmp_path: Path) -> Non
     file.chmod(0o600)
     with prepared(asked(**{"auth": "token", "auth-keys": str(file), "state": str(state)})):
         pass
+
+
+def test_more_partitions_than_there_are_descriptors_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(premises, "raise_limit", lambda: 1024)
+    assert refusal(asked()) == (
+        "--partitions-max: 500 partitions need up to 1756 file descriptors in one process, and the hard limit is 1024; "
+        "raise it (`ulimit -Hn`, LimitNOFILE= of a systemd unit, `--ulimit nofile=` of a container), or choose at most "
+        "256 partitions"
+    )
+    with prepared(asked(**{"partitions-max": "256"})):
+        pass
+    assert "or choose at most 246 partitions" in refusal(asked(**{"spare-workers": "10"}))
+    monkeypatch.setattr(premises, "raise_limit", lambda: 200)
+    assert refusal(asked(**{"partitions-max": "1"})).endswith("`--ulimit nofile=` of a container)")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -151,6 +152,35 @@ def test_a_spare_worker_gets_the_partition_of_one_that_died(folder: Path) -> Non
         system.until(lambda: whole(system, folder, workers=2))
         assert system.says("partition_worker spare-2 becomes partition_worker rm_a#5\n")
         assert system.stop() == 0
+
+
+def test_a_supervisor_without_free_descriptors_starts_processes_once_it_has_some(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        number = system.process.pid
+        before = resource.prlimit(number, resource.RLIMIT_NOFILE)
+        resource.prlimit(number, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{number}/fd")), before[1]))
+        wanted(folder, rm_a=1, rm_b=1)
+        system.until(lambda: system.says("rm_b#1 ended after 0.0 s: could not be started: [Errno 24] Too many open"))
+        assert system.says("; raise the limit (`ulimit -n`, ")
+        resource.prlimit(number, resource.RLIMIT_NOFILE, before)
+        system.until(lambda: whole(system, folder, workers=2))
+        assert "Traceback" not in system.errors
+        assert system.stop() == 0
+
+
+def test_the_processes_have_the_limit_on_descriptors_raised_as_far_as_possible(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard - 1, hard))
+    try:
+        with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+            system.announced()
+            for number in (system.process.pid, *system.children):
+                assert resource.prlimit(number, resource.RLIMIT_NOFILE) == (hard, hard)
+            assert system.stop() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 SHORT = ("--heartbeat", "100ms", "--silence", "300ms")

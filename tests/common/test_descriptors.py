@@ -1,0 +1,201 @@
+"""Listeners that pause while there are few free descriptors, and the limit itself."""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from common import descriptors
+from common.descriptors import ENOUGH, RESERVE, Acceptor, DescriptorGuard, count_open, is_shortage, limit
+from common.memory import resident_bytes
+from common.process_figures import _threads
+
+PATIENCE_S = 10
+PAUSED = "no connections are accepted for now: "
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story()
+
+    asyncio.run(bounded())
+
+
+@contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """Let this process open only so many more. Descriptors of the test run leave holes, which are filled first."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    names = os.listdir("/proc/self/fd")
+    taken = {int(name) for name in names if os.path.lexists(f"/proc/self/fd/{name}")}
+    with ExitStack() as stack:
+        for number in set(range(max(taken))) - taken:
+            stack.callback(os.close, os.dup2(0, number))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1 + count, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+class FakeListener:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failure: OSError | None = None
+        self.called = asyncio.Event()
+
+    def pause(self) -> None:
+        self._note("pause")
+
+    def resume(self) -> None:
+        self._note("resume")
+        if self.failure is not None:
+            raise self.failure
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        self.called.set()
+
+    async def until(self, calls: list[str]) -> None:
+        while self.calls != calls:
+            self.called.clear()
+            await self.called.wait()
+
+
+def test_a_listener_pauses_below_the_reserve_and_resumes_once_there_are_enough(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        free = RESERVE - 1
+        looks = asyncio.Semaphore(0)
+
+        def count() -> int:
+            looks.release()
+            return free
+
+        guard = DescriptorGuard(look_every_s=0.001, free=count)
+        listener = FakeListener()
+        guard.add(listener)
+        await listener.until(["pause"])
+        free = ENOUGH - 1
+        looks = asyncio.Semaphore(0)
+        for _ in range(3):
+            await looks.acquire()
+        assert listener.calls == ["pause"], "between the two bounds nothing changes"
+        free = ENOUGH
+        await listener.until(["pause", "resume"])
+        guard.close()
+
+    play(story)
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith(f"{PAUSED}too few free file descriptors ({RESERVE - 1} of ")
+    assert "`ulimit -n`" in first
+    assert second.startswith("connections are accepted again, after ")
+
+
+def test_episodes_that_follow_each_other_soon_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        free = ENOUGH
+        guard = DescriptorGuard(look_every_s=0.001, free=lambda: free)
+        listener = FakeListener()
+        guard.add(listener)
+        for round_ in range(1, 4):
+            guard.pause("too many open files")
+            await listener.until(["pause", "resume"] * round_)
+        guard.close()
+
+    play(story)
+    assert caplog.text.count(PAUSED) == 1
+
+
+def test_a_listener_that_cannot_resume_yet_is_tried_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "LOG_EVERY_S", 0.0)
+
+    async def story() -> None:
+        guard = DescriptorGuard(look_every_s=0.001, free=lambda: ENOUGH)
+        listener = FakeListener()
+        guard.add(listener)
+        listener.failure = OSError(errno.EADDRINUSE, "cannot listen on tcp://127.0.0.1:9090: in use")
+        guard.pause("too many open files")
+        await listener.until(["pause", "resume", "resume"])
+        listener.failure = None
+        await listener.until(["pause", "resume", "resume", "resume"])
+        guard.close()
+
+    play(story)
+    assert "connections cannot be accepted again yet: " in caplog.text
+    assert "cannot listen on tcp://127.0.0.1:9090: in use" in caplog.text
+
+
+def test_connections_that_find_no_descriptor_are_accepted_later(caplog: pytest.LogCaptureFixture) -> None:
+    """The reserve stays free for what the process opens itself."""
+    room = ENOUGH + 10 - RESERVE
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as held:
+            arrived: asyncio.Queue[socket.socket] = asyncio.Queue()
+
+            def accepted(connection: socket.socket) -> None:
+                arrived.put_nowait(held.enter_context(connection))
+
+            clients = [held.enter_context(socket.socket()) for _ in range(room + 4)]
+            guard = DescriptorGuard(look_every_s=0.01)
+            acceptor = Acceptor(server, accepted, guard)
+            listener = FakeListener()
+            guard.add(listener)
+            with free_descriptors(ENOUGH + 10):
+                for client in clients:
+                    client.setblocking(False)
+                    client.connect_ex(server.getsockname())
+                early = [await arrived.get() for _ in range(room)]
+                await listener.until(["pause"])
+                assert PAUSED in caplog.text
+                assert limit() - count_open() == RESERVE
+                for one in early:
+                    one.close()
+                for _ in range(3):  # one was closed, as there was no room for it
+                    await arrived.get()
+            acceptor.close()
+            guard.close()
+
+    play(story)
+
+
+def test_descriptors_and_memory_are_counted_without_a_free_descriptor() -> None:
+    before = count_open()
+    with ExitStack() as held:
+        ours, theirs = socket.socketpair()
+        held.enter_context(ours)
+        held.enter_context(theirs)
+        assert count_open() == before + 2
+        with free_descriptors(0):
+            assert count_open() == limit()
+            assert resident_bytes() > 0
+            assert _threads() == 0
+
+
+def test_a_shortage_is_told_from_other_failures() -> None:
+    assert is_shortage(OSError(errno.EMFILE, "too many open files"))
+    assert is_shortage(OSError(errno.ENFILE, "too many open files in system"))
+    assert not is_shortage(OSError(errno.EACCES, "permission denied"))
+
+
+def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
+    program = (
+        "import resource as r; from common.descriptors import raise_limit; r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
+        "print(raise_limit(), r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "200 (200, 200)\n"
