@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 from broker.judgement import encoded, judged
+from common import signals
 from common.machine import Delivery, Send
 from common.messages import Header
 from common.names import READER
@@ -83,6 +84,7 @@ class Reader:
 
 def main() -> None:
     """Judge the text that comes in."""
+    signals.install()
     sys.stdout.buffer.write(encoded(judged(sys.stdin.buffer.read().decode())))
 
 

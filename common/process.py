@@ -11,7 +11,6 @@ Not here: what a process decides (its machine), restarting (`deploy/`).
 
 import argparse
 import asyncio
-import faulthandler
 import gc
 import json
 import logging
@@ -28,7 +27,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from common import garbage
+from common import garbage, signals
 
 LEAVE_MAX_S: Final = 5.0
 """How long a process may take to end in order after its supervisor has gone; then it ends at once."""
@@ -135,8 +134,9 @@ def parser(role: str, about: str) -> argparse.ArgumentParser:
 def main(role: str, args: argparse.Namespace, serve: Callable[[Life], Awaitable[None]]) -> int:
     """Run `serve` until it returns; its exit status. What it cannot open it reports as OSError, in one line."""
     garbage.seldom()
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # whoever sends it reads in the log where the threads stand, loop or no loop
+    signals.install()
+    if args.lifeline is not None:  # the supervisor decides when to stop, not a terminal
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logging.basicConfig(
         level=args.log_level.upper(),
         format=f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s",

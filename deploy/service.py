@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from common.driver import clock
 from common.families import Family, encoded
@@ -37,6 +38,15 @@ from deploy.instructions import (
 from deploy.journals import forget
 from deploy.processes import Commands, Processes
 from deploy.supervisor import Plan, Supervisor
+
+TERMINAL_CLOSED: Final = (
+    "SIGHUP: the terminal was closed, so the system stops; start it with `nohup` or `setsid`, or as a service, if it "
+    "is to go on without one"
+)
+NOTHING_TO_RELOAD: Final = (
+    "SIGHUP: there is nothing to reload; the files of `config`, `native-allowed`, `auth-keys` and the gRPC certificate "
+    "are read again whenever they change, all other settings and the REST certificate at the next start"
+)
 
 _log = logging.getLogger("core.supervisor")
 
@@ -90,7 +100,7 @@ async def supervise(
 ) -> Supervisor:
     """Run the whole system until it has stopped; the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
-    _leave_on_signals(lambda: events.put_nowait(Leave()))
+    _handle_signals(lambda: events.put_nowait(Leave()))
     supervisor = Supervisor(plan)
     own = ProcessFigures(SUPERVISOR)
     link = Link(plan.broker, events.put_nowait, lambda: [*own.families(), *supervisor.families()])
@@ -156,9 +166,28 @@ def _say(line: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _leave_on_signals(leave: Callable[[], None]) -> None:
+def _handle_signals(leave: Callable[[], None]) -> None:
+    """Stop in order on SIGINT, SIGTERM, and when the terminal is closed."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, leave)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # the terminal was closed; under nohup that is ignored
-        loop.add_signal_handler(signal.SIGHUP, leave)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as `nohup` wants it
+        return
+    if not _has_terminal():
+        loop.add_signal_handler(signal.SIGHUP, lambda: _log.info(NOTHING_TO_RELOAD))
+        return
+
+    def hang_up() -> None:
+        _log.warning(TERMINAL_CLOSED)
+        leave()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+
+
+def _has_terminal() -> bool:
+    """Whether this process belongs to a terminal, whose end the system reports by SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from common import signals
 from common.compiled import found
 from common.names import OFF
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
@@ -47,7 +48,8 @@ examples:
   yunishard up --settings /etc/yunishard.yaml --scheduler-admins 'alice ops'
 
 exit codes:
-  0    stopped in order, by SIGINT (Ctrl-C) or SIGTERM
+  0    stopped in order, by SIGINT (Ctrl-C), SIGTERM, or the end of its
+       terminal
   2    wrong usage, or it cannot start: one line on stderr says why, and
        nothing is left running
   130  stopped at once, by a second SIGINT or SIGTERM"""
@@ -95,6 +97,7 @@ def main(args: argparse.Namespace, commands: Commands = COMMANDS) -> int:
 
 
 def _run(settings: Settings, commands: Commands) -> Supervisor:
+    signals.install()
     logging.basicConfig(
         level=settings.log_level.upper(),
         format="%(asctime)s %(levelname)-7s supervisor %(name)s: %(message)s",

@@ -98,7 +98,7 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
     wanted = (FOLDER / "wanted.json").read_text()
     while socket.poll(0):
         peer, *frames = socket.recv_multipart()
-        if header_of(frames).kind == "Figures":  # what it tells of itself is nothing to the fake
+        if header_of(frames).kind in ("Figures", "WorkerEnded"):  # they mean nothing to the fake
             continue
         assert header_of(frames).kind == "Hello"
         assert decoded(Hello, frames[2]).role == "supervisor"

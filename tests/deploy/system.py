@@ -83,16 +83,17 @@ def gone(number: int) -> bool:
 
 
 @contextlib.contextmanager
-def up(*arguments: str, folder: Path, module: str = "deploy", prefix: Sequence[str] = ()) -> Iterator[Up]:
-    """Start it with these arguments; `folder` is for its logs, and its home. A `prefix` is a command that becomes the
-    supervisor.
-    """
+def up(
+    *arguments: str, folder: Path, module: str = "deploy", prefix: Sequence[str] = (), stdin: int | None = None
+) -> Iterator[Up]:
+    """Start it with these arguments; `folder` is for its logs and home, and `prefix` is a command that becomes it."""
     errors = folder / "errors"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("YUNISHARD_")}
     with (
         errors.open("w") as stderr,
         subprocess.Popen(
             [*prefix, sys.executable, "-P", "-m", module, *arguments],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

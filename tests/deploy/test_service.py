@@ -2,17 +2,19 @@
 
 import json
 import os
+import pty
 import resource
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from deploy import service
-from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
+from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, gone, up
 
 pytestmark = pytest.mark.processes
 
@@ -160,9 +162,11 @@ def test_a_supervisor_without_free_descriptors_starts_processes_once_it_has_some
         system.until(lambda: whole(system, folder))
         number = system.process.pid
         before = resource.prlimit(number, resource.RLIMIT_NOFILE)
-        resource.prlimit(number, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{number}/fd")), before[1]))
+        taken = set(map(int, os.listdir(f"/proc/{number}/fd")))
+        lowest_free = next(one for one in count() if one not in taken)
+        resource.prlimit(number, resource.RLIMIT_NOFILE, (lowest_free, before[1]))
         wanted(folder, rm_a=1, rm_b=1)
-        system.until(lambda: system.says("rm_b#1 ended after 0.0 s: could not be started: [Errno 24] Too many open"))
+        system.until(lambda: system.says("never started (the operating system does not start it: [Errno 24] Too many"))
         assert system.says("; raise the limit (`ulimit -n`, ")
         resource.prlimit(number, resource.RLIMIT_NOFILE, before)
         system.until(lambda: whole(system, folder, workers=2))
@@ -245,6 +249,38 @@ def test_a_second_signal_hastens(folder: Path) -> None:
         system.until(lambda: system.says("stopping"))
         assert system.stop(signal.SIGINT) == 130
         assert all(map(gone, children))
+
+
+def test_a_terminal_that_is_closed_stops_all_in_order(folder: Path) -> None:
+    master, terminal = pty.openpty()
+    with up(
+        "--ephemeral", *FREE_PORTS, folder=folder, module=FAKES, prefix=("setsid", "--ctty"), stdin=terminal
+    ) as system:
+        os.close(terminal)
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        children = system.children
+        os.close(master)
+        assert system.process.wait(timeout=WAIT_MAX_S) == 0
+        assert (folder / "stopped").read_text().split() == ["webservice", "rmproxy", "partition_worker", "broker"]
+        assert all(map(gone, children))
+        assert system.says("SIGHUP: the terminal was closed, so the system stops; ")
+
+
+def test_under_nohup_a_terminal_that_is_closed_is_no_reason_to_stop(folder: Path) -> None:
+    master, terminal = pty.openpty()
+    prefix = ("setsid", "--ctty", "nohup")
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES, prefix=prefix, stdin=terminal) as system:
+        os.close(terminal)
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        os.close(master)
+        number = system.process.pid
+        system.until(lambda: Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[4] == "0")
+        wanted(folder, rm_a=1, rm_b=1)
+        system.until(lambda: whole(system, folder, workers=2))
+        assert not system.says("SIGHUP")
+        assert system.stop() == 0
 
 
 def test_leaving_before_all_is_ready_is_an_ordered_stop_too(folder: Path) -> None:
