@@ -15,6 +15,7 @@ from broker.versions import OWNERS
 from common.config.problems import Problem
 from common.machine import Send, send
 from common.messages import ConfigurationUpdated, Header
+from common.names import usual_name
 from common.rest.configuration import ChangedView
 
 
@@ -126,7 +127,7 @@ def updated(registration: Registration, to: str, *, ref: str = "", author: str =
     header = Header(kind="ConfigurationUpdated", rm=registration.rm, session=registration.session, ref=ref)
     message = ConfigurationUpdated(
         checksum=registration.checksum,
-        partitions=list(registration.configs),
+        partitions=list(map(usual_name, registration.configs)),
         lives=lives_told(registration),
         author=author,
     )

@@ -4,7 +4,7 @@ Shared by everything that decides about registrations and configurations. Not he
 `update.py`), and what is on its way (`changes.py`).
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,9 +15,8 @@ from broker.tally import Tally
 from broker.versions import Versions
 from common.config.check import DEFAULT_TEXT
 from common.config.checksum import checksum_of
-from common.config.model import Configuration, PartitionConfig
+from common.config.model import Configuration
 from common.config.problems import Problem
-from common.names import normalised
 from common.rm_ids import matching
 
 SameHierarchy = Literal["off", "warn", "enforce"]
@@ -124,8 +123,9 @@ class Books:
         problem = self.roster.name_problem(rm, [one.name for one in configuration.partitions])
         if problem:
             raise Refused(BAD_REQUEST, problem, problems=[Problem(message=problem, kind="partition-name")])
+        going_on = {one.name for one in configuration.partitions if self.roster.full_name(rm, one.name) in live}
         self._check_room(rm, configuration)
-        _refuse_any(list(_building_problems(rm, configuration, judgement, live)))
+        _refuse_any(list(_building_problems(going_on, configuration, judgement)))
         self._check_hierarchy(rm, judgement.hierarchy)
         self._note_doubts(rm, judgement.doubts)
         return configuration
@@ -137,8 +137,8 @@ class Books:
         if others + wanted > most:
             raise Refused(
                 CONFLICT,
-                f"{wanted} partitions are too many beside the {others} of other RMs: together there may be {most}, as "
-                "the setting partitions-max says",
+                f"{wanted} partitions are too many now: all RMs together may have {most}, as the setting "
+                "partitions-max says",
             )
 
     def _check_hierarchy(self, rm: str, problems: Sequence[Problem]) -> None:
@@ -154,21 +154,16 @@ class Books:
         self.warnings += [f"configuration of RM {rm}: {line}" for line in told]
 
 
-def by_full_name(rm: str, configuration: Configuration) -> Mapping[str, PartitionConfig]:
-    """The partitions of an RM's configuration, by normalised name."""
-    return {normalised(rm, one.name): one for one in configuration.partitions}
-
-
 def _refuse_any(problems: Sequence[Problem]) -> None:
     if problems:
         raise Refused(BAD_REQUEST, "\n".join(map(str, problems)), problems=problems)
 
 
-def _building_problems(
-    rm: str, configuration: Configuration, judgement: Judgement, live: Container[str]
-) -> Iterator[Problem]:
-    """What keeps partitions from being built; told with the places of the text as it was written."""
+def _building_problems(live: Container[str], configuration: Configuration, judgement: Judgement) -> Iterator[Problem]:
+    """What keeps partitions from being built; told with the places of the text as it was written. `live` are the plain
+    names of those that go on.
+    """
     for one, building, rules in zip(configuration.partitions, judgement.building, judgement.rules, strict=True):
         yield from building
-        if normalised(rm, one.name) in live:
+        if one.name in live:
             yield from rules

@@ -17,6 +17,7 @@ from broker.said import retirement
 from broker.tally import Outcome
 from common.machine import NEVER, Send
 from common.messages import ConfigVersion, ConfigVote, Recorded, WorkerEnded
+from common.names import usual_name
 
 
 class Change(ABC):
@@ -90,7 +91,8 @@ class Changes:
         if change.recording:
             return []  # a worker that was started again, after the decision
         if vote.reason:
-            return self.abort(change, Refused(CONFLICT, f"partition {partition}: {vote.reason}"), "objected")
+            refusal = Refused(CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
+            return self.abort(change, refusal, "objected")
         change.rollout.accept(partition)
         return self._decide(change)
 
@@ -104,7 +106,8 @@ class Changes:
         if not ended.cannot_start:
             change.rollout.endings[partition] = ended.reason
             return []
-        reason = f"the worker of partition {partition} cannot start: {ended.reason}; correct that, then try again"
+        name = usual_name(partition)
+        reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
         return self.abort(change, Refused(OUT_OF_ORDER, reason), "unstartable")
 
     def recorded(self, change: Change, recorded: Recorded, now: float) -> list[Send]:
@@ -131,10 +134,10 @@ class Changes:
     def _why_expired(self, rollout: Rollout) -> str:
         """Which workers did not answer and, if one of them is known to have ended, why."""
         missing, seats = rollout.missing(), self._books.roster.seats
-        reason = f"no answer from the workers of {', '.join(missing)} within {ROLLOUT_MAX_S:.0f} s"
+        reason = f"no answer from the workers of {', '.join(map(usual_name, missing))} within {ROLLOUT_MAX_S:.0f} s"
         for partition in missing:
             if ending := rollout.endings.get(partition) or seats[partition].problem:
-                return f"{reason}; that of {partition} ended before it was ready: {ending}"
+                return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"
         return reason
 
     def abort(self, change: Change, refusal: Refused, outcome: Outcome) -> list[Send]:

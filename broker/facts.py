@@ -6,11 +6,11 @@ becomes durable (`keeping.py`), and the file (`record.py`).
 
 import msgspec
 
-from broker.books import by_full_name
 from broker.judgement import understood
 from broker.roster import Registration, Roster
 from common.config.checksum import checksum_of
 from common.config.problems import ConfigError
+from common.names import distinct_name, normalised
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,7 +33,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lives_begun: int = 0
     leaving: list[str] = msgspec.field(default_factory=list)
     leases: dict[str, int] = msgspec.field(default_factory=dict)
-    """Partition to the epoch of its worker's lease."""
+    """Full name of each partition to the epoch of its worker's lease."""
 
 
 def facts_of(registration: Registration, roster: Roster) -> Facts:
@@ -69,7 +69,7 @@ def registration_of(facts: Facts) -> Registration:
         call=facts.call,
         text=facts.text,
         checksum=checksum_of(facts.text),
-        configs=by_full_name(facts.rm, judgement.configuration),
+        configs={_full_name(facts, one.name): one for one in judgement.configuration.partitions},
         build_info=facts.build_info,
         extra=facts.extra,
         capabilities=facts.capabilities,
@@ -80,6 +80,12 @@ def registration_of(facts: Facts) -> Registration:
         lives_begun=facts.lives_begun,
         leaving=tuple(facts.leaving),
     )
+
+
+def _full_name(facts: Facts, name: str) -> str:
+    """The full name that a partition had when this was recorded: its lease is under that name."""
+    distinct = distinct_name(facts.rm, name)
+    return distinct if distinct in facts.leases else normalised(facts.rm, name)
 
 
 def encoded(facts: Facts | None) -> bytes:

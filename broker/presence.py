@@ -16,6 +16,7 @@ from broker.roster import Registration
 from broker.said import left, pause, refusal_of, registered, repetition
 from common.machine import Delivery, Send
 from common.messages import Header, Resume
+from common.names import usual_name
 
 
 def went_away(books: Books, registration: Registration, reason: str, now: float) -> list[Send]:
@@ -51,8 +52,8 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
         books.notes.append(f"RM {header.rm} is back")
     sends = [registered(registration, header.ref)]
     for partition in registration.partitions:
-        received = request.received.get(partition)
-        same_life = request.lives.get(partition, 0) == registration.life(partition)
+        received = request.received.get(usual_name(partition))
+        same_life = request.lives.get(usual_name(partition), 0) == registration.life(partition)
         if received is not None and not same_life and partition in registration.configs:
             sends.append(restarted(registration, partition, "it began anew meanwhile"))
         sends.append(repetition(books, registration, partition, (received or 0) if same_life else 0))

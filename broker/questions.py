@@ -31,13 +31,14 @@ class Questions:
     def put(self, roster: Roster, delivery: Delivery) -> list[Send]:
         """Somebody asks a partition: pass it on to its worker, or say why nobody can answer."""
         header = delivery.header
-        if roster.owner(header.partition) is None:
+        partition = _partition_of(roster, header)
+        if roster.owner(partition) is None:
             return [answer(delivery.source, header.ref, 404, b"Partition not found")]
-        seat = roster.seats[header.partition]
+        seat = roster.seats[partition]
         if not seat.present:
             return [answer(delivery.source, header.ref, 503, b"the partition is starting")]
-        self.asked(header.partition, delivery.source, header.ref)
-        asked = Header(kind=header.kind, partition=header.partition, ref=f"{delivery.source} {header.ref}")
+        self.asked(partition, delivery.source, header.ref)
+        asked = Header(kind=header.kind, partition=partition, ref=f"{delivery.source} {header.ref}")
         return [Send(seat.worker, asked, delivery.body)]
 
     def asked(self, partition: str, asker: str, ref: str) -> None:
@@ -63,3 +64,15 @@ class Questions:
     def ended(self, there: Container[str]) -> list[Send]:
         """The same of all partitions that are not there any more."""
         return [one for partition in [name for name in self._open if name not in there] for one in self.lost(partition)]
+
+
+def _partition_of(roster: Roster, header: Header) -> str:
+    """The full name of the partition in question; empty where the RM that asks has none of that name.
+
+    An RM asks about its own partitions, by the names that it knows; a front end names no session, and has full names.
+    """
+    if not header.session:
+        return header.partition
+    registration = roster.registration(header.rm, header.session)
+    partition = registration.full_name(header.partition) if registration is not None else ""
+    return partition if registration is not None and registration.has(partition) else ""

@@ -8,7 +8,7 @@ Not here: the vote (`rollout.py`), and going on in the same session after a brea
 import hashlib
 from dataclasses import dataclass, replace
 
-from broker.books import BAD_REQUEST, CONFLICT, FORBIDDEN, Books, Refused, by_full_name
+from broker.books import BAD_REQUEST, FORBIDDEN, Books, Refused
 from broker.changes import Change, Changes
 from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
@@ -95,11 +95,7 @@ def _registering(books: Books, delivery: Delivery, request: RegisterResourceMana
         raise Refused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
     own = request.config or books.core_text
     chosen = _chosen(books, rm, own, follows_core=not request.config)
-    configs = by_full_name(rm, chosen.configuration)
-    for partition in configs:
-        seat = books.roster.seats.get(partition)
-        if seat is not None and seat.rm != rm:  # what it has otherwise is told already
-            raise Refused(CONFLICT, f"partition {partition} of RM {seat.rm!r} is being taken down, try again")
+    configs = books.roster.by_full_name(rm, chosen.configuration)
     number = books.next_number()
     registration = Registration(
         rm=rm,

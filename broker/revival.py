@@ -18,6 +18,7 @@ from broker.roster import Registration, Seat
 from broker.said import first_settings, resumption_wanted, settings_for, to_worker
 from common.machine import Send, send
 from common.messages import AbortConfig, CommitConfig, Header, Hello, PartitionRestarted, Pause, PrepareConfig
+from common.names import usual_name
 
 
 class Found(Enum):
@@ -71,7 +72,7 @@ def revived(books: Books, owner: Registration, header: Header, hello: Hello) -> 
 
 def missed(owner: Registration, partition: str) -> list[Send]:
     """What was on its way to and from the worker before this one may be lost: its RM is to resume."""
-    return resumption_wanted(owner, f"the worker of partition {partition} was started again")
+    return resumption_wanted(owner, f"the worker of partition {usual_name(partition)} was started again")
 
 
 def _another_life(books: Books, owner: Registration, partition: str) -> Registration:
@@ -84,5 +85,6 @@ def _another_life(books: Books, owner: Registration, partition: str) -> Registra
 def restarted(owner: Registration, partition: str, reason: str) -> Send:
     """What the RM is told of a partition that began anew."""
     life = owner.life(partition)
-    header = Header(kind="PartitionRestarted", rm=owner.rm, partition=partition, session=owner.session, life=life)
+    told = usual_name(partition)
+    header = Header(kind="PartitionRestarted", rm=owner.rm, partition=told, session=owner.session, life=life)
     return send(owner.proxy, PartitionRestarted(reason=reason), header)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.config.model import PartitionConfig
+from common.config.model import Configuration, PartitionConfig
 from common.messages import PartitionEntry
-from common.names import RM_ID, external, normalised, worker_name
+from common.names import RM_ID, distinct_name, external, normalised, worker_name
 
 NUMBERS_PER_INCARNATION: Final = 2**20
 """Epochs and numbers of roll-outs begin anew above all earlier ones when the broker does. An incarnation is the second
@@ -28,7 +28,7 @@ class Registration:
     proxy: str = ""
     """The peer through which it speaks; empty until it does, after the broker began anew. Not durable."""
     configs: Mapping[str, PartitionConfig]
-    """By normalised partition name."""
+    """By full name."""
     build_info: dict[str, str]
     call: str
     """Hash of the body of the call that registered it: the same call again in the same session changes nothing."""
@@ -65,6 +65,13 @@ class Registration:
 
     def has(self, partition: str) -> bool:
         return partition in self.configs or partition in self.leaving
+
+    def full_name(self, partition: str) -> str:
+        """The full name of the partition that the RM calls so; as it is where the RM has no such partition."""
+        if self.has(partition):
+            return partition
+        distinct = distinct_name(self.rm, partition)
+        return distinct if self.has(distinct) else partition
 
 
 @dataclass(slots=True)
@@ -210,10 +217,7 @@ class Roster:
                 )
 
     def name_problem(self, rm: str, partitions: list[str]) -> str:
-        """Why an RM cannot have partitions of these plain names, or empty if it can. Each may be one (`naming.py`).
-
-        What others ask for has its seat already, and is as good as taken.
-        """
+        """Why an RM cannot have partitions of these plain names, or empty if it can. Each may be one (`naming.py`)."""
         if not rm:
             return "partition cannot be created without name or RM, one is not set"
         if not RM_ID.fullmatch(rm):
@@ -221,11 +225,17 @@ class Roster:
         for name in partitions:
             if name.startswith(f"{rm}_"):
                 return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
-            full_name = normalised(rm, name)
-            seat = self.seats.get(full_name)
-            if seat is not None and seat.rm != rm and full_name not in self.leaving:
-                return (
-                    f"partition {name!r} of RM {rm!r} would be {full_name!r}, "
-                    f"which is partition {external(seat.rm, full_name)!r} of RM {seat.rm!r}"
-                )
         return ""
+
+    def full_name(self, rm: str, name: str) -> str:
+        """The full name for a partition of an RM: the one that it has, or else the usual one, unless a partition of
+        another RM has that, be it one that is leaving or one whose configuration is only being voted on.
+        """
+        usual, distinct = normalised(rm, name), distinct_name(rm, name)
+        if distinct in self.seats:
+            return distinct
+        return distinct if usual in self.seats and self.seats[usual].rm != rm else usual
+
+    def by_full_name(self, rm: str, configuration: Configuration) -> dict[str, PartitionConfig]:
+        """The partitions of an RM's configuration, by the full names that they have or are to get."""
+        return {self.full_name(rm, one.name): one for one in configuration.partitions}

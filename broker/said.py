@@ -21,6 +21,7 @@ from common.messages import (
     RetirePartition,
     Settings,
 )
+from common.names import usual_name
 
 # To workers ---------------------------------------------------------------------------------------------------------
 
@@ -70,7 +71,9 @@ def repetition(books: Books, registration: Registration, partition: str, receive
 def registered(registration: Registration, ref: str) -> Send:
     """The RM is in. How often it shows that it is there, and how much it may send, says the proxy, which sees to it."""
     message = Registered(
-        partitions=list(registration.configs), checksum=registration.checksum, lives=lives_told(registration)
+        partitions=list(map(usual_name, registration.configs)),
+        checksum=registration.checksum,
+        lives=lives_told(registration),
     )
     header = Header(kind="Registered", rm=registration.rm, session=registration.session, ref=ref)
     return send(registration.proxy, message, header)
@@ -78,7 +81,7 @@ def registered(registration: Registration, ref: str) -> Send:
 
 def lives_told(registration: Registration) -> dict[str, int]:
     """The lives of partitions that are not in their first."""
-    lives = ((name, registration.life(name)) for name in registration.configs)
+    lives = ((usual_name(name), registration.life(name)) for name in registration.configs)
     return {name: life for name, life in lives if life}
 
 

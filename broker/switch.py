@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from broker.askers import FrontEnd, Manager
 from broker.books import Books, Policy
 from broker.changes import Changes
@@ -59,7 +61,7 @@ from common.messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.names import FILE, RECORD, RMPROXY, SUPERVISOR
+from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.wire import WireError, body_of, decoded
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
@@ -218,8 +220,10 @@ class Switch:
         if registration is None:
             reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
             return [refusal_of(delivery.source, header, "unknown-session", reason)]
-        if registration.has(header.partition):
-            return [Send(self.roster.seats[header.partition].worker, header, delivery.body)]
+        partition = registration.full_name(header.partition)
+        if registration.has(partition):
+            to = header if partition == header.partition else _under(partition, header)
+            return [Send(self.roster.seats[partition].worker, to, delivery.body)]
         # For a partition that has just gone. The proxy knows how to refuse what it carries, item by item.
         return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
 
@@ -231,7 +235,8 @@ class Switch:
             return []
         seat.heard = now
         seat.begun = seat.begun or header.life == registration.life(header.partition)
-        return [Send(registration.proxy, header, delivery.body)] if registration.proxy else []
+        told = _under(usual_name(header.partition), header) if DISTINCT in header.partition else header
+        return [Send(registration.proxy, told, delivery.body)] if registration.proxy else []
 
     def _leased(self, delivery: Delivery) -> Seat | None:
         """The seat of the worker that sent this, if it is the one that counts: its lease is in its name."""
@@ -405,3 +410,8 @@ class Switch:
         text = request.config or self.books.core_text
         wish = Wish(rm=header.rm, text=text, asker=asker, follows_core=not request.config)
         return [*settings, *update(self.books, self._changes, wish, now)]
+
+
+def _under(partition: str, header: Header) -> Header:
+    """The header with another name for its partition: RMs and workers may know it by different ones."""
+    return structs.replace(header, partition=partition)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from broker.askers import Asker, FrontEnd, WatchedFile
-from broker.books import CHANGED, CONFLICT, NOT_FOUND, Books, Refused, by_full_name
+from broker.books import CHANGED, CONFLICT, NOT_FOUND, Books, Refused
 from broker.changes import Change, Changes
 from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
@@ -20,7 +20,7 @@ from common.config.checksum import checksum_of
 from common.config.model import PartitionConfig
 from common.machine import Send, send
 from common.messages import ConfigVersion, Header, RebaseVersion, WriteFile
-from common.names import FILE, RECORD
+from common.names import FILE, RECORD, usual_name
 
 RETIRE_MAX_S: Final = 30.0
 """How long an RM may take to acknowledge what became of a partition that is gone; then its worker ends all the same."""
@@ -122,11 +122,12 @@ def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
             books.roster.put(replace(registration, follows_core=wish.follows_core))
         rebased = owned(books, rm, checksum) if wish.asker.owns else []
         return [*rebased, *wish.asker.granted(books, registration)]
-    configs = by_full_name(rm, books.checked(rm, wish.text, registration.configs))
+    configs = books.roster.by_full_name(rm, books.checked(rm, wish.text, registration.configs))
     latest = books.versions.history(rm).latest
     for partition in configs:
         if partition in books.roster.leaving:
-            reason = f"partition {partition} of an earlier configuration is being taken down, try again when it is gone"
+            name = usual_name(partition)
+            reason = f"partition {name} of an earlier configuration is being taken down, try again when it is gone"
             raise Refused(CONFLICT, reason, code="busy")
     base = checksum if wish.asker.owns or latest is None else latest.base
     version = books.versions.next(

@@ -34,6 +34,8 @@ OFF: Final = "off"
 """In place of the address of a port: it is not opened."""
 
 RM_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+DISTINCT: Final = "~"
+"""Comes before the number in a `distinct_name`; no RM id and no partition name has it."""
 PARTITION: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 QUEUE: Final = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 USER: Final = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?")
@@ -72,9 +74,23 @@ def normalised(rm_id: str, name: str) -> str:
     return f"{rm_id}_{name or DEFAULT_PARTITION}"
 
 
+def distinct_name(rm_id: str, name: str) -> str:
+    """The full name of a partition whose usual one, `normalised`, belongs to a partition of another RM.
+
+    `a_b_default` can be `b_default` of RM `a` and `default` of RM `a_b`. All such pairs of RM and name have RM ids of
+    different lengths, so `a_b_default~1` is only the one and `a_b_default~3` only the other.
+    """
+    return f"{normalised(rm_id, name)}{DISTINCT}{len(rm_id)}"
+
+
+def usual_name(full_name: str) -> str:
+    """The full name as the partition's own RM knows it, which learns of no other RM by it."""
+    return full_name.partition(DISTINCT)[0]
+
+
 def external(rm_id: str, full_name: str) -> str:
     """The partition's name as its own RM configured it."""
-    return full_name.removeprefix(f"{rm_id}_")
+    return usual_name(full_name).removeprefix(f"{rm_id}_")
 
 
 def worker_name(partition: str, epoch: int) -> str:

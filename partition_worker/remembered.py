@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from common.messages import Header, PrepareConfig
+from common.names import usual_name
 from common.outbox import Inbox, Outbox
 from partition_worker.engine import memory
 from partition_worker.event_ring import EventRing
@@ -83,7 +84,7 @@ def restore(replica: Replica, data: bytes) -> int:
             raise RememberedWronglyError(f"the snapshot has format {found.format}, this release reads {FORMAT}")
         if found.partition:
             replica.partition = memory.restored(
-                found.partition, name=replica.name, plugins=replica.plugins, tuning=replica.tuning
+                found.partition, name=usual_name(replica.name), plugins=replica.plugins, tuning=replica.tuning
             )
     except (msgspec.MsgspecError, memory.MemoryDamaged, UnicodeDecodeError, RecursionError) as error:
         raise RememberedWronglyError(f"the snapshot cannot be read: {error}") from None

@@ -37,7 +37,7 @@ from common.messages import (
     Schedule,
     Settings,
 )
-from common.names import BROKER
+from common.names import BROKER, usual_name
 from common.wire import WireError, decoded
 from partition_worker import actions, news, steps
 from partition_worker.engine.effects import Effect
@@ -263,7 +263,8 @@ class Replica:
         self.lane = Lane(partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life)
         self.began_from, self.retiring = (header, message), False
         self.events = EventRing(f"{self.name} {self.epoch} {header.session} {header.life} {int(now * 1e9)}")
-        self.partition = Partition(message.config, name=self.name, now=now, plugins=self.plugins, tuning=self.tuning)
+        name = usual_name(self.name)  # the engine tells it to the RM
+        self.partition = Partition(message.config, name=name, now=now, plugins=self.plugins, tuning=self.tuning)
         self._set(Settings(values={}))
         self.noted([])
         if self.partition.placement_problem:

@@ -27,20 +27,28 @@ _NOT_TIMED: Final = "not timed, always empty"
 
 
 def families(
-    partition: Partition, cycles: Histogram, now: float, *, kept: bool = True, memo: Memo | None = None
+    partition: Partition,
+    cycles: Histogram,
+    now: float,
+    *,
+    full_name: str = "",
+    kept: bool = True,
+    memo: Memo | None = None,
 ) -> list[Family | Written]:
-    """All families of the partition; `now` is Unix seconds, `kept` whether what happens becomes durable."""
-    memo = memo or Memo()
+    """All families of the partition; `full_name` is its label where that differs from the name that its RM knows, `now`
+    is Unix seconds, `kept` says whether what happens becomes durable.
+    """
+    memo, full_name = memo or Memo(), full_name or partition.name
     return [
         *_scheduler(partition),
         *_durations(cycles),
         *_node_usage(memo.ranges(partition.fleet)),
         *_applications(partition, memo.applications(partition.tree)),
         _resources(memo.resources(partition.tree)),
-        _draining(partition, now),
+        _draining(full_name, partition, now),
         *_containers(partition),
-        *_audit(partition),
-        *_condition(partition, kept=kept),
+        *_audit(full_name, partition),
+        *_condition(full_name, partition, kept=kept),
     ]
 
 
@@ -213,7 +221,7 @@ def _resources(of_queues: Iterable[bytes]) -> Written:
     )
 
 
-def _draining(partition: Partition, now: float) -> Family:
+def _draining(full_name: str, partition: Partition, now: float) -> Family:
     """Not in the reference. It names the partition, for the sum over partitions would be no duration of anything."""
     draining = [queue for queue in partition.tree if queue.draining]
     return Family(
@@ -222,11 +230,11 @@ def _draining(partition: Partition, now: float) -> Family:
         "For how many seconds the queue, which left the configuration, has been waiting for its applications to end. "
         "Worry about one that never does: an application in it hangs.",
         ("partition", "queue"),
-        [((partition.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
+        [((full_name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
 
 
-def _audit(partition: Partition) -> Iterator[Family]:
+def _audit(full_name: str, partition: Partition) -> Iterator[Family]:
     auditor = partition.auditor
     for name, what, count in (
         (
@@ -240,14 +248,14 @@ def _audit(partition: Partition) -> Iterator[Family]:
             auditor.drift,
         ),
     ):
-        yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((partition.name,), count)])
+        yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((full_name,), count)])
 
 
-def _condition(partition: Partition, *, kept: bool) -> Iterator[Family]:
-    yield journal_stuck(partition.name, stuck=not kept)
+def _condition(full_name: str, partition: Partition, *, kept: bool) -> Iterator[Family]:
+    yield journal_stuck(full_name, stuck=not kept)
     what = "Whether nothing is placed, as the resource manager reports everything anew. Worry if it does for minutes."
     syncing = int(partition.report is not None)
-    yield Family("yunishard_syncing", "gauge", what, ("partition",), [((partition.name,), syncing)])
+    yield Family("yunishard_syncing", "gauge", what, ("partition",), [((full_name,), syncing)])
 
 
 def _containers(partition: Partition) -> Iterator[Family]:

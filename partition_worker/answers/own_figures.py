@@ -22,7 +22,7 @@ def families(
     replica: Replica, partition: Partition, cycles: Histogram, recorder: Recorder | None, now: float
 ) -> Iterator[Family]:
     """All of them; `now` is Unix seconds."""
-    yield from _deciding(partition, cycles)
+    yield from _deciding(replica.name, partition, cycles)
     yield from _outbox(replica)
     what = (
         "Releases by the resource manager that had no effect, as the partition has no such application, ask or "
@@ -30,18 +30,17 @@ def families(
         "releases may go to the wrong partition."
     )
     yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(replica.name, replica.releases_ignored))
-    yield from _preemptions(partition.name, partition.preemptions, now)
-    yield _predicates(partition.name, partition.fleet.predicates.verdicts)
+    yield from _preemptions(replica.name, partition.preemptions, now)
+    yield _predicates(replica.name, partition.fleet.predicates.verdicts)
     if recorder is not None:
-        yield from _steps(partition.name, recorder)
+        yield from _steps(replica.name, recorder)
 
 
 def _one(partition: str, value: float) -> list[Sample]:
     return [((partition,), value)]
 
 
-def _deciding(partition: Partition, cycles: Histogram) -> Iterator[Family]:
-    name = partition.name
+def _deciding(name: str, partition: Partition, cycles: Histogram) -> Iterator[Family]:
     what = "Decisions made: an ask placed, a node kept for one, placeholders swapped or given up, others asked to go."
     yield counter("yunishard_decisions_total", what, _LABELS, _one(name, partition.decided))
     what = (

@@ -47,7 +47,7 @@ def answer(
         return event_lines.answer(replica.events, replica.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
     problem = recorder.problem if recorder is not None else ""
     if query.what == "metrics":
-        told = figures.families(replica.partition, cycles, now, kept=not problem, memo=memo)
+        told = figures.families(replica.partition, cycles, now, full_name=replica.name, kept=not problem, memo=memo)
         own = own_figures.families(replica, replica.partition, cycles, recorder, now)
         found = Answer(status=200, body=encoded([*told, *own, *around()]))
     elif query.what == "account":

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
-"""What a normalised name of a partition consists of: nothing that means something in a path."""
+NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
+"""What a full name of a partition consists of: nothing that means something in a path."""
 
 SUFFIX: Final = ".sqlite"
 DAMAGED: Final = ".damaged"
@@ -41,7 +41,7 @@ class Files:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.partition):
-            raise ValueError(f"{self.partition!r} is no normalised name of a partition")
+            raise ValueError(f"{self.partition!r} is no full name of a partition")
 
     @staticmethod
     def of(database: Path) -> "Files":

@@ -2,9 +2,11 @@ import json
 
 import pytest
 
+from broker.books import Policy
 from broker.judgement import understood
 from broker.update import RETIRE_MAX_S
 from common.config.checksum import checksum_of
+from common.machine import NEVER
 from common.messages import RebaseVersion, WriteFile
 from common.names import FILE
 from common.wire import decoded
@@ -334,7 +336,7 @@ def test_one_that_had_another_text_of_its_own_or_none_is_refused(watched: str) -
 
 def test_one_whose_latest_version_cannot_be_any_more_is_refused_for_what_the_file_says() -> None:
     before = following(text=two_partitions("b_c", "y"))
-    house = started_anew(before, "]")
-    house.register(two_partitions("c", "y"), rm=f"{RM}_b")
+    small = Policy(lease_s=NEVER, partitions_max=1)
+    house = House("]", watched=FILE_PATH, versions=before.switch.books.versions, policy=small)
     [answer] = house.call("")
     assert b"this is not YAML" in answer.body

@@ -7,6 +7,7 @@ import pytest
 from broker.books import DOUBTS_LOGGED_MAX, Books, Policy, SameHierarchy
 from broker.versions import Versions
 from common.config.checksum import checksum_of
+from common.machine import NEVER
 from common.messages import Refused, RegisterResourceManager, Settings
 from tests.broker.house import PROXY, House, answers, is_prepare, kinds
 from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
@@ -153,8 +154,8 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     before = House()
     before.register(rm="a", session="session-a")
     before.agree([*before.change(two_partitions("default", "b_c"), rm="a"), *before.hello("a_b_c")])
-    house = House(versions=before.switch.books.versions)
-    house.register(two_partitions("c", "d"), rm="a_b")
+    small = Policy(lease_s=NEVER, partitions_max=1)
+    house = House(versions=before.switch.books.versions, policy=small)
     assert kinds(house.register(rm="a"))[-1] == (PROXY, "Registered")
     assert house.text("a") == ONE_QUEUE
     [warning] = house.switch.books.warnings

@@ -126,12 +126,23 @@ def test_names_that_may_not_be(rm: str, partition: str, words: str) -> None:
     assert words in roster().name_problem(rm, [partition])
 
 
-def test_two_rms_cannot_have_partitions_of_the_same_full_name() -> None:
-    expected = "partition 'c' of RM 'a_b' would be 'a_b_c', which is partition 'b_c' of RM 'a'"
-    assert roster(registration("a", "b_c")).name_problem("a_b", ["c"]) == expected
+def test_two_rms_never_have_partitions_of_the_same_full_name() -> None:
+    places = roster(registration("a", "b_c"))
+    assert places.name_problem("a_b", ["c"]) == ""
+    assert (places.full_name("a", "b_c"), places.full_name("a_b", "c")) == ("a_b_c", "a_b_c~3")
     under_way = Roster()
     under_way.seat("a", "a_b_c")
-    assert under_way.name_problem("a_b", ["c"]) == expected
+    assert under_way.full_name("a_b", "c") == "a_b_c~3"
+
+
+def test_a_partition_keeps_its_name_when_the_usual_one_becomes_free() -> None:
+    places = Roster()
+    places.seat("a", "a_b_c")
+    places.seat("a_b", "a_b_c~3")
+    places.vacate("a_b_c")
+    assert places.full_name("a_b", "c") == "a_b_c~3"
+    places.vacate("a_b_c~3")
+    assert places.full_name("a_b", "c") == "a_b_c"
 
 
 def test_an_rm_does_not_collide_with_what_it_has_itself() -> None:

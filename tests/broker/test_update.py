@@ -173,13 +173,14 @@ def test_rules_that_cannot_be_built_are_refused_for_a_partition_that_runs_with_t
     assert [one.to for one in house.change(new) if is_prepare(one)] == [PARTITION]
 
 
-def test_a_partition_may_not_have_the_name_of_another_rms() -> None:
+def test_a_partition_with_the_usual_name_of_another_rms_gets_another_one() -> None:
     house = registered()
     house.register(two_partitions("b_c", "x"), rm="a")
     house.register(two_partitions("y", "z"), rm="a_b")
-    [(status, body)] = answers(house.change(two_partitions("c", "y"), rm="a_b"))
-    assert status == 400
-    assert "which is partition 'b_c' of RM 'a'" in body
+    asked = house.change(two_partitions("c", "y"), rm="a_b")
+    [(status, body)] = answers(house.agree([*asked, *house.hello("a_b_c~3")]))
+    assert status == 200
+    assert '"partitions":["a_b_c~3","a_b_y"]' in body
 
 
 def test_a_name_that_another_rm_is_about_to_have_is_taken() -> None:
@@ -187,9 +188,9 @@ def test_a_name_that_another_rm_is_about_to_have_is_taken() -> None:
     house.register(two_partitions("y", "z"), rm="a_b")
     house.register(two_partitions("v", "w"), rm="a")
     asked = house.change(two_partitions("v", "b_c"), rm="a")
-    assert answers(house.change(two_partitions("c", "y"), rm="a_b"))[0][0] == 400
-    [refusal] = house.call(two_partitions("c", "y"), rm="a_b", session="session-2")
-    assert refusal.header.kind == "Refused"
+    others = house.change(two_partitions("c", "y"), rm="a_b")
+    house.agree([*others, *house.hello("a_b_c~3")])
+    assert list(house.switch.roster.registrations["a_b"].configs) == ["a_b_c~3", "a_b_y"]
     house.agree([*asked, *house.hello("a_b_c")])
     assert house.switch.roster.owner("a_b_c") is house.switch.roster.registrations["a"]
 

@@ -270,16 +270,15 @@ def test_it_goes_on_going_when_the_new_session_is_refused() -> None:
     assert wanted(house.retired(GPU)) == [{PARTITION: 1}]
 
 
-def test_another_rm_cannot_have_a_name_that_is_not_free_yet() -> None:
+def test_another_rm_cannot_have_the_name_of_a_partition_that_is_leaving() -> None:
     house = House()
     house.register(two_partitions("v", "b_c"), rm="a")
     house.agree(house.update(two_partitions("v", "w"), rm="a")[:1] + house.hello("a_w"))
     assert list(house.switch.roster.leaving) == ["a_b_c"]
-    [refusal] = house.call(two_partitions("c", "y"), rm="a_b", session="session-2")
-    assert refusal.header.kind == "Refused"
-    assert b"being taken down" in refusal.body
-    house.retired("a_b_c")
     assert kinds(house.register(two_partitions("c", "y"), rm="a_b"))[-1] == (PROXY, "Registered")
+    assert list(house.switch.roster.registrations["a_b"].configs) == ["a_b_c~3", "a_b_y"]
+    house.retired("a_b_c")
+    assert list(house.switch.roster.leaving) == []
 
 
 @pytest.mark.parametrize("partitions", [[PARTITION], [PARTITION, GPU]])

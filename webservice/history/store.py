@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.json import Decoder, Encoder
 
 from common.messages import PartitionEntry, Resources
+from common.names import DISTINCT
 from common.records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
 from webservice.history.rows import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.schema import FORMAT, SCHEMA, TIMED
@@ -100,7 +101,8 @@ class Store:
         except BaseException:
             self.file.close()
             raise
-        self._ids: dict[str, int] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+        """Number of each partition, by full name and RM."""
 
     def _open(self, path: Path) -> None:
         version = self.file.execute("PRAGMA user_version").fetchone()[0]
@@ -182,7 +184,7 @@ class Store:
                 self._write(portion)
 
     def _write(self, portion: Portion) -> None:
-        number = self._number(portion.partition)
+        number = self._number(portion.partition, portion.at_ns)
         for happened in portion.happened:
             match happened:
                 case Began():
@@ -215,15 +217,33 @@ class Store:
             ),
         )
 
-    def _number(self, partition: PartitionEntry) -> int:
-        name = partition.full_name
-        if name not in self._ids:
-            self.file.execute(
-                "INSERT OR IGNORE INTO partitions (full_name, name, rm) VALUES (?, ?, ?)",
-                (name, partition.name, partition.rm_id),
-            )
-            (self._ids[name],) = self.file.execute("SELECT id FROM partitions WHERE full_name = ?", (name,)).fetchone()
-        return self._ids[name]
+    def _number(self, partition: PartitionEntry, at_ns: int) -> int:
+        """The number of a partition; one that has ended is known by its full name only, without its RM."""
+        name, rm = partition.full_name, partition.rm_id
+        if (name, rm) not in self._ids:
+            known = self.file.execute("SELECT id, rm FROM partitions WHERE full_name = ?", (name,)).fetchone()
+            if known is not None and rm not in ("", known[1]):
+                self._set_aside(known[0], known[1], at_ns)
+                known = None
+            self._ids = {key: number for key, number in self._ids.items() if key[0] != name}
+            self._ids[name, rm] = known[0] if known is not None else self._added(partition)
+        return self._ids[name, rm]
+
+    def _added(self, partition: PartitionEntry) -> int:
+        done = self.file.execute(
+            "INSERT INTO partitions (full_name, name, rm) VALUES (?, ?, ?)",
+            (partition.full_name, partition.name, partition.rm_id),
+        )
+        assert done.lastrowid is not None
+        return done.lastrowid
+
+    def _set_aside(self, number: int, rm: str, at_ns: int) -> None:
+        """A partition of another RM has the full name now: what was kept of the one that had it before stays its own,
+        under a name that no partition has.
+        """
+        self._settle(number, at_ns, [])
+        suffix = f"{DISTINCT}{len(rm)}.{number}"
+        self.file.execute("UPDATE partitions SET full_name = full_name || ? WHERE id = ?", (suffix, number))
 
     def _began(self, partition: int, one: Began) -> None:
         """One that is known to run goes on: an RM that reports everything anew reports it again."""

@@ -18,7 +18,7 @@ def made(folder: Path, *names: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", "a\n", "ä"])
 def test_only_names_of_partitions_become_names_of_files(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no normalised name"):
+    with pytest.raises(ValueError, match="no full name"):
         Files(tmp_path, name)
 
 

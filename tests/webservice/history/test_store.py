@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.messages import PartitionEntry
 from common.records import Failing, Usage
 from tests.webservice.history.accounts import (
     DEFAULT,
@@ -80,6 +81,23 @@ def test_one_whose_beginning_nobody_saw_has_none(path: Path) -> None:
 def test_partitions_do_not_share_keys(path: Path) -> None:
     write(path, portion(began("a")), portion(began("a"), partition=GPU), portion(gone("a"), partition=GPU))
     assert [ended for _, _, ended, _ in read(path, RUNS)] == [None, NOW + S]
+
+
+def test_a_full_name_that_goes_to_another_rm_takes_no_history_along(path: Path) -> None:
+    first = PartitionEntry(full_name="a_b_c", name="b_c", rm_id="a")
+    second = PartitionEntry(full_name="a_b_c", name="c", rm_id="a_b")
+    before = replace(portion(began("k")), partition=first)
+    after = replace(portion(began("k", NOW + S)), partition=second, at_ns=NOW + MINUTE)
+    write(path, before, after, replace(after, happened=[gone("k", NOW + 2 * S)]))
+    assert read(
+        path, "SELECT full_name, name, rm, key, how FROM allocations JOIN partitions ON partition = partitions.id"
+    ) == [
+        ("a_b_c~1.1", "b_c", "a", "k", "UNKNOWN"),
+        ("a_b_c", "c", "a_b", "k", "STOPPED_BY_RM"),
+    ]
+    ended = PartitionEntry(full_name="a_b_c", name="", rm_id="")
+    write(path, replace(after, happened=[], partition=ended))
+    assert read(path, "SELECT full_name FROM partitions ORDER BY id") == [("a_b_c~1.1",), ("a_b_c",)]
 
 
 def test_what_no_longer_runs_has_ended_though_nobody_told_how(path: Path) -> None:

@@ -1,0 +1,163 @@
+"""No two pairs of RM and partition get one full name, in whatever order they come, and no RM learns of another."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.messages import (
+    AllocationRequest,
+    ConfigurationUpdated,
+    Leave,
+    PartitionRestarted,
+    Query,
+    Received,
+    Refused,
+    Registered,
+    Resume,
+)
+from common.names import external, normalised
+from common.wire import decoded
+from tests.broker.house import PROXY, House, answers
+
+PLAIN: Final = "partitions: [{name: %s, queues: [{name: root, submitacl: '*'}]}]"
+ANYTHING: Final = st.text(alphabet="ab_", min_size=1, max_size=4)
+PAIRS: Final = st.tuples(ANYTHING, ANYTHING).filter(lambda pair: not pair[1].startswith(f"{pair[0]}_"))
+
+
+def registered(house: House, rm: str, name: str) -> Registered:
+    [told] = [one for one in house.register(PLAIN % name, rm=rm, session=f"s-{rm}") if one.header.kind == "Registered"]
+    return decoded(Registered, told.body)
+
+
+def full_name_of(house: House, rm: str) -> str:
+    [name] = house.switch.roster.registrations[rm].configs
+    return name
+
+
+def in_order(*pairs: tuple[str, str]) -> House:
+    house = House()
+    for rm, name in pairs:
+        registered(house, rm, name)
+    return house
+
+
+BOTH: Final = (("a", "b_default"), ("a_b", "default"))
+ORDERS: Final = pytest.mark.parametrize("pairs", [BOTH, BOTH[::-1]], ids=["a first", "a_b first"])
+
+
+@ORDERS
+def test_both_rms_register_and_see_the_name_that_they_would_have_alone(pairs: tuple[tuple[str, str], ...]) -> None:
+    house = House()
+    for rm, name in pairs:
+        assert registered(house, rm, name).partitions == ["a_b_default"]
+    first, second = (full_name_of(house, rm) for rm, _ in pairs)
+    assert (first, second) == ("a_b_default", f"a_b_default~{len(pairs[1][0])}")
+    assert [(one.full_name, one.name, one.rm_id) for one in house.switch.roster.entries()] == [
+        (first, pairs[0][1], pairs[0][0]),
+        (second, pairs[1][1], pairs[1][0]),
+    ]
+
+
+@ORDERS
+def test_each_rm_reaches_its_own_partition_only(pairs: tuple[tuple[str, str], ...]) -> None:
+    house = in_order(*pairs)
+    for rm, _ in pairs:
+        own = full_name_of(house, rm)
+        about = {"rm": rm, "session": f"s-{rm}", "partition": "a_b_default"}
+        [sent] = house.hear(PROXY, AllocationRequest(), seq=1, **about)
+        assert (sent.to, sent.header.partition) == (own, own)
+        [asked] = house.hear(PROXY, Query(what="queues"), ref="q", **about)
+        assert (asked.to, asked.header.partition) == (own, own)
+        worker = {"rm": rm, "session": f"s-{rm}", "partition": own, "epoch": house.epoch(own)}
+        [back] = house.hear(own, Received(), ack=1, **worker)
+        assert (back.to, back.header.rm, back.header.partition) == (PROXY, rm, "a_b_default")
+
+
+@ORDERS
+def test_an_rm_cannot_name_the_partition_of_another(pairs: tuple[tuple[str, str], ...]) -> None:
+    house = in_order(*pairs)
+    names = {full_name_of(house, rm): rm for rm, _ in pairs}
+    for rm, _ in pairs:
+        for partition in (*names, "a_b_default~1", "a_b_default~3", "a_b_default~9"):
+            about = {"rm": rm, "session": f"s-{rm}", "partition": partition}
+            for sent in house.hear(PROXY, AllocationRequest(), seq=1, **about):
+                assert sent.to == PROXY or names[sent.to] == rm
+            sent = house.hear(PROXY, Query(what="queues"), ref="q", **about)
+            assert answers(sent) == [(404, "Partition not found")] or names[sent[0].to] == rm
+
+
+@ORDERS
+def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tuple[str, str], ...]) -> None:
+    house = in_order(*pairs)
+    before = {rm: full_name_of(house, rm) for rm, _ in pairs}
+    leases = house.switch.roster.leases()
+    house.begin_again()
+    assert {rm: full_name_of(house, rm) for rm, _ in pairs} == before
+    assert house.switch.roster.leases() == leases
+    first, second = (rm for rm, _ in pairs)
+    house.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
+    house.begin_again()
+    assert full_name_of(house, second) == before[second]
+    resumed = house.hear(PROXY, Resume(received={"a_b_default": 7}), rm=second, session=f"s-{second}", ref="again")
+    [told] = [decoded(Registered, one.body) for one in resumed if one.header.kind == "Registered"]
+    assert told.partitions == ["a_b_default"]
+    [repeat] = [one for one in resumed if one.header.kind == "Repeat"]
+    assert (repeat.to, repeat.header.ack) == (before[second], 7)
+
+
+@ORDERS
+def test_what_an_rm_is_told_later_has_its_own_names_too(pairs: tuple[tuple[str, str], ...]) -> None:
+    house = in_order(*pairs)
+    rm, name = pairs[1]
+    own = full_name_of(house, rm)
+    [restarted] = [one for one in house.lost(own) if one.header.kind == "PartitionRestarted"]
+    assert restarted.header.partition == "a_b_default"
+    assert own not in decoded(PartitionRestarted, restarted.body).reason
+    text = f"{PLAIN % name}\n# changed"
+    sends = house.agree(house.update(text, rm=rm, session=f"s-{rm}"))
+    [updated] = [decoded(ConfigurationUpdated, one.body) for one in sends if one.header.kind == "ConfigurationUpdated"]
+    assert updated.partitions == ["a_b_default"]
+    assert updated.lives == {"a_b_default": 1}
+    asked = house.update(f"{text} again", rm=rm, session=f"s-{rm}")
+    [refused] = [decoded(Refused, one.body) for one in house.vote(asked[0], "no") if one.header.kind == "Refused"]
+    assert "partition a_b_default: no" in refused.reason
+    assert "~" not in refused.reason
+
+
+@ORDERS
+def test_an_rm_is_told_the_same_as_if_it_were_alone(pairs: tuple[tuple[str, str], ...]) -> None:
+    rm, name = pairs[1]
+    assert registered(House(), rm, name) == registered(in_order(pairs[0]), rm, name)
+
+
+def test_an_rm_that_begins_a_new_session_keeps_its_names() -> None:
+    house = in_order(*BOTH)
+    for rm, name in BOTH:
+        own = full_name_of(house, rm)
+        sends = house.register(PLAIN % name, rm=rm, session="another")
+        assert [one.header.kind for one in sends if one.header.rm != rm] == []
+        assert full_name_of(house, rm) == own
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=6, unique=True), st.data())
+@settings(max_examples=150, deadline=None)
+def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObject) -> None:
+    house, seen = House(), dict[str, str]()
+    for rm, name in pairs:
+        if rm in seen:
+            continue
+        assert registered(house, rm, name).partitions == [normalised(rm, name)]
+        seen[rm] = name
+        if data.draw(st.booleans()):
+            house.begin_again()
+        if len(seen) > 1 and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(seen)))
+            house.hear(PROXY, Leave(), rm=gone, session=f"s-{gone}", ref="leave")
+            del seen[gone]
+    names = {rm: full_name_of(house, rm) for rm in seen}
+    assert len(set(names.values())) == len(names)
+    assert house.switch.roster.seats.keys() == set(names.values())
+    for rm, full_name in names.items():
+        assert external(rm, full_name) == seen[rm]
