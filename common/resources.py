@@ -115,5 +115,16 @@ def saturated(amount: Resources) -> Resources:
 
 
 def text(amount: Resources) -> str:
-    """As messages to users print it: `map[memory:1000 vcore:1]`, types in order."""
+    """As the messages print it that YuniKorn has word for word (recorded in `tests/captures` and `tests/data`):
+    `map[memory:1000 vcore:1]`, types in order. For messages of our own see `described`.
+    """
     return f"map[{' '.join(f'{kind}:{amount[kind]}' for kind in sorted(amount))}]"
+
+
+def described(amount: Resources) -> str:
+    """As our own messages print it, types in order.
+
+    >>> described({"vcore": 1, "memory": 1000}), described({})
+    ('memory=1000 vcore=1', 'nothing')
+    """
+    return " ".join(f"{kind}={amount[kind]}" for kind in sorted(amount)) or "nothing"

@@ -1,7 +1,7 @@
 """Whole numbers in questions of people, as texts: what they mean, and how those that mean nothing are refused.
 
-The refusals are in the words that clients of the API know. Not here: settings (`extra_config.py`), which are never
-refused.
+The refusals are in the words that the reference has for a wrong `count` or `start` of events, as `tests/captures` has
+recorded them. Not here: settings (`extra_config.py`), which are never refused.
 """
 
 import re

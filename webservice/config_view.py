@@ -116,9 +116,10 @@ def config_json(configuration: model.Configuration | None, extra: Mapping[str, s
         RequestError: a weight is a number that JSON does not have.
     """
     for partition in configuration.partitions if configuration else ():
-        for weight in partition.node_sort_policy.resource_weights.values():
+        for kind, weight in partition.node_sort_policy.resource_weights.items():
             if not math.isfinite(weight):
-                raise RequestError(500, f"json: unsupported value: {_special(weight)}")
+                text = f"JSON has no number for the weight {_special(weight)} of {kind} in nodesortpolicy: ask for YAML"
+                raise RequestError(500, text)
     return msgspec.json.encode(dict(_top(configuration, extra, deadlock, in_json=True)))
 
 

@@ -13,7 +13,7 @@ from common.config.model import LimitConfig
 from common.config.normal import Place
 from common.config.problems import Report
 from common.names import GROUP, ROOT, USER
-from common.resources import Limit, admits, is_zero, text, tightened
+from common.resources import Limit, admits, described, is_zero, text, tightened
 
 Bound = TypeVar("Bound")
 
@@ -34,19 +34,14 @@ def check_limits(place: Place, report: Report) -> None:
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         if not entry.users and not entry.groups:
-            message = f"empty user and group lists defined in limit '{_shown(entry)}'"
+            name = f"'{entry.limit}' " if entry.limit else ""
+            message = f"the limit {name}names neither users nor groups"
             report.add("limit-entry", path, message)
         users.check(entry.users, f"{path}.users", report)
         groups.check(entry.groups, f"{path}.groups", report)
         if groups.seen == {ANYONE}:
             report.add("limit-entry", f"{path}.groups", ONLY_WILDCARD, hint="before it, on the same queue")
         _check_values(entry, place, path, report)
-
-
-def _shown(entry: LimitConfig) -> str:
-    """An entry that is for nobody."""
-    most = " ".join(f"{kind}:{amount}" for kind, amount in sorted(entry.max_resources.items()))
-    return f"{{{entry.limit} [] [] map[{most}] {entry.max_applications}}}"
 
 
 @dataclass(slots=True)
@@ -92,7 +87,7 @@ def _check_values(entry: LimitConfig, place: Place, path: str, report: Report) -
     maximum = read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
     if not admits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
-        hint = f"{text(most)} is above {text(maximum)}"
+        hint = f"{described(most)} is above {described(maximum)}"
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 

@@ -14,7 +14,7 @@ Not here: who the actor is (whoever asks has established it), and the RM's own r
 from common import event_codes
 from common.messages import Actor, EventRecord
 from common.names import RECOVERY_QUEUE
-from common.resources import admits, plus, text
+from common.resources import admits, described, plus
 from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
@@ -132,8 +132,8 @@ def _conflict(application: Application, leaf: Queue) -> str:
         held = plus(level.allocated, application.charged)
         if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in _used(application)}):
             return (
-                f"{name} has {text(application.charged)}, which exceeds what is left in queue {level.path}: "
-                f"{text(level.allocated)} of at most {text(level.maximum)} is in use"
+                f"{name} has {described(application.charged)}, which exceeds what is left in queue {level.path}: "
+                f"{described(level.allocated)} of at most {described(level.maximum)} is in use"
             )
     return ""
 

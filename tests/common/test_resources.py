@@ -7,6 +7,7 @@ from common.resources import (
     NOTHING,
     add_to,
     admits,
+    described,
     equal,
     fits,
     is_positive,
@@ -118,6 +119,11 @@ def test_nothing_wraps_and_what_leaves_the_core_is_cut_to_64_bits() -> None:
 def test_people_read_types_in_order() -> None:
     assert text({"vcore": 1, "memory": 1000}) == "map[memory:1000 vcore:1]"
     assert text({}) == "map[]"
+
+
+def test_our_own_messages_show_amounts_as_pairs() -> None:
+    assert described({"vcore": 1, "memory": 1000}) == "memory=1000 vcore=1"
+    assert described({}) == "nothing"
 
 
 def test_adding_and_taking_away_again_changes_nothing() -> None:

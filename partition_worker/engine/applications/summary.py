@@ -6,7 +6,7 @@ Not here: when it is written (`engine/lifecycle.py`).
 from datetime import UTC, datetime
 
 from common.messages import Resources
-from common.resources import text
+from common.resources import described
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.history import Use
 
@@ -26,4 +26,4 @@ def summary(application: Application) -> str:
 
 def _used(application: Application, wanted: Use) -> str:
     by_type: dict[str, Resources] = {kind: used for (use, kind), used in application.history.items() if use is wanted}
-    return "{" + ", ".join(f"{kind}: {text(by_type[kind])}" for kind in sorted(by_type)) + "}"
+    return "{" + ", ".join(f"{kind}: {described(by_type[kind])}" for kind in sorted(by_type)) + "}"

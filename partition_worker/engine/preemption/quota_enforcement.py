@@ -9,7 +9,7 @@ Not here: when a queue's time is (`queues/quota_timing.py`), who the victims are
 from common import event_codes
 from common.machine import NEVER
 from common.messages import PREEMPTED_BY_SCHEDULER
-from common.resources import text, total_of
+from common.resources import described, total_of
 from partition_worker.engine import happenings, ledger
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
@@ -62,7 +62,7 @@ def _bring_down(books: Books, queue: Queue) -> None:
             queue.path,
             event_codes.SET,
             event_codes.QUEUE_PREEMPTION,
-            message=f"Quota change enforcement process: preemptable {text(amount)}, claimed {text(claimed)}, "
+            message=f"Quota change enforcement process: preemptable {described(amount)}, claimed {described(claimed)}, "
             f"selected {found}, preempted {len(gone)}",
             resource=dict(queue.maximum or {}),
         )

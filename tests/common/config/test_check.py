@@ -200,7 +200,7 @@ def test_a_limit_is_not_above_its_queue() -> None:
         ("invalid MaxApplications settings for limit  exceed current the queue MaxApplications", "2 is above 1"),
         (
             "invalid MaxResources settings for limit  exeecd current the queue MaxResources",
-            "map[memory:2] is above map[memory:1]",
+            "memory=2 is above memory=1",
         ),
     ]
 
@@ -212,6 +212,12 @@ def test_a_type_that_a_named_user_leaves_out_below_a_wildcard_is_open_again() ->
     lowest = f"{{name: c, {limits('ann', 'memory: 99')}}}"
     middle = f"{{name: b, {limits('ann', 'vcore: 1')}, queues: [{lowest}]}}"
     assert load(partition(f"queues: [{{name: a, {limits('*', 'memory: 1')}, queues: [{middle}]}}]"))
+
+
+@pytest.mark.parametrize(("entry", "shown"), [("limit: one, maxapplications: 1", "'one' "), ("maxapplications: 1", "")])
+def test_a_limit_that_names_nobody_is_shown_by_its_name(entry: str, shown: str) -> None:
+    first, *_ = problems(partition(f"queues: [{{name: a, limits: [{{{entry}}}]}}]"))
+    assert (first.message, first.kind) == (f"the limit {shown}names neither users nor groups", "limit-entry")
 
 
 def test_a_limit_above_one_further_up_names_both_holders() -> None:

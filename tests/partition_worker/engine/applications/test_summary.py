@@ -17,7 +17,7 @@ def test_an_application_that_ran_leaves_a_line_with_what_it_used() -> None:
     (line,) = summaries(one)
     assert line == (
         "summary of application app-1: Completed, user bob, queue root.a, submitted 2023-11-14T22:13:20+00:00, "
-        "started 2023-11-14T22:13:20+00:00, finished 2023-11-14T22:13:55+00:00, used {large: map[memory:20]}, "
+        "started 2023-11-14T22:13:20+00:00, finished 2023-11-14T22:13:55+00:00, used {large: memory=20}, "
         "preempted {}, placeholders {} (amounts times seconds, by type of instance)"
     )
     (ended,) = one.partition.ended.values()
@@ -29,7 +29,7 @@ def test_one_that_was_killed_leaves_one_too() -> None:
     one.kills("app-1")
     (line,) = summaries(one)
     assert line.startswith("summary of application app-1: Failed, ")
-    assert "used {UNKNOWN: map[memory:8]}" in line
+    assert "used {UNKNOWN: memory=8}" in line
 
 
 def test_one_that_never_ran_leaves_none() -> None:

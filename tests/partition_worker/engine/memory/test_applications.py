@@ -113,7 +113,7 @@ def test_what_it_used_is_in_its_summary() -> None:
     one = Trial(made=Twins).does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=4")).waits(10.5)
     remember(one.does(released("app-1 a1"))).waits(31)
     (summary,) = [note.part.text for note in one.effects if isinstance(note.part, Note) and "summary" in note.part.text]
-    assert "used {UNKNOWN: map[memory:40]}" in summary
+    assert "used {UNKNOWN: memory=40}" in summary
 
 
 def test_equal_amounts_are_kept_once() -> None:

@@ -148,5 +148,5 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
     for key, told in (("a1", one), ("a2", two)):
         assert told == (event_codes.REQUEST, key, "app-1", none, event_codes.DETAILS_NONE, text, {"memory": 2})
     assert summary[:5] == (event_codes.QUEUE, "root.a", "", event_codes.SET, event_codes.QUEUE_PREEMPTION)
-    assert summary[5].endswith("preemptable map[memory:5], claimed map[memory:4], selected 3, preempted 2")
+    assert summary[5].endswith("preemptable memory=5, claimed memory=4, selected 3, preempted 2")
     assert summary[6] == {"memory": 1}
