@@ -32,6 +32,8 @@ class Change(ABC):
         """What comes with it into the history; None when the text in force stays the same."""
         self.recording = 0
         """The number under which the decision waits to be durable, once it has been taken."""
+        self.order = 0
+        """Place in the order of registration of what this adds, once the decision has been taken."""
         self.begun = rollout.deadline - ROLLOUT_MAX_S
         """When, in Unix seconds."""
 
@@ -159,5 +161,6 @@ class Changes:
         if not change.rollout.unanimous:
             return []
         change.rollout.deadline = NEVER
+        change.order = self._books.roster.next_order()
         change.recording, handed = self._keeping.decided(change.outcome(self._books), change.version)
         return [handed]

@@ -32,6 +32,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lives: dict[str, int] = msgspec.field(default_factory=dict)
     lives_begun: int = 0
     leaving: list[str] = msgspec.field(default_factory=list)
+    order: int = 0
+    """0 in the records of releases that kept no order of registration."""
+    partition_order: dict[str, int] = msgspec.field(default_factory=dict)
     leases: dict[str, int] = msgspec.field(default_factory=dict)
     """Full name of each partition to the epoch of its worker's lease."""
 
@@ -53,6 +56,8 @@ def facts_of(registration: Registration, roster: Roster) -> Facts:
         lives=dict(registration.lives),
         lives_begun=registration.lives_begun,
         leaving=list(registration.leaving),
+        order=registration.order,
+        partition_order=dict(registration.partition_order),
         leases={name: roster.seats[name].epoch for name in registration.partitions},
     )
 
@@ -79,6 +84,8 @@ def registration_of(facts: Facts) -> Registration:
         lives=facts.lives,
         lives_begun=facts.lives_begun,
         leaving=tuple(facts.leaving),
+        order=facts.order,
+        partition_order=facts.partition_order,
     )
 
 
@@ -86,6 +93,11 @@ def _full_name(facts: Facts, name: str) -> str:
     """The full name that a partition had when this was recorded: its lease is under that name."""
     distinct = distinct_name(facts.rm, name)
     return distinct if distinct in facts.leases else normalised(facts.rm, name)
+
+
+def recorded_order(facts: Facts) -> tuple[bool, int]:
+    """Sorts records by their order of registration. Records without one follow, by the time of the RM's session."""
+    return (False, facts.order) if facts.order else (True, facts.registered_ns)
 
 
 def encoded(facts: Facts | None) -> bytes:

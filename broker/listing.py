@@ -10,7 +10,7 @@ from common.messages import ManagerEntry, PartitionList
 def listing(books: Books, started_ns: int, record_problem: str) -> PartitionList:
     """All RMs in order of registration."""
     roster, astray = books.roster, books.tally.astray
-    managers = roster.registrations.values()
+    managers = roster.managers()
     return PartitionList(
         partitions=list(roster.entries()),
         build_information={one.rm: one.build_info for one in managers},

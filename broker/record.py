@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from broker.facts import Facts, decoded_facts
+from broker.facts import Facts, decoded_facts, recorded_order
 from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, History
 from common.machine import Delivery, Send, send
 from common.messages import (
@@ -161,7 +161,7 @@ class Record:
                 found.append(decoded_facts(text))
             except msgspec.MsgspecError as error:
                 _log.warning("what is recorded of RM %s cannot be read, it has to register anew: %s", rm, error)
-        return sorted(found, key=lambda one: one.registered_ns)
+        return sorted(found, key=recorded_order)
 
     def histories(self) -> dict[str, History]:
         """All that is recorded, by RM id in the order in which they were first known. Raises OSError as the

@@ -42,10 +42,10 @@ class Registering(Change):
         """The header of the call to answer."""
 
     def outcome(self, books: Books) -> Registration:
-        return self.registration
+        return self.registration.ordered(books.roster.registrations.get(self.registration.rm), self.order)
 
     def carried_out(self, books: Books, now: float) -> list[Send]:
-        roster, new = books.roster, self.registration
+        roster, new = books.roster, self.outcome(books)
         before = roster.registrations.get(new.rm)
         roster.put(new)
         books.tally.granted += 1

@@ -6,7 +6,7 @@ worker gets on the roster (`switch.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common.config.model import Configuration, PartitionConfig
@@ -54,6 +54,11 @@ class Registration:
     remembered of a partition that went."""
     leaving: Sequence[str] = ()
     """Partitions that are no longer configured, whose workers tell the RM what became of everything."""
+    order: int = 0
+    """Place of the RM in the order of registration; lower is earlier. It stays the same in later sessions, until the RM
+    leaves or its pause timeout ends it."""
+    partition_order: Mapping[str, int] = field(default_factory=dict)
+    """Places of the partitions that were configured after the RM registered; the others have the RM's place."""
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -72,6 +77,20 @@ class Registration:
             return partition
         distinct = distinct_name(self.rm, partition)
         return distinct if self.has(distinct) else partition
+
+    def place(self, partition: str) -> int:
+        """Place of a configured partition in the order of registration."""
+        return self.partition_order.get(partition, self.order)
+
+    def ordered(self, before: "Registration | None", order: int) -> "Registration":
+        """This registration with its places in the order of registration: the RM and those partitions that it had
+        `before` keep theirs, all others get `order`.
+        """
+        if before is None:
+            return replace(self, order=order, partition_order={})
+        places = {name: before.place(name) if name in before.configs else order for name in self.configs}
+        others = {name: place for name, place in places.items() if place != before.order}
+        return replace(self, order=before.order, partition_order=others)
 
 
 @dataclass(slots=True)
@@ -116,6 +135,8 @@ class Roster:
         self.rearranged = False
         """Whether the leases are others than when somebody last looked."""
         self._epochs = incarnation * NUMBERS_PER_INCARNATION
+        self._order = 0
+        """The last place in the order of registration that was given."""
 
     def registration(self, rm: str, session: str) -> Registration | None:
         """The registration of an RM, if this is its current session."""
@@ -134,8 +155,6 @@ class Roster:
         """
         rm = registration.rm
         before = self.registrations.get(rm)
-        if before is not None and before.session != registration.session:
-            del self.registrations[rm]  # for the order in which RMs are listed
         self.registrations[rm] = registration
         self.changed[rm] = None
         for partition in before.partitions if before is not None else ():
@@ -155,8 +174,18 @@ class Roster:
         self.away.pop(rm, None)
         self.changed[rm] = None
 
+    def next_order(self) -> int:
+        """A place in the order of registration, after all others."""
+        self._order += 1
+        return self._order
+
     def restore(self, registration: Registration, leases: Mapping[str, int], *, leave_by: float) -> None:
-        """As it was before the broker began anew."""
+        """As it was before the broker began anew. RMs that were recorded by a release without an order of registration
+        are restored last, and get their places in the order in which they are restored.
+        """
+        if not registration.order:
+            registration = registration.ordered(None, self.next_order())
+        self._order = max(self._order, registration.order, *registration.partition_order.values())
         for partition in registration.partitions:
             epoch = leases.get(partition)
             if epoch is not None:
@@ -204,17 +233,21 @@ class Roster:
             self.leaving[partition] += seconds
 
     def entries(self) -> Iterator[PartitionEntry]:
-        """Every registered partition, by RM in order of registration."""
-        for one in self.registrations.values():
-            for full_name in one.configs:
-                yield PartitionEntry(
-                    full_name=full_name,
-                    name=external(one.rm, full_name),
-                    rm_id=one.rm,
-                    epoch=self.seats[full_name].epoch,
-                    life=one.life(full_name),
-                    problem=self.seats[full_name].problem,
-                )
+        """Every registered partition, in the order of registration; those that came together by name."""
+        found = [(one.place(name), name, one) for one in self.registrations.values() for name in one.configs]
+        for _, full_name, one in sorted(found, key=lambda entry: entry[:2]):
+            yield PartitionEntry(
+                full_name=full_name,
+                name=external(one.rm, full_name),
+                rm_id=one.rm,
+                epoch=self.seats[full_name].epoch,
+                life=one.life(full_name),
+                problem=self.seats[full_name].problem,
+            )
+
+    def managers(self) -> list[Registration]:
+        """Every RM, in the order of registration."""
+        return sorted(self.registrations.values(), key=lambda one: one.order)
 
     def name_problem(self, rm: str, partitions: list[str]) -> str:
         """Why an RM cannot have partitions of these plain names, or empty if it can. Each may be one (`naming.py`)."""

@@ -54,7 +54,7 @@ class Updating(Change):
         before, rollout = books.roster.registrations[self.rollout.rm], self.rollout
         gone = [name for name in before.configs if name not in rollout.configs]
         new = {name: rollout.lives[name] for name in rollout.configs if name not in before.configs}
-        return replace(
+        after = replace(
             before,
             configs=rollout.configs,
             text=self.wish.text,
@@ -65,6 +65,7 @@ class Updating(Change):
             lives_begun=max(before.lives_begun, *new.values(), 0),
             leaving=(*before.leaving, *gone),
         )
+        return after.ordered(before, self.order)
 
     def carried_out(self, books: Books, now: float) -> list[Send]:
         before, registration = books.roster.registrations[self.rollout.rm], self.outcome(books)

@@ -281,7 +281,7 @@ def test_a_question_about_nothing_is_answered_at_once() -> None:
 def test_a_front_end_hears_who_is_registered() -> None:
     house = registered()
     house.register(two_partitions("b", "a"), rm="rm-0", session="another")
-    entries = [("rm-1_default", "default", RM, 1), ("rm-0_b", "b", "rm-0", 2), ("rm-0_a", "a", "rm-0", 3)]
+    entries = [("rm-1_default", "default", RM, 1), ("rm-0_a", "a", "rm-0", 3), ("rm-0_b", "b", "rm-0", 2)]
     house.hear(PROXY, ManagerAway(), rm="rm-0", session="another")
     assert house.hear(WEB, ListPartitions(), ref="7", **NONE) == [
         sent(

@@ -1,0 +1,154 @@
+"""The order of registration: it decides what plain partition names mean, so nothing but leaving changes it."""
+
+import json
+from pathlib import Path
+
+from broker.facts import Facts, decoded_facts, encoded
+from broker.record import Record
+from broker.switch import Switch
+from common.machine import send
+from common.messages import Header, Leave, ListPartitions, ManagerAway, ManagerRecord, PartitionList
+from common.names import RECORD
+from common.wire import decoded
+from tests.broker.house import PATIENT, PROXY, WEB, House
+from tests.machines import ONE_QUEUE, SESSION, two_partitions
+
+
+def listed(house: House) -> PartitionList:
+    [told] = house.hear(WEB, ListPartitions(), ref="7", rm="", session="")
+    return decoded(PartitionList, told.body)
+
+
+def order(house: House) -> list[str]:
+    """Full names of all partitions, as they are listed."""
+    return [one.full_name for one in listed(house).partitions]
+
+
+def managers(house: House) -> list[str]:
+    """Ids of all RMs, as they are listed."""
+    found = listed(house)
+    ids = [one.rm_id for one in found.managers]
+    assert list(found.build_information) == ids
+    return ids
+
+
+def two_rms() -> House:
+    house = House()
+    house.register(rm="zeta")
+    house.register(rm="alpha")
+    return house
+
+
+def test_rms_and_partitions_are_listed_in_the_order_of_registration() -> None:
+    house = two_rms()
+    assert (managers(house), order(house)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
+
+
+def test_a_new_session_does_not_change_the_order() -> None:
+    house = two_rms()
+    house.now = 2.0
+    house.register(rm="zeta", session="another")
+    assert (managers(house), order(house)) == (["zeta", "alpha"], ["zeta_default", "alpha_default"])
+
+
+def test_a_restart_of_the_broker_does_not_change_the_order() -> None:
+    house = two_rms()
+    house.now = 2.0
+    house.register(rm="zeta", session="another")
+    house.begin_again()
+    house.register(rm="beta")
+    assert managers(house) == ["zeta", "alpha", "beta"]
+    house.begin_again()
+    assert order(house) == ["zeta_default", "alpha_default", "beta_default"]
+
+
+def test_an_rm_that_is_away_keeps_its_place() -> None:
+    house = two_rms()
+    house.hear(PROXY, ManagerAway(), rm="zeta", session=SESSION)
+    assert order(house) == ["zeta_default", "alpha_default"]
+
+
+def test_an_rm_that_has_left_is_last_when_it_registers_again() -> None:
+    house = two_rms()
+    house.hear(PROXY, Leave(), rm="zeta", session=SESSION)
+    assert order(house) == ["alpha_default"]
+    house.register(rm="zeta")
+    assert (managers(house), order(house)) == (["alpha", "zeta"], ["alpha_default", "zeta_default"])
+
+
+def test_a_partition_that_is_configured_later_comes_after_those_of_other_rms() -> None:
+    house = House()
+    house.register(rm="zeta")
+    house.register(two_partitions(), rm="alpha")
+    asked = house.update(two_partitions(), rm="zeta")
+    house.agree([*asked, *house.hello("zeta_gpu")])
+    expected = ["zeta_default", "alpha_default", "alpha_gpu", "zeta_gpu"]
+    assert (managers(house), order(house)) == (["zeta", "alpha"], expected)
+    house.register(two_partitions(), rm="zeta", session="another")
+    assert order(house) == expected
+    house.begin_again()
+    assert order(house) == expected
+
+
+def test_partitions_that_come_together_are_listed_by_name_whatever_their_order_in_the_text() -> None:
+    house = House()
+    house.register(two_partitions("gpu", "default"), rm="zeta")
+    assert order(house) == ["zeta_default", "zeta_gpu"]
+
+
+def test_the_place_is_taken_when_the_decision_is_made_not_when_the_call_arrives() -> None:
+    house = House()
+    house.call(rm="zeta")
+    house.call(rm="alpha")
+    house.agree(house.hello("alpha_default"))
+    house.agree(house.hello("zeta_default"))
+    assert order(house) == ["alpha_default", "zeta_default"]
+
+
+def test_a_registration_is_recorded_once() -> None:
+    house = two_rms()
+    written = house.switch.books.tally.written
+    house.register(rm="zeta", session="another")
+    assert house.switch.books.tally.written == written + 1
+
+
+def recorded(path: Path, *found: bytes) -> list[Facts]:
+    """The facts of these RMs, as the record in this file reads them after it has written them."""
+    record = Record(path, wake=lambda: None)
+    for number, facts in enumerate(found, 1):
+        header = Header(kind="ManagerRecord", rm=f"rm-{number}")
+        record.give(send(RECORD, ManagerRecord(number=number, facts=facts), header))
+    read = record.facts()
+    record.close()
+    return read
+
+
+def without_order(rm: str, registered_ns: int) -> bytes:
+    """What the release before wrote of an RM: neither `order` nor `partition_order`."""
+    document = {"rm": rm, "session": "s", "registered_ns": registered_ns, "call": "c", "text": ONE_QUEUE}
+    return json.dumps({**document, "leases": {f"{rm}_default": 7}}).encode()
+
+
+def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_sessions(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
+    )
+    assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
+    switch = Switch(now=1.0, policy=PATIENT, facts=found)
+    assert [one.full_name for one in switch.roster.entries()] == ["zeta_default", "beta_default", "alpha_default"]
+    sends = [decoded(ManagerRecord, one.body) for one in switch.tick(1.0) if one.header.kind == "ManagerRecord"]
+    assert {one.rm: one.order for one in (decoded_facts(each.facts) for each in sends)} == {
+        "zeta": 1,
+        "beta": 2,
+        "alpha": 3,
+    }
+
+
+def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
+    house = two_rms()
+    known = [encoded(house.facts[rm]) for rm in ("alpha", "zeta")]
+    found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
+    assert [one.rm for one in found] == ["zeta", "alpha", "older"]
+    switch = Switch(now=1.0, policy=PATIENT, facts=found)
+    assert [one.rm for one in switch.roster.managers()] == ["zeta", "alpha", "older"]
+    assert switch.roster.next_order() == 4
