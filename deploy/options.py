@@ -332,6 +332,13 @@ _ALL: Final = (
         about="how much to log (default: info)",
     ),
     Option(
+        name="default-rm",
+        metavar="ID",
+        group=_PAGES,
+        about="resource manager whose partitions have their plain names, and that requests without ?rm= are about "
+        "(default: the one that registered first)",
+    ),
+    Option(
         name="web-root",
         metavar="DIR",
         group=_PAGES,

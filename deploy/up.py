@@ -191,6 +191,7 @@ def _web(web: WebSettings) -> tuple[str, ...]:
         *((f"--cors={','.join(web.cors)}",) if web.cors else ()),
         *((f"--hosts={','.join(web.hosts)}",) if web.hosts else ()),
         *((f"--web-root={web.root}",) if web.root else ()),
+        *((f"--default-rm={web.default_rm}",) if web.default_rm else ()),
         *(("--debug",) if web.debug else ()),
     )
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from common.acl import AclError, parse_acl
 from common.durations import seconds
-from common.names import OFF
-from common.rm_ids import RmIdError, rm_ids_of
+from common.names import OFF, RM_ID
+from common.rm_ids import RmIdError, matching, rm_ids_of
 
 NATIVE_SCHEME: Final = "tcp://"
 PORT_MAX: Final = 65535
@@ -100,6 +100,15 @@ def rm_ids(given: Given) -> tuple[str, ...]:
     except RmIdError:
         expected = "expected ids with commas between, as in 'rm-1,test-*'"
         raise Unusable(f"{given.source}: {expected}, got {given.text!r}") from None
+
+
+def rm_id(given: Given, allowed: Given) -> str:
+    """The id of one resource manager, which may register."""
+    if not RM_ID.fullmatch(given.text):
+        raise Unusable(f"{given.source}: expected the id of a resource manager, such as rm-1, got {given.text!r}")
+    if not matching(rm_ids(allowed)).fullmatch(given.text):
+        raise Unusable(f"{given.source}: {given.text!r} may not register: {allowed.source} does not name it")
+    return given.text
 
 
 def plugin_names(given: Given) -> tuple[str, ...]:

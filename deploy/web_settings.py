@@ -13,7 +13,7 @@ from typing import Final
 
 from common.names import OFF
 from deploy.options import CERTIFICATE, OPTIONS, PROXY, TOKEN, WAYS
-from deploy.values import Given, Unusable, duration_s, path, size_bytes, yes_no
+from deploy.values import Given, Unusable, duration_s, path, rm_id, size_bytes, yes_no
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -51,6 +51,8 @@ class WebSettings:
     history: bool
     history_max_bytes: int
     history_age_s: float
+    default_rm: str
+    """RM whose partitions have their plain names; empty for those that registered first."""
     root: Path | None
     """Files of a web UI; None for none."""
     debug: bool
@@ -86,6 +88,7 @@ def web_settings(given: Mapping[str, Given]) -> WebSettings:
         history=yes_no(given["history"]),
         history_max_bytes=size_bytes(given["history-max"], minimum=HISTORY_BYTES_MIN),
         history_age_s=_age_s(given["history-age"]),
+        default_rm=rm_id(given["default-rm"], given["allowed-rms"]) if "default-rm" in given else "",
         root=path(given["web-root"]) if "web-root" in given else None,
         debug=yes_no(given["debug"]),
     )

@@ -79,6 +79,7 @@ def options() -> argparse.ArgumentParser:
         "--history-age", type=float, default=30 * 86400.0, metavar="SECONDS", help="after which it goes"
     )
     described.add_argument("--web-root", type=Path, metavar="DIR", help="files of a web UI to serve")
+    described.add_argument("--default-rm", default="", metavar="ID", help="whose partitions have their plain names")
     described.add_argument("--debug", action="store_true", help="let people look into this process")
     described.add_argument(
         "--cors", type=words, default=(), metavar="ORIGINS", help="whose pages may use the API, or *"
@@ -109,6 +110,7 @@ def startup_of(args: argparse.Namespace) -> Startup:
         web_root=args.web_root,
         debug=args.debug,
         cors=args.cors,
+        default_rm=args.default_rm,
     )
 
 

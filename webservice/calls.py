@@ -15,7 +15,6 @@ from common.messages import (
     ChangeConfig,
     KillApplication,
     MoveApplication,
-    PartitionEntry,
     PartitionList,
     Query,
     ReadConfig,
@@ -26,7 +25,7 @@ from webservice.config_view import NO_DEADLOCKS, Deadlock
 from webservice.errors import RequestError
 from webservice.history.past import Past
 from webservice.own_figures import OwnFigures
-from webservice.resolve import AmbiguityError, Directory, UnknownRmError, narrowed
+from webservice.resolve import Directory, UnknownRmError, narrowed
 from webservice.router import Route
 from webservice.shelf import Shelf
 from webservice.storage_health import StorageHealth
@@ -79,6 +78,8 @@ class Startup:
     """Whether routes that look into the running process may be used."""
     cors: tuple[str, ...] = ()
     """Origins whose pages may use the API, or `*`; empty if nothing was said."""
+    default_rm: str = ""
+    """RM whose partitions have their plain names; empty for those that registered first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,30 +180,30 @@ async def registered(call: Call) -> PartitionList:
         raise RequestError(404, str(error)) from None
 
 
+def directory_of(call: Call, known: PartitionList) -> Directory:
+    """These partitions by the names that they have for every request."""
+    return Directory(known.partitions, call.startup.default_rm)
+
+
 async def partition_of(call: Call) -> Named:
     """The partition that the path names, among those of the resource manager that the parameter `rm` names.
 
     Raises:
-        RequestError: there is none, or several.
+        RequestError: there is none.
     """
-    directory = Directory((await registered(call)).partitions)
-    found = named(directory, call.parameters["partition"])
-    if found is None:
-        raise RequestError(404, "Partition not found")
-    return found
+    return named(directory_of(call, await registered(call)), call.parameters["partition"])
 
 
-def named(directory: Directory, name: str) -> Named | None:
+def named(directory: Directory, name: str) -> Named:
     """The partition of that name.
 
     Raises:
-        RequestError: there are several.
+        RequestError: there is none.
     """
-    try:
-        entry: PartitionEntry | None = directory.find(name)
-    except AmbiguityError as error:
-        raise RequestError(409, str(error)) from None
-    return None if entry is None else Named(entry.full_name, directory.shown(entry), entry.rm_id)
+    entry = directory.find(name)
+    if entry is None:
+        raise RequestError(404, "Partition not found")
+    return Named(entry.full_name, directory.shown(entry), entry.rm_id)
 
 
 def document(answer: Answer) -> bytes:

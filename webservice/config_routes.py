@@ -1,7 +1,10 @@
 """The configuration of a resource manager over HTTP: to read it, to change it, what it was, and back to that.
 
-A change is decided by the broker, for all partitions or none; here is only how it is asked for. Where no resource
-manager is named and there is one, it is meant. Not here: how a configuration is shown (`config_view.py`).
+A change is decided by the broker, for all partitions or none; here is only how it is asked for. A request that names
+no RM reads from the default RM. It changes that one only if there is no other, or if the setting `default-rm` names it:
+a change that was meant for another RM must not end what runs on the first one.
+
+Not here: how a configuration is shown (`config_view.py`).
 """
 
 import asyncio
@@ -23,7 +26,7 @@ from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document
 from webservice.conditions import entity_tag, expected_checksum, is_known
 from webservice.config_view import config_json, config_yaml
 from webservice.errors import RequestError
-from webservice.resolve import RM_SHOWN_MAX
+from webservice.resolve import RM_SHOWN_MAX, default_rm
 from webservice.router import Route
 from webservice.views import SettingView, VerdictView, encoded
 
@@ -150,14 +153,14 @@ async def replace(call: Call, actor: Actor) -> Reply:
         hint = "the body of the request is the whole configuration, as YAML"
         raise _wrong([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
     wanted = ChangeConfig(config=text, author=actor.user, expected=expected)
-    return await _change(call, await _rm_of(call), wanted)
+    return await _change(call, await _changed_rm(call), wanted)
 
 
 async def roll_back(call: Call, actor: Actor) -> Reply:
     """Give the resource manager a configuration that it had before, as a new version."""
     expected = expected_checksum(call.headers.get("if-match"))
     number = _version_number(call.query.get("version", ""))
-    rm = await _rm_of(call)
+    rm = await _changed_rm(call)
     earlier = await _read(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
     wanted = ChangeConfig(config=earlier.config, author=actor.user, origin=origin, expected=expected)
@@ -187,19 +190,27 @@ def _wrong(problems: list[Problem]) -> RequestError:
 # Both ---------------------------------------------------------------------------------------------------------------
 
 
+async def _changed_rm(call: Call) -> str:
+    """The RM that a change is for; of several it has to be named, by the request or by the setting `default-rm`."""
+    if not call.query.get("rm"):
+        rms = list((await call.link.partitions()).build_information)
+        if len(rms) > 1 and call.startup.default_rm not in rms:
+            known = ", ".join(rms)
+            raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
+    return await _rm_of(call)
+
+
 async def _rm_of(call: Call) -> str:
-    """The resource manager that is meant; whether one that is named exists, the broker says."""
+    """The RM that is named, or the default RM; whether one that is named exists, the broker says."""
     rm = call.query.get("rm", "")
     if rm:
         if not RM_ID.fullmatch(rm):  # one that nobody can have, and perhaps longer than may be sent on
             raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
         return rm
-    rms = sorted((await call.link.partitions()).build_information)
-    if not rms:
+    rm = default_rm(await call.link.partitions(), call.startup.default_rm)
+    if not rm:
         raise RequestError(404, "No resource manager is registered")
-    if len(rms) > 1:
-        raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {', '.join(rms)}")
-    return rms[0]
+    return rm
 
 
 def _version_number(text: str) -> int:

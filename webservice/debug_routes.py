@@ -18,11 +18,10 @@ from typing import Final
 from common.inspection import HEAP, PROFILE, PROFILE_MAX_S, STACK, TRACE, WAITS, folded, inspected, table, unfolded
 from common.messages import Query
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Reply, Respond, document, named, registered
+from webservice.calls import ApiRoute, Call, Reply, Respond, directory_of, document, named, registered
 from webservice.dump.layout import written
 from webservice.dump.parts import gathered
 from webservice.errors import RequestError
-from webservice.resolve import Directory
 from webservice.router import Route
 
 ROUND_S: Final = 5.0
@@ -170,10 +169,7 @@ async def _look(call: Call, what: str, seconds: float = 0) -> str:
 
 async def _partition(call: Call) -> str:
     """The full name of the partition whose worker is meant."""
-    found = named(Directory((await registered(call)).partitions), call.query.get("partition", ""))
-    if found is None:
-        raise RequestError(404, "Partition not found")
-    return found.full_name
+    return named(directory_of(call, await registered(call)), call.query.get("partition", "")).full_name
 
 
 def _seconds(call: Call, default: float, most: float) -> float:

@@ -9,9 +9,9 @@ from typing import Final
 from common.messages import PartitionList, Query
 from common.unsigned import UnsignedError, unsigned
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Named, Reply, document, named, registered
+from webservice.calls import ApiRoute, Call, Named, Reply, directory_of, document, named, registered
 from webservice.errors import RequestError
-from webservice.resolve import Directory
+from webservice.resolve import default_rm
 from webservice.router import Route
 from webservice.views import NoEventsView, encoded
 
@@ -39,26 +39,21 @@ async def stream(call: Call) -> Reply:
 
 
 def _meant(call: Call, known: PartitionList) -> Named | None:
-    """The partition that the parameter `partition` names, or the only one; None while there is none.
+    """The partition that the parameter `partition` names, or the only one of the default RM; None while there is none.
 
     Raises:
-        RequestError: there is none of that name, or there are several.
+        RequestError: there is none of that name, or the RM has several.
     """
-    directory = Directory(known.partitions)
+    directory = directory_of(call, known)
     name = call.query.get("partition", "")
     if name:
-        found = named(directory, name)
-        if found is None:
-            raise RequestError(404, "Partition not found")
-        return found
-    everything = directory.all()
-    if len(everything) > 1:
-        names = ", ".join(shown for shown, _ in everything)
-        raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {names}")
-    if not everything:
-        return None
-    ((shown, only),) = everything
-    return Named(only.full_name, shown, only.rm_id)
+        return named(directory, name)
+    rm_id = default_rm(known, call.startup.default_rm)
+    names = [shown for shown, entry in directory.all() if entry.rm_id == rm_id]
+    if len(names) > 1:
+        listed = ", ".join(names)
+        raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {listed}")
+    return named(directory, names[0]) if names else None
 
 
 def _check(count: str, start: str) -> None:

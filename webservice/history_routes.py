@@ -28,6 +28,7 @@ from webservice.history.moments import moment_ns
 from webservice.history.past import Past
 from webservice.history.reading import Right, Viewer, Wanted
 from webservice.parameters import queue_name
+from webservice.resolve import Directory
 from webservice.router import Route
 
 _HISTORY: Final = "/ws/v1/history"
@@ -57,12 +58,14 @@ class _Visible(msgspec.Struct):
 
 async def applications_at(call: Call) -> Reply:
     """How many applications ran, minute by minute."""
-    return Reply(encoded(await _metrics_of(call).read(partial(reading.applications_at, wanted=_partitions(call)))))
+    past, wanted = _metrics_of(call), await _partitions(call)
+    return Reply(encoded(await past.read(partial(reading.applications_at, wanted=wanted))))
 
 
 async def containers_at(call: Call) -> Reply:
     """How many allocations there were, minute by minute."""
-    return Reply(encoded(await _metrics_of(call).read(partial(reading.containers_at, wanted=_partitions(call)))))
+    past, wanted = _metrics_of(call), await _partitions(call)
+    return Reply(encoded(await past.read(partial(reading.containers_at, wanted=wanted))))
 
 
 def _metrics_of(call: Call) -> Past:
@@ -71,8 +74,20 @@ def _metrics_of(call: Call) -> Past:
     return call.past
 
 
-def _partitions(call: Call) -> Wanted:
-    return Wanted(partition=call.query.get("partition", ""), rm=call.query.get("rm", ""))
+async def _partitions(call: Call) -> Wanted:
+    return Wanted(partition=await _partition(call), rm=call.query.get("rm", ""))
+
+
+async def _partition(call: Call) -> str:
+    """The full name of the registered partition that the parameter `partition` means; if it means none, its value as it
+    is, which may name partitions that are gone. Empty without the parameter.
+    """
+    name, rm = call.query.get("partition", ""), call.query.get("rm", "")
+    if not name:
+        return ""
+    there = [one for one in (await call.link.partitions()).partitions if rm in ("", one.rm_id)]
+    entry = Directory(there, call.startup.default_rm).find(name)
+    return name if entry is None else entry.full_name
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------
@@ -135,11 +150,12 @@ async def _wanted(call: Call, name: ListName) -> Wanted:
     _check_names(call, name)
     query = call.query
     now_ns = time.time_ns()
+    partition = await _partition(call)
     state = query.get("state", "").lower()
     if state and state not in _STATES[name]:
         raise RequestError(400, f"state must be one of {', '.join(_STATES[name])}")
     return Wanted(
-        partition=query.get("partition", ""),
+        partition=partition,
         rm=query.get("rm", ""),
         queue=queue_name(query["queue"]) if query.get("queue") else "",
         subtree="subtree" in query,
@@ -149,7 +165,7 @@ async def _wanted(call: Call, name: ListName) -> Wanted:
         state=state,
         since_ns=_moment("since", query.get("since", ""), now_ns),
         until_ns=_moment("until", query.get("until", ""), now_ns),
-        viewer=await _viewer(call),
+        viewer=await _viewer(call, partition),
     )
 
 
@@ -176,20 +192,17 @@ def _moment(name: str, text: str, now_ns: int) -> int | None:
 # Who may see what -----------------------------------------------------------------------------------------------------
 
 
-async def _viewer(call: Call) -> Viewer | None:
-    """What the viewer may see of each partition that is meant and is there.
+async def _viewer(call: Call, partition: str) -> Viewer | None:
+    """What the viewer may see of this partition, or without one of each that is meant and is there.
 
     Raises:
         RequestError: one of them does not say; what is left would be taken for everything.
     """
     if call.viewer is None:
         return None
-    partition, rm = call.query.get("partition", ""), call.query.get("rm", "")
-    there = [
-        one
-        for one in (await call.link.partitions()).partitions
-        if partition in ("", one.full_name, one.name, f"[{one.rm_id}]{one.name}") and rm in ("", one.rm_id)
-    ]
+    rm = call.query.get("rm", "")
+    known = (await call.link.partitions()).partitions
+    there = [one for one in known if partition in ("", one.full_name) and rm in ("", one.rm_id)]
     rights = await asyncio.gather(*(_right(call, one) for one in there))
     return Viewer(call.viewer.user, tuple(call.viewer.groups), dict(rights))
 

@@ -19,9 +19,8 @@ from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
 from webservice import metrics
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Reply, registered
+from webservice.calls import ApiRoute, Call, Reply, directory_of, registered
 from webservice.errors import RequestError
-from webservice.resolve import Directory
 from webservice.router import Route
 
 PAGE_MAX_S: Final = 3.5
@@ -43,7 +42,7 @@ async def page(call: Call, *, within_s: float) -> Reply:
     """
     until = asyncio.get_running_loop().time() + within_s
     known, broker = await asyncio.gather(_known(until, call), _told(until, call, "", ""))
-    entries = Directory(known.partitions).all()
+    entries = directory_of(call, known).all()
     answers = await asyncio.gather(*(_told(until, call, entry.full_name, shown) for shown, entry in entries))
     found = [(entry.full_name, told) for (_, entry), told in zip(entries, answers, strict=True) if told is not None]
     others = [

@@ -12,10 +12,9 @@ from common.messages import PartitionEntry, PartitionList, Query
 from common.rest.utilisation import UtilisationView
 from webservice import health
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Reply, registered
+from webservice.calls import ApiRoute, Call, Reply, directory_of, registered
 from webservice.errors import RequestError
 from webservice.lasting import age
-from webservice.resolve import Directory
 from webservice.router import Route
 from webservice.shelf import Shelved
 from webservice.views import ClusterView, SilentView, encoded
@@ -29,22 +28,22 @@ seconds or so, and the other partitions must not be missing because of this one.
 
 
 async def clusters(call: Call) -> Reply:
-    """One entry for each partition."""
+    """One entry for each partition, with the build information of its own RM first."""
     known = await registered(call)
-    builds = [{**build, "rmId": rm_id} for rm_id, build in sorted(known.build_information.items())]
+    builds = [{**build, "rmId": rm_id} for rm_id, build in known.build_information.items()]
     away = {one.rm_id: one.away_since_ns for one in known.managers}
     return Reply(
         encoded(
             [
                 ClusterView(
                     start_time=known.started_ns,
-                    rm_build_information=builds,
+                    rm_build_information=sorted(builds, key=lambda build: build["rmId"] != entry.rm_id),
                     partition=name,
                     cluster_name=CLUSTER_NAME,
                     rm_id=entry.rm_id,
                     away_since=away.get(entry.rm_id, 0),
                 )
-                for name, entry in Directory(known.partitions).all()
+                for name, entry in directory_of(call, known).all()
             ]
         )
     )
@@ -56,7 +55,7 @@ async def partitions(call: Call) -> Reply:
     """
     known = await registered(call)
     parts = _answered(await _parts(call, known, "partition"))
-    return _listed(known, parts, lambda shown, entry: encoded(SilentView(cluster_id=entry.rm_id, name=shown)))
+    return _listed(call, known, parts, lambda shown, entry: encoded(SilentView(cluster_id=entry.rm_id, name=shown)))
 
 
 async def node_utilisations(call: Call) -> Reply:
@@ -67,7 +66,9 @@ async def node_utilisations(call: Call) -> Reply:
     if not known.partitions:
         return Reply(b"null\n")
     parts = _answered(await _parts(call, known, "utilisation"))
-    return _listed(known, parts, lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown)))
+    return _listed(
+        call, known, parts, lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown))
+    )
 
 
 async def healthcheck(call: Call) -> Reply:
@@ -97,10 +98,10 @@ class _Parts(NamedTuple):
     """Of the oldest answer among them."""
 
 
-def _listed(known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]) -> Reply:
+def _listed(call: Call, known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]) -> Reply:
     """What each partition said of itself, in a list; of those that said nothing what is known without them."""
     said = dict(parts.said)
-    bodies = [said.get(entry.full_name) or silent(shown, entry) for shown, entry in Directory(known.partitions).all()]
+    bodies = [said.get(entry.full_name) or silent(shown, entry) for shown, entry in directory_of(call, known).all()]
     return Reply(b"[" + b",".join(body.strip() for body in bodies) + b"]\n", headers=age(parts.age_s))
 
 
@@ -127,7 +128,7 @@ async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
         except RequestError as error:
             return error.text
 
-    entries = Directory(known.partitions).all()
+    entries = directory_of(call, known).all()
     answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in entries))
     said: list[tuple[str, Shelved]] = []
     silent: list[tuple[str, str]] = []

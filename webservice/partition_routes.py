@@ -9,7 +9,7 @@ from typing import Final
 
 from common.messages import Query
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Named, Reply, Respond, named, partition_of, registered
+from webservice.calls import ApiRoute, Call, Named, Reply, Respond, directory_of, named, partition_of, registered
 from webservice.errors import RequestError
 from webservice.lasting import lasting
 from webservice.parameters import (
@@ -24,7 +24,6 @@ from webservice.parameters import (
     queue_path,
     user_name,
 )
-from webservice.resolve import Directory
 from webservice.router import Route
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
@@ -66,12 +65,11 @@ async def _tracked_by(call: Call) -> Named | None:
     """The partition whose usage is meant. While there is one it is meant by any name, for usage was never asked for by
     partition; None if there is none to mean.
     """
-    directory = Directory((await registered(call)).partitions)
-    found = named(directory, call.parameters["partition"])
-    if found is None and len(directory.all()) == 1:
-        ((shown, only),) = directory.all()
-        return Named(only.full_name, shown, only.rm_id)
-    return found
+    directory = directory_of(call, await registered(call))
+    name, everything = call.parameters["partition"], directory.all()
+    if directory.find(name) is not None:
+        return named(directory, name)
+    return named(directory, everything[0][0]) if len(everything) == 1 else None
 
 
 def about_named(what: str) -> Respond:

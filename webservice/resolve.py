@@ -1,8 +1,9 @@
 """Which partition a name in a path means, and by which name a partition is shown.
 
-Inside, a partition is `<rm-id>_<name>`. People say the plain name while no other resource manager has one of the same
-name; `<rm-id>_<name>` and `[rm-id]name` always work. What is shown always leads back to the partition it stands for.
-Whoever narrows a question down to one resource manager names, and is shown, what that one has and nothing else.
+Inside, a partition is `<rm-id>_<name>`, and `<rm-id>_<name>` and `[rm-id]name` always work. The plain name means the
+partition that was registered first of those that have it, unless the setting `default-rm` names another RM that has
+one. So a new RM never changes what a name means, for whoever uses the API. A shown name always leads back to the
+partition that it stands for. With `?rm=` only the partitions of that RM are named and shown.
 
 Not here: asking the partition.
 """
@@ -43,44 +44,37 @@ def narrowed(known: PartitionList, rm_id: str) -> PartitionList:
     )
 
 
-class AmbiguityError(LookupError):
-    """A plain name that several resource managers use."""
-
-    def __init__(self, name: str, candidates: list[str]) -> None:
-        super().__init__(f"Partition '{name}' is ambiguous, use one of: {', '.join(candidates)}")
+def default_rm(known: PartitionList, preferred: str) -> str:
+    """The RM that a request is about that names neither an RM nor a partition: the preferred one if it is registered,
+    else the one that registered first. Empty while there is none.
+    """
+    return preferred if preferred in known.build_information else next(iter(known.build_information), "")
 
 
 class Directory:
-    """The partitions that exist at one moment, by all their names."""
+    """The partitions that exist at one moment, in the order of registration, by all their names."""
 
-    def __init__(self, partitions: Iterable[PartitionEntry]) -> None:
+    def __init__(self, partitions: Iterable[PartitionEntry], preferred: str = "") -> None:
+        """`preferred` is the RM whose partitions have their plain names even if others were registered earlier."""
+        self._entries = list(partitions)
         self._unique: dict[str, PartitionEntry] = {}
-        self._plain: dict[str, list[PartitionEntry]] = {}
-        for entry in partitions:
+        self._plain: dict[str, PartitionEntry] = {}
+        for entry in self._entries:
             self._unique[entry.full_name] = entry
             self._unique[f"[{entry.rm_id}]{entry.name}"] = entry
-            self._plain.setdefault(entry.name, []).append(entry)
+            if entry.rm_id == preferred:
+                self._plain[entry.name] = entry
+            else:
+                self._plain.setdefault(entry.name, entry)
 
     def find(self, name: str) -> PartitionEntry | None:
-        """The partition of that name.
-
-        Raises:
-            AmbiguityError: a plain name of several.
-        """
-        entry = self._unique.get(name)
-        if entry is not None:
-            return entry
-        candidates = self._plain.get(name, [])
-        if len(candidates) > 1:
-            raise AmbiguityError(name, sorted(candidate.full_name for candidate in candidates))
-        return candidates[0] if candidates else None
+        """The partition of that name."""
+        return self._unique.get(name) or self._plain.get(name)
 
     def shown(self, entry: PartitionEntry) -> str:
-        """The name to show: the plain one if it leads here, else the one used inside."""
-        plain = entry.name not in self._unique and len(self._plain[entry.name]) == 1
-        return entry.name if plain else entry.full_name
+        """The name to show: the plain one if it leads here, else the full one."""
+        return entry.name if self.find(entry.name) is entry else entry.full_name
 
     def all(self) -> list[tuple[str, PartitionEntry]]:
-        """Every partition with the name to show, in the order of these names."""
-        entries = [entry for group in self._plain.values() for entry in group]
-        return sorted(((self.shown(entry), entry) for entry in entries), key=lambda pair: pair[0])
+        """Every partition with the name to show, in the order of registration."""
+        return [(self.shown(entry), entry) for entry in self._entries]

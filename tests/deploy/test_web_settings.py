@@ -27,7 +27,7 @@ def test_without_anything_nobody_says_who_they_are_and_the_history_is_kept() -> 
     settings = web()
     assert (settings.auth, settings.auth_keys, settings.auth_proxy, settings.cors) == ((), None, (), ())
     assert (settings.history, settings.history_max_bytes, settings.history_age_s) == (True, 1024**3, 30 * 86400)
-    assert (settings.root, settings.debug) == (None, False)
+    assert (settings.default_rm, settings.root, settings.debug) == ("", None, False)
 
 
 def test_every_setting_can_be_given() -> None:
@@ -42,6 +42,7 @@ def test_every_setting_can_be_given() -> None:
         history="no",
         history_max="64MiB",
         history_age="48h",
+        default_rm="rm-1",
         web_root="/ui",
         debug="yes",
         **TLS,
@@ -57,6 +58,7 @@ def test_every_setting_can_be_given() -> None:
         history=False,
         history_max_bytes=64 << 20,
         history_age_s=48 * 3600,
+        default_rm="rm-1",
         root=Path("/ui"),
         debug=True,
     )
@@ -115,6 +117,11 @@ def test_every_name_may_be_one_of_the_rest_port() -> None:
         ),
         ({"history_max": "1MiB"}, "--history-max: 1MiB is too little, 16 MiB is the least"),
         ({"history_age": "59m"}, "--history-age: 59m is too short, 1h is the least"),
+        ({"default_rm": "rm 1"}, "--default-rm: expected the id of a resource manager, such as rm-1, got 'rm 1'"),
+        (
+            {"default_rm": "rm-1", "allowed_rms": "test-*"},
+            "--default-rm: 'rm-1' may not register: --allowed-rms does not name it",
+        ),
         ({"history": "maybe"}, "--history: expected true or false, got 'maybe'"),
     ],
 )

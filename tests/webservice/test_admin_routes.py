@@ -91,10 +91,10 @@ def test_what_makes_no_sense_is_not_sent_on(path: str, status: int) -> None:
     assert asked.changes == []
 
 
-def test_a_plain_name_of_two_partitions_is_refused() -> None:
+def test_a_plain_name_of_two_partitions_means_the_first() -> None:
     asked = FakeLink(partition("rm-1"), partition("rm-2"))
-    assert request(asked, f"{APPLICATION}/kill", "POST").status_code == 409
-    assert asked.changes == []
+    assert request(asked, f"{APPLICATION}/kill", "POST").status_code == 200
+    assert [name for name, _ in asked.changes] == ["rm-1_default"]
 
 
 @pytest.mark.parametrize("action", ["kill", "move"])

@@ -120,12 +120,23 @@ def test_the_history_is_passed_on() -> None:
     assert asked.read_of == [("rm-1", ReadConfig(what="history"))]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", CONFIG), ("GET", f"{CONFIG}/history"), ("GET", f"{CONFIG}/version/1"), ("PUT", CONFIG)]
-)
-def test_of_several_managers_one_must_be_named(method: str, path: str) -> None:
-    text = "There are several resource managers, say which with ?rm=, one of: rm-1, rm-2"
-    assert told(two(), path, method) == (409, text)
+@pytest.mark.parametrize("path", [CONFIG, f"{CONFIG}/history", f"{CONFIG}/version/3"])
+def test_of_several_rms_the_first_or_the_default_one_is_read(path: str) -> None:
+    for startup, rm in ((Startup(), "rm-2"), (Startup(default_rm="rm-1"), "rm-1"), (Startup(default_rm="x"), "rm-2")):
+        asked = two()
+        assert request(asked, path, startup=startup).status_code == 200
+        assert {name for name, _ in asked.read_of} == {rm}
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", CONFIG), ("POST", f"{CONFIG}/rollback?version=3")])
+def test_of_several_rms_one_is_changed_only_if_the_request_or_the_setting_names_it(method: str, path: str) -> None:
+    text = "There are several resource managers, say which with ?rm=, one of: rm-2, rm-1"
+    asked, named, other = two(), Startup(default_rm="rm-1"), Startup(default_rm="x")
+    assert told(asked, path, method) == (409, text)
+    assert request(asked, path, method, body=QUEUES.encode(), who=people(0), startup=other).status_code == 409
+    assert asked.changes == []
+    response = request(asked, path, method, body=QUEUES.encode(), who=people(0), startup=named)
+    assert (response.status_code, [name for name, _ in asked.changes]) == (200, ["rm-1"])
 
 
 @pytest.mark.parametrize(

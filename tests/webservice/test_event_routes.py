@@ -14,12 +14,12 @@ def batch(query: Query) -> Answer:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_of_several_partitions_one_has_to_be_chosen(path: str) -> None:
-    link = FakeLink(partition("rm-1"), partition("rm-2"))
+def test_of_several_partitions_of_the_first_rm_one_has_to_be_chosen(path: str) -> None:
+    link = FakeLink(partition("rm-2"), partition("rm-2", "gpu"), partition("rm-1"))
     response = request(link, path)
     assert (response.status_code, response.json()["message"]) == (
         409,
-        "There are several partitions, choose one with the parameter partition: rm-1_default, rm-2_default",
+        "There are several partitions, choose one with the parameter partition: default, gpu",
     )
     assert link.asked == []
 
@@ -27,6 +27,7 @@ def test_of_several_partitions_one_has_to_be_chosen(path: str) -> None:
 @pytest.mark.parametrize(
     ("query", "asked"),
     [
+        ("?", "rm-1_default"),
         ("?partition=rm-2_default", "rm-2_default"),
         ("?partition=[rm-1]default", "rm-1_default"),
         ("?rm=rm-2", "rm-2_default"),

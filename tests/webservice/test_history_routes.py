@@ -14,6 +14,7 @@ from common.acl import parse_acl
 from common.messages import Actor, Answer, Query
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
+from webservice.calls import Startup
 from webservice.cors import Cors
 from webservice.door.certificates import Certificate
 from webservice.door.door import Door
@@ -296,3 +297,40 @@ def test_what_the_document_says_may_be_asked_is_what_may_be_asked(name: ListName
     told = {one.name for one in PAST.operations[f"GET {H}/{name}"].parameters}
     response = request(FakeLink(), f"{H}/{name}?no-such-name", past=Past(Kept(Path("/none"))))
     assert told == set(refusal(response)[1].partition("those are: ")[2].split(", "))
+
+
+TWO = FakeLink(partition("rm-2"), partition("rm-1"), worker=rights)
+"""Two RMs with a partition of the same name; the second one in the alphabet registered first."""
+
+
+@pytest.mark.parametrize(
+    ("link", "startup", "expected"),
+    [
+        (TWO, Startup(), ["=app-3"]),
+        (TWO, Startup(default_rm="rm-1"), ["app-1", "app-2"]),
+        (FakeLink(partition("rm-1")), Startup(), ["app-1", "app-2"]),
+        (FakeLink(), Startup(), ["app-1", "app-2", "=app-3"]),
+    ],
+)
+def test_a_plain_name_means_the_same_partition_as_elsewhere_or_all_that_are_gone(
+    kept: Kept, link: FakeLink, startup: Startup, expected: list[str]
+) -> None:
+    response = request(link, f"{H}/applications?partition=default", past=Past(kept), startup=startup)
+    assert shown(response) == expected
+
+
+def test_the_sums_of_a_plain_name_are_those_of_one_partition(kept: Kept) -> None:
+    assert request(TWO, f"{H}/apps?partition=default", past=Past(kept)).json() == []
+    first = request(TWO, f"{H}/apps?partition=default&rm=rm-1", past=Past(kept)).json()
+    assert first == request(TWO, f"{H}/apps", past=Past(kept)).json() != []
+
+
+def test_a_viewer_sees_nothing_of_another_rm_by_the_plain_name(kept: Kept) -> None:
+    """The plain name means the same partition for everybody; rights decide what of it is shown."""
+
+    def only_in_the_second(query: Query) -> Answer:
+        return answer({"submit": [], "admin": []})
+
+    two = FakeLink(partition("rm-1"), partition("rm-2"), worker=only_in_the_second)
+    assert shown(asked_by("mallory", "/applications?partition=default", kept, two)) == []
+    assert {name for name, _ in two.asked} == {"rm-1_default"}

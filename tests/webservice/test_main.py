@@ -56,10 +56,12 @@ def test_the_routes_know_what_they_need_of_the_command_line(tmp_path: Path) -> N
     settings = tmp_path / "settings.json"
     settings.write_text('[{"name":"rest","value":"a:1","source":"--rest"}]')
     history = ("--history", "/h", "--history-max", "1000", "--history-age", "60")
-    found = startup("--settings", str(settings), *history, "--web-root", "/ui", "--debug", "--cors=https://a,http://b")
+    web = ("--web-root", "/ui", "--debug", "--cors=https://a,http://b", "--default-rm=a")
+    found = startup("--settings", str(settings), *history, *web)
     assert found.settings == (SettingView("rest", "a:1", "--rest"),)
     assert found.history == HistoryFile(Path("/h"), 1000, 60.0)
     assert (found.web_root, found.debug, found.cors) == (Path("/ui"), True, ("https://a", "http://b"))
+    assert found.default_rm == "a"
 
 
 def guard(*words: str) -> Guard:

@@ -1,10 +1,11 @@
 """A name leads to one partition or to none, and what is shown leads back."""
 
 import pytest
+from msgspec.structs import replace
 
 from common.messages import ManagerEntry, PartitionEntry, PartitionList
 from tests.webservice.fakes import partition
-from webservice.resolve import AmbiguityError, Directory, UnknownRmError, narrowed
+from webservice.resolve import Directory, UnknownRmError, default_rm, narrowed
 
 
 def test_a_name_that_one_partition_has_leads_there() -> None:
@@ -23,11 +24,24 @@ def test_an_unknown_name_leads_nowhere() -> None:
     assert directory.find("rm-2_default") is None
 
 
-def test_a_name_that_two_have_leads_nowhere_and_is_not_shown() -> None:
-    directory = Directory([partition("b"), partition("a")])
-    with pytest.raises(AmbiguityError, match="use one of: a_default, b_default"):
-        directory.find("default")
-    assert [shown for shown, _ in directory.all()] == ["a_default", "b_default"]
+def test_a_plain_name_means_the_partition_that_was_registered_first() -> None:
+    first, second = partition("b"), partition("a")
+    directory = Directory([first, second])
+    assert directory.find("default") is first
+    assert directory.all() == [("default", first), ("a_default", second)]
+
+
+def test_a_plain_name_means_the_partition_of_the_preferred_rm_where_it_has_one() -> None:
+    first, gpu, second = partition("b"), partition("b", "gpu"), partition("a")
+    directory = Directory([first, gpu, second], "a")
+    assert (directory.find("default"), directory.find("gpu")) == (second, gpu)
+    assert directory.all() == [("b_default", first), ("gpu", gpu), ("default", second)]
+    assert Directory([first, gpu], "a").find("default") is first
+
+
+def test_partitions_are_listed_in_the_order_of_registration() -> None:
+    names = ["zeta", "alpha", "default"]
+    assert [shown for shown, _ in Directory([partition(name=one) for one in names]).all()] == names
 
 
 def test_a_plain_name_that_looks_like_an_inner_one_does_not_hide_it() -> None:
@@ -70,3 +84,10 @@ def test_an_unknown_manager_is_told_with_those_there_are() -> None:
     with pytest.raises(UnknownRmError, match="those that are: none") as refused:
         narrowed(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
     assert len(str(refused.value)) < 150
+
+
+def test_the_default_rm_is_the_preferred_one_or_that_which_registered_first() -> None:
+    known = listing(partition("rm-2"), partition("rm-1"))
+    known = replace(known, build_information={"rm-2": {}, "rm-1": {}})
+    assert [default_rm(known, preferred) for preferred in ("", "rm-1", "rm-9")] == ["rm-2", "rm-1", "rm-2"]
+    assert default_rm(PartitionList(partitions=[], build_information={}, started_ns=7), "rm-1") == ""

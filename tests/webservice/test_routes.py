@@ -158,12 +158,11 @@ def test_the_brackets_of_the_scheduler_interface_name_a_partition_too() -> None:
     assert [(to, query.name) for to, query in asked.asked] == [("rm-1_default", "default")] * 2
 
 
-def test_a_plain_name_of_two_partitions_is_refused_with_the_candidates() -> None:
+def test_a_plain_name_of_two_partitions_means_the_first_and_the_other_is_shown_by_its_full_name() -> None:
     two = FakeLink(partition("rm-1"), partition("rm-2"))
-    response = request(two, f"{PARTITION}/queues")
-    assert response.status_code == 409
-    assert response.json()["message"] == "Partition 'default' is ambiguous, use one of: rm-1_default, rm-2_default"
+    assert request(two, f"{PARTITION}/queues").json() == {"name": "default"}
     assert request(two, "/ws/v1/partition/rm-2_default/queues").json() == {"name": "rm-2_default"}
+    assert [name for name, _ in two.asked] == ["rm-1_default", "rm-2_default"]
 
 
 @pytest.mark.parametrize("what", ["users", "groups"])
@@ -182,13 +181,13 @@ def test_nobody_is_found_where_there_is_no_partition(path: str, text: str) -> No
     assert request(link(), f"/ws/v1/partition/x/usage/{path}").json() == {"name": "default"}
 
 
-def test_clusters_lists_each_partition_with_the_builds_of_all_managers() -> None:
+def test_clusters_lists_each_partition_with_the_builds_of_all_rms_its_own_first() -> None:
     response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/clusters")
-    builds = '[{"buildVersion":"1.0","rmId":"rm-1"},{"buildVersion":"1.0","rmId":"rm-2"}]'
+    first, second = '{"buildVersion":"1.0","rmId":"rm-1"}', '{"buildVersion":"1.0","rmId":"rm-2"}'
     assert response.text == (
-        f'[{{"startTime":7,"rmBuildInformation":{builds},"partition":"default","clusterName":"kubernetes",'
-        f'"rmId":"rm-1"}},{{"startTime":7,"rmBuildInformation":{builds},"partition":"gpu",'
-        f'"clusterName":"kubernetes","rmId":"rm-2"}}]\n'
+        f'[{{"startTime":7,"rmBuildInformation":[{second},{first}],"partition":"gpu","clusterName":"kubernetes",'
+        f'"rmId":"rm-2"}},{{"startTime":7,"rmBuildInformation":[{first},{second}],"partition":"default",'
+        f'"clusterName":"kubernetes","rmId":"rm-1"}}]\n'
     )
 
 
@@ -202,7 +201,7 @@ def test_clusters_say_since_when_nothing_was_heard_of_their_manager() -> None:
 
 def test_partitions_joins_the_answers_of_all_workers() -> None:
     response = request(FakeLink(partition("rm-2", "gpu"), partition("rm-1")), "/ws/v1/partitions")
-    assert response.content == b'[{"name":"default"},{"name":"gpu"}]\n'
+    assert response.content == b'[{"name":"gpu"},{"name":"default"}]\n'
 
 
 def test_a_partition_that_says_nothing_is_listed_beside_the_others() -> None:
@@ -290,15 +289,11 @@ def test_before_there_is_a_partition_nothing_has_happened() -> None:
     assert found == {"LowestID": 0, "HighestID": 0, "EventRecords": None}
 
 
-def test_of_several_histories_one_has_to_be_chosen() -> None:
+def test_without_a_partition_events_are_those_of_the_first_rm() -> None:
     several = FakeLink(partition("rm-1"), partition("rm-2"))
-    refused = request(several, EVENTS)
-    assert refused.status_code == 409
-    assert refused.json()["message"] == (
-        "There are several partitions, choose one with the parameter partition: rm-1_default, rm-2_default"
-    )
+    assert request(several, EVENTS).status_code == 200
     assert request(several, f"{EVENTS}?partition=rm-2_default").status_code == 200
-    assert [name for name, _ in several.asked] == ["rm-2_default"]
+    assert [name for name, _ in several.asked] == ["rm-1_default", "rm-2_default"]
 
 
 def test_a_history_of_a_partition_that_does_not_exist_is_not_found() -> None:

@@ -19,10 +19,9 @@ from msgspec import Raw, Struct, json
 from common.extra_config import ROOT_LEVEL, effective
 from common.messages import PartitionEntry, PartitionList, Query, ReadConfig
 from webservice import config_routes, history_routes, overall
-from webservice.calls import Call, Reply, document, registered
+from webservice.calls import Call, Reply, directory_of, document, registered
 from webservice.dump.layout import Listed, Part, Whole
 from webservice.errors import RequestError
-from webservice.resolve import Directory
 
 PAGE: Final = 500
 """Applications or nodes in one answer of a worker."""
@@ -77,7 +76,7 @@ class Gathering:
 
     def __init__(self, call: Call, known: PartitionList) -> None:
         self._call = call
-        self._partitions = Directory(known.partitions).all()
+        self._partitions = directory_of(call, known).all()
         managers = {*known.build_information, *(one.rm_id for one in known.managers)}
         self._rms = sorted(managers | {entry.rm_id for _, entry in self._partitions})
         self._unanswered: list[UnansweredView] = []

@@ -71,7 +71,7 @@ class Wanted:
     """Which rows; what is empty or None does not narrow them."""
 
     partition: str = ""
-    """As people write it: `<name>`, `<rm-id>_<name>` or `[<rm-id>]<name>`; all that fit are meant."""
+    """A full name, which means one partition; or `<name>` or `[<rm-id>]<name>`, which mean all that are called so."""
     rm: str = ""
     queue: str = ""
     subtree: bool = False
@@ -203,7 +203,9 @@ def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted
     if wanted.partition:
         name = wanted.partition
         known = file.execute("SELECT id, full_name, name, rm FROM partitions").fetchall()
-        chosen = [str(number) for number, full, plain, rm in known if name in (full, plain, f"[{rm}]{plain}")]
+        chosen = [str(number) for number, full, _, _ in known if name == full] or [
+            str(number) for number, _, plain, rm in known if name in (plain, f"[{rm}]{plain}")
+        ]
         if not chosen:
             raise NoSuchPartition(name)
         conditions.add(f"entry.partition IN ({', '.join(chosen)})")

@@ -9,7 +9,7 @@ from webservice.openapi.words import RM
 
 _PARTITION: Final = "POST /ws/v1/partition/{partition}"
 _CHANGING: Final = {
-    409: "It is not possible now, or several partitions have that name.",
+    409: "It is not possible now.",
     413: "The body is too large.",
 }
 

@@ -26,9 +26,8 @@ _NUMBER: Final = Parameter(
     {"type": "integer", "minimum": 1, "maximum": 999_999_999},
     required=True,
 )
-_SEVERAL: Final = {409: "There are several resource managers and none was named."}
 _CHANGING: Final = {
-    409: "It is not possible now, or several resource managers exist and none was named.",
+    409: "It is not possible now, or there are several RMs and neither `rm` nor the setting `default-rm` names one.",
     412: "Another configuration is in force than `If-Match` says.",
     413: "The body is too large.",
 }
@@ -77,7 +76,7 @@ CONFIGURATION: Final = Area(
             says="JSON if `Accept` is exactly `application/json`, else YAML. As it was understood; with `rm`, in YAML,"
             " as it was written.",
             parameters=(RM, IF_NONE_MATCH),
-            statuses={**UNCHANGED, 500: "What is in force cannot be read.", **_SEVERAL},
+            statuses={**UNCHANGED, 500: "What is in force cannot be read."},
             headers={"ETag": "The checksum of the text, with `rm`."},
         ),
         "PUT /ws/v1/config": _CHANGE,
@@ -86,13 +85,12 @@ CONFIGURATION: Final = Area(
             "The versions of a configuration, the newest first",
             (Content(list[VersionView]),),
             parameters=(RM,),
-            statuses=_SEVERAL,
         ),
         "GET /ws/v1/config/version/{number}": Operation(
             "A version of a configuration, as it was written",
             (Content(_CONFIGURATION, YAML),),
             parameters=(RM, IF_NONE_MATCH),
-            statuses={**UNCHANGED, **_SEVERAL},
+            statuses=UNCHANGED,
             headers={"ETag": "The checksum of the text."},
         ),
         "POST /ws/v1/config/rollback": Operation(

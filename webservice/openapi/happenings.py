@@ -7,12 +7,12 @@ from common.unsigned import UINT_MAX
 from webservice.openapi.operation import ANY_OBJECT, Area, Content, Operation, Parameter, Schema
 from webservice.openapi.words import RM
 
-_PARTITION: Final = Parameter("partition", "Whose events; it need not be said while there is one partition.")
+_PARTITION: Final = Parameter("partition", "Whose events. Not needed if the RM that is meant has one partition.")
 _NOT_SAID: Final[Schema] = {"const": ""}
 _NUMBER: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": UINT_MAX}, _NOT_SAID]}
 _AT_LEAST_ONE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UINT_MAX}, _NOT_SAID]}
 _OFF: Final = {500: "Events are switched off."}
-_SEVERAL: Final = {409: "There are several partitions and none was named."}
+_SEVERAL: Final = {409: "The RM that is meant has several partitions and none was named."}
 
 HAPPENINGS: Final = Area(
     "events",

@@ -10,10 +10,6 @@ from webservice.openapi.operation import Area, Content, Operation, Parameter, Sc
 from webservice.openapi.words import AFTER, IF_NONE_MATCH, LIMIT, LINK, ONLY_ACTIVE, RM, STATUS, UNCHANGED
 
 _PARTITION: Final = "GET /ws/v1/partition/{partition}"
-_STATUSES: Final = {
-    **UNCHANGED,
-    409: "Several resource managers have a partition of that name; the text has the names that do.",
-}
 _TAG: Final = {"ETag": "Stays the same while nothing in the partition changes."}
 _ANY_NAME: Final = "While there is one partition any name means it."
 
@@ -33,7 +29,7 @@ def _asked(
         says=says,
         parameters=(*parameters, RM, IF_NONE_MATCH),
         segments=segments or {},
-        statuses=_STATUSES,
+        statuses=UNCHANGED,
         headers={**_TAG, **(headers or {})},
     )
 

@@ -16,7 +16,7 @@ _DECODED_TWICE: Final = "It is decoded twice, so write a `%` or `+` in it as `%2
 
 SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
     "partition": (
-        "Its plain name while that is unique, or `RM_NAME`, or `[RM]NAME`.",
+        "Its plain name, which means the one that was registered first, or `RM_NAME`, or `[RM]NAME`.",
         {"type": "string", "minLength": 1, "examples": ["default"]},
     ),
     "queue": (

@@ -104,7 +104,7 @@ def test_what_belongs_to_one_of_several_resource_managers_is_found_by_its_id() -
     assert isinstance(found["config"], dict)
     assert list(found["config"]) == ["rm-1", "rm-2"]
     assert isinstance(found["nodes"], list)
-    assert [one["partitionName"] for one in found["nodes"]] == ["rm-1_default", "rm-2_default"]
+    assert [one["partitionName"] for one in found["nodes"]] == ["default", "rm-2_default"]
 
 
 def test_the_parameter_rm_narrows_it_down() -> None:
