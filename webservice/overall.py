@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from common.messages import PartitionEntry, PartitionList, Query
+from common.rest.partition import CapacityView, NodeSortingView, PartitionView
 from common.rest.utilisation import UtilisationView
 from webservice import health
 from webservice.access import Access
@@ -17,9 +18,12 @@ from webservice.errors import RequestError
 from webservice.lasting import age
 from webservice.router import Route
 from webservice.shelf import Shelved
-from webservice.views import ClusterView, SilentView, encoded
+from webservice.views import ClusterView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
+
+SILENT: Final = "Silent"
+"""State of a partition that does not answer."""
 
 PART_MAX_S: Final = 3.0
 """How long a partition may take to give its part of a list or of health. Whoever collects them waits for ten
@@ -50,24 +54,44 @@ async def clusters(call: Call) -> Reply:
 
 
 async def partitions(call: Call) -> Reply:
-    """What every worker says of its partition; of one that says nothing only whose it is, for others are not to miss
-    theirs because of it.
+    """What every worker says of its partition. One that does not answer is listed as silent and with nothing in it, so
+    that the others are not missing because of it.
     """
     known = await registered(call)
     parts = _answered(await _parts(call, known, "partition"))
-    return _listed(call, known, parts, lambda shown, entry: encoded(SilentView(cluster_id=entry.rm_id, name=shown)))
+    return _listed(call, known, parts, lambda shown, entry: encoded(_silent(shown, entry)))
+
+
+def _silent(shown: str, entry: PartitionEntry) -> PartitionView:
+    """An entry for a partition that does not answer, with every key that the web UI reads."""
+    return PartitionView(
+        cluster_id=entry.rm_id,
+        name=shown,
+        capacity=CapacityView(),
+        node_sorting_policy=NodeSortingView(type="", resource_weights={}),
+        preemption_enabled=False,
+        quota_preemption_enabled=False,
+        total_nodes=0,
+        applications={"total": 0},
+        total_containers=0,
+        state=SILENT,
+        last_state_transition_time=0,
+    )
 
 
 async def node_utilisations(call: Call) -> Reply:
-    """How full the nodes of every partition are, without those of one that does not answer; `null` while there is no
-    partition, as clients of YuniKorn expect.
+    """How full the nodes of every partition are, without those of one that does not answer; `null` while no RM is
+    registered, as clients of YuniKorn expect.
     """
     known = await registered(call)
-    if not known.partitions:
+    if not known.build_information:
         return Reply(b"null\n")
     parts = _answered(await _parts(call, known, "utilisation"))
     return _listed(
-        call, known, parts, lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown))
+        call,
+        known,
+        parts,
+        lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown, utilizations=[])),
     )
 
 

@@ -7,7 +7,7 @@ Not here: what a partition shows of itself (`common/rest/partition.py`).
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.json import Encoder
@@ -27,15 +27,6 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     """Whose partition it is."""
     away_since: int = 0
     """Since when nothing has been heard of that resource manager, in Unix nanoseconds; 0 while it is there."""
-
-
-class SilentView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A partition among others that does not answer."""
-
-    cluster_id: str
-    """Whose it is."""
-    name: str
-    state: Literal["Silent"] = "Silent"
 
 
 class NoEventsView(Struct, frozen=True, kw_only=True):

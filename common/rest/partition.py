@@ -66,12 +66,13 @@ class PartitionView(View, frozen=True, kw_only=True):
     node_sorting_policy: NodeSortingView
     preemption_enabled: bool
     quota_preemption_enabled: bool
-    total_nodes: int = 0
+    total_nodes: int
     applications: dict[str, int]
     """Number by state, of those that exist, and `total`, even if that is 0."""
-    total_containers: int = 0
+    total_containers: int
     """Allocations with placeholders and without foreign ones."""
     state: str
+    """`Active`, or `Silent` for a partition that does not answer: then everything but its names is empty or 0."""
     last_state_transition_time: int
 
 

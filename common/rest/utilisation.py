@@ -29,4 +29,4 @@ class UtilisationView(View, frozen=True, kw_only=True):
     cluster_id: str
     """RM id."""
     partition: str
-    utilizations: list[TypeUtilisationView] = field(default_factory=list)
+    utilizations: list[TypeUtilisationView]

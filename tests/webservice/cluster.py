@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.captures.player import Player
 from tests.captures.scenario import scenario
+from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, people
 from webservice.api import Api
 from webservice.calls import Startup
@@ -23,11 +24,13 @@ UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
 HOST: Final = b"127.0.0.1:9080"
 
 
-def api(moment: str, file: Path) -> ASGIApp:
-    """The API of that system at a moment, for a scheduler administrator on this machine; its history is in the file."""
+def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp:
+    """The API of that system at a moment, for a scheduler administrator on this machine; its history is in the file.
+    The `link` may know of more than is there.
+    """
     player = Player(scenario(), file)
     next(group for group in player.play() if group == moment)
-    answering = Api(player.link, people(0), Startup(debug=True))
+    answering = Api(link(player.system), people(0), Startup(debug=True))
     if player.past is not None:
         player.past.close()
         answering.past = Past(player.past)

@@ -54,7 +54,8 @@ def test_every_partition_says_how_full_its_nodes_are() -> None:
 
 def test_a_partition_that_does_not_answer_keeps_nobody_from_the_others() -> None:
     half = HalfSilent(partition("rm-1"), partition("rm-2", "gpu"), worker=names)
-    assert request(half, NODES).json() == [{"clusterId": "rm-1", "partition": "default"}, {"partition": "gpu"}]
+    silent = {"clusterId": "rm-1", "partition": "default", "utilizations": []}
+    assert request(half, NODES).json() == [silent, {"partition": "gpu"}]
     assert request(SilentLink(partition()), NODES).status_code == 503
 
 

@@ -13,7 +13,7 @@ from msgspec.json import schema_components
 
 from webservice.access import Access
 from webservice.calls import ApiRoute, Changing
-from webservice.openapi.operation import JSON, TEXT, Area, Content, Json, ListOf, Operation, Parameter, Schema
+from webservice.openapi.operation import JSON, TEXT, Area, Content, Json, Operation, Parameter, Schema
 from webservice.openapi.words import SEGMENTS
 from webservice.views import ErrorView
 
@@ -119,8 +119,6 @@ class _Schemas:
         match content.schema:
             case Mapping():
                 return content.schema
-            case ListOf(types=types):
-                return {"type": "array", "items": {"anyOf": [self._made[one] for one in types]}}
             case kind:
                 return self._made[kind]
 

@@ -5,9 +5,9 @@ from typing import Final
 from common.rest.partition import PartitionView
 from common.rest.utilisation import UtilisationView
 from webservice.health import HealthView
-from webservice.openapi.operation import ANY_OBJECT, ANY_TEXT, TEXT, Area, Content, ListOf, Operation
+from webservice.openapi.operation import ANY_OBJECT, ANY_TEXT, TEXT, Area, Content, Operation
 from webservice.openapi.words import IF_NONE_MATCH, RM, UNCHANGED
-from webservice.views import ClusterView, SilentView
+from webservice.views import ClusterView
 
 EVERYTHING: Final = Area(
     "cluster",
@@ -20,14 +20,14 @@ EVERYTHING: Final = Area(
         ),
         "GET /ws/v1/partitions": Operation(
             "Every partition with its sums",
-            (Content(ListOf((PartitionView, SilentView))),),
-            says="Of a partition that does not answer only whose it is: `state` is `Silent` then.",
+            (Content(list[PartitionView]),),
+            says="A partition that does not answer has the `state` `Silent`, and everything of it is empty or 0.",
             parameters=(RM,),
         ),
         "GET /ws/v1/scheduler/node-utilizations": Operation(
             "How full nodes are",
             (Content(list[UtilisationView] | None),),
-            says="By resource type, in ten buckets. `null` while there is no partition.",
+            says="By resource type, in ten buckets. `null` while no RM is registered.",
             parameters=(RM,),
         ),
         "GET /ws/v1/scheduler/healthcheck": Operation(

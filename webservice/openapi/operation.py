@@ -35,24 +35,15 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
-    """A list whose entries are each of one of these types."""
-
-    types: tuple[type[object], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Content:
     """A form that a body may have: a schema, or a type from which one is made."""
 
-    schema: Schema | type[object] | UnionType | ListOf
+    schema: Schema | type[object] | UnionType
     media: str = JSON
 
     @property
     def types(self) -> tuple[object, ...]:
         """Of which schemas have to be made for it."""
-        if isinstance(self.schema, ListOf):
-            return self.schema.types
         return () if isinstance(self.schema, Mapping) else (self.schema,)
 
 
