@@ -47,7 +47,7 @@ def test_an_answer_to_a_change_names_the_partition_as_every_other_answer_does(
         (answered,) = [one for one in said(worker.hear(wanted)) if isinstance(one, Answer)]
         return answered
 
-    asked = FakeLink(partition("rm-1"), *others, changer=changer)
+    asked = FakeLink(*others, partition("rm-1"), changer=changer)
     response = request(asked, f"/ws/v1/partition/{path}/{action}", "POST", who=people(0))
     assert (response.status_code, response.json()["partition"]) == (200, shown)
 
@@ -60,7 +60,7 @@ def test_a_refusal_of_steps_names_the_partition_as_every_other_answer_does() -> 
         assert isinstance(answered, Answer)
         return answered
 
-    asked = FakeLink(partition("rm-1"), partition("rm-2"), changer=changer)
+    asked = FakeLink(partition("rm-2"), partition("rm-1"), changer=changer)
     response = request(asked, "/ws/v1/partition/rm-1_default/schedule", "POST", who=people(0))
     assert response.json()["message"].startswith("partition rm-1_default decides by itself")
 
