@@ -53,6 +53,12 @@ class Registering(Change):
         for partition in new.configs:
             roster.seats[partition].begun = roster.seats[partition].inherited = False
         books.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
+        if ":" in new.rm:
+            books.warnings.append(
+                f"the id of RM {new.rm} has a colon, at which YuniKorn's web UI splits names of partitions: it cannot "
+                "show a partition under its full name, which it has if another RM registered the plain name first; "
+                "choose an id without a colon, or name this RM with the setting default-rm"
+            )
         superseded = [] if before is None else _superseded(before, new)
         settings = first_settings(books, new, new.configs)
         return [*superseded, *self.rollout.commit(roster), *settings, registered(new, self.call.ref)]

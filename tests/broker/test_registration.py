@@ -58,6 +58,25 @@ def test_one_that_may_not_is_told_which_setting_says_so() -> None:
     assert kinds(house.register(rm="rm-2"))[-1] == (PROXY, "Registered")
 
 
+def test_an_id_with_a_colon_is_taken_with_a_warning() -> None:
+    house = House()
+    house.register(rm="eu:prod")
+    (warning,) = house.switch.books.warnings
+    assert warning == (
+        "the id of RM eu:prod has a colon, at which YuniKorn's web UI splits names of partitions: it cannot show a "
+        "partition under its full name, which it has if another RM registered the plain name first; choose an id "
+        "without a colon, or name this RM with the setting default-rm"
+    )
+    house.register(rm="eu_prod")
+    assert len(house.switch.books.warnings) == 1
+
+
+def test_an_id_with_a_colon_that_is_refused_is_not_warned_about() -> None:
+    house = House(policy=Policy(allowed_rms=("rm-2",)))
+    house.call(rm="eu:prod")
+    assert house.switch.books.warnings == []
+
+
 # With what ----------------------------------------------------------------------------------------------------------
 
 
