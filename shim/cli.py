@@ -11,6 +11,7 @@ import errno
 import importlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,9 @@ def _write_no_more() -> None:
 
 
 def _run(words: Sequence[str]) -> int:
+    if misplaced := _options_first(words):
+        sys.stderr.write(f"{PROGRAM}: {misplaced}\n")
+        return 2
     parser = parser_of(words[:1])  # what stands before the subcommand can only be --help or --version
     if not words:
         parser.print_help(sys.stderr)
@@ -154,6 +158,15 @@ def _run(words: Sequence[str]) -> int:
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
     return COMMANDS[args.command].run(args)
+
+
+def _options_first(words: Sequence[str]) -> str:
+    """What is wrong with options that stand before the command; empty if none do."""
+    if not words or not words[0].startswith("-") or words[0] in ("-h", "--help", "--version"):
+        return ""
+    at = next((number for number, word in enumerate(words) if word in COMMANDS), None)
+    own = f"; see {PROGRAM} --help" if at is None else f": {PROGRAM} {shlex.join([*words[at:], *words[:at]])}"
+    return f"{words[0]}: options come after the command{own}"
 
 
 def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -37,15 +37,16 @@ class ResyncFailed(RuntimeError):
     """
 
 
-def silence(address: str, rm_id: str, timeout_s: float, *, spoken: bool, complaint: str) -> Exception:
-    """That a registration was not answered in time: whether there was anybody to say it to (`spoken`), and why the core
-    wanted another attempt, if it said so.
+def silence(address: str, rm_id: str, timeout_s: float, *, spoken: bool, complaint: str, found: str = "") -> Exception:
+    """That a registration was not answered in time: whether there was anybody to say it to (`spoken`), why the core
+    wanted another attempt, if it said so, and what a probe `found` at the address.
     """
     if complaint:
         return RegistrationRefused(f"{complaint} (tried for {timeout_s:g} s)")
     if not spoken:
+        found = f" ({found})" if found else ""
         return ConnectionError(
-            f"nothing answers at {address} within {timeout_s:g} s: is the core running there "
+            f"nothing answers at {address} within {timeout_s:g} s{found}: is the core running there "
             "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
         )
     return TimeoutError(

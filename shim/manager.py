@@ -66,6 +66,7 @@ from shim.failures import (
     SessionLost,
     silence,
 )
+from shim.foreign import probe
 from shim.link import Link
 from shim.predicates import Predicate
 from shim.results import Callbacks, Result, Results
@@ -98,6 +99,9 @@ CHANGE_MAX_S: Final = 60.0
 IGNORED_WARNING_S: Final = 60.0
 """Seconds between two warnings in the log about releases without an effect. Each is a result in any case."""
 
+DIAGNOSE_AFTER_S: Final = 3.0
+"""Seconds without a connection after which `connect` looks what listens at the address."""
+
 KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
 """The environment variable that names the resource manager's own secret key file."""
 
@@ -121,6 +125,8 @@ class ResourceManager:
         self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
         self._taking = False
         """The consumer waits for a result."""
+        self._found = ""
+        """What listens at the address, as far as it was looked at."""
         self._warn_ignored_at_s = 0.0
         """Time of the event loop from which the next ignored release is worth a warning."""
         self._link = Link(address, self._dialogue, keys, state_dump)
@@ -156,7 +162,7 @@ class ResourceManager:
             RegistrationRefused: the core says why.
             KeyRefused: the two do not accept each other's keys.
             KeyFileError: a key file cannot be used.
-            ConnectionError: nothing answers at this address.
+            ConnectionError: nothing answers at this address; at once where another protocol is spoken there.
             TimeoutError: something is there, but the answer did not come in time.
         """
         check_text("connect()", "address", address)
@@ -174,6 +180,7 @@ class ResourceManager:
         file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
         rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None, state_dump)
         registered = False
+        diagnosis = asyncio.create_task(rm._diagnose(min(DIAGNOSE_AFTER_S, timeout_s / 3)))
         try:
             async with asyncio.timeout(timeout_s):
                 await rm._registered()
@@ -181,6 +188,7 @@ class ResourceManager:
         except TimeoutError:
             raise rm._silence(timeout_s) from None
         finally:
+            diagnosis.cancel()
             if not registered:
                 await rm.close()
         return rm
@@ -360,6 +368,24 @@ class ResourceManager:
             await self._link.arrived.wait()
             self._check()
 
+    async def _diagnose(self, after_s: float) -> None:
+        """Say early why there is no connection. Only where another protocol is spoken waiting ends: a core that starts
+        just now may still come.
+        """
+        await asyncio.sleep(after_s)
+        if self._dialogue.session.state != "new":
+            return
+        finding = await probe(self.address)
+        if finding is None or self._dialogue.session.state != "new":
+            return
+        self._found = finding.text
+        text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
+        if finding.foreign:
+            self._dialogue.end(ConnectionError(f"{text}. Give the native port (9090 unless configured otherwise)"))
+            self._link.wake()
+        else:
+            _log.warning("%s: %s; trying again", self.rm_id, text)
+
     async def _until(self, pulse: asyncio.Event, holds: Callable[[], bool]) -> None:
         """Wait until it holds, reading on however much nobody takes: what is waited for may be behind it."""
         while not holds():
@@ -431,7 +457,9 @@ class ResourceManager:
     def _silence(self, timeout_s: float) -> Exception:
         dialogue = self._dialogue
         spoken = dialogue.session.state != "new"
-        return silence(self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint)
+        return silence(
+            self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint, found=self._found
+        )
 
 
 def _capabilities(predicate: Predicate | None, state_dump: StateDump | None, *, events: bool) -> list[str]:

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
+from shim.foreign import FIRST_BYTES, TLS_ALERT, protocol_of
+
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
 CHANGE_MAX_S: Final = 90.0
@@ -41,11 +43,42 @@ PRECONDITION_FAILED: Final = 412
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 """What OpenSSL calls an answer that is not TLS, depending on its version and the answer."""
 
-_HUNG_UP: Final = (ConnectionResetError, http.client.BadStatusLine)
-"""How a port that speaks TLS takes plain HTTP: it closes the connection, or answers what is no HTTP."""
+REST_PORT: Final = "the REST port, 9080 unless configured otherwise"
 
 REFUSED: Final = 1
 UNREACHABLE: Final = 2
+
+
+class NotHttpError(http.client.HTTPException):
+    """Something answered, but not in HTTP; with its first bytes."""
+
+    def __init__(self, start: bytes) -> None:
+        super().__init__(start)
+        self.start = start
+
+
+_HUNG_UP: Final = (ConnectionResetError, http.client.BadStatusLine, NotHttpError)
+"""How a port that speaks TLS takes plain HTTP: it closes the connection, or answers what is no HTTP."""
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose first bytes are looked at before it is read as HTTP, which would wait for the end of a line."""
+
+    def begin(self) -> None:
+        start = self.fp.peek(FIRST_BYTES)[:FIRST_BYTES]
+        if start and not start.startswith(b"HTTP/"[: len(start)]):
+            raise NotHttpError(start)
+        super().begin()
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _HttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Connect; called by the opener."""
+        return self.do_open(_Connection, req)
 
 
 class Failed(Exception):
@@ -183,11 +216,17 @@ class Rest:
             text = f"{self.url}: its certificate is not trusted ({reason.verify_message}): name who signed it with --ca"
         elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
             text = f"{self.url}: there is no TLS at this port: is it http://{urlsplit(self.url).netloc}?"
+        elif isinstance(reason, NotHttpError) and not reason.start.startswith(TLS_ALERT):
+            protocol = protocol_of(reason.start)
+            what = f"it speaks {protocol}" if protocol else f"it answers with {reason.start!r}"
+            text = f"{self.url}: something listens there that is not yunishard's web service: {what}. Give {REST_PORT}"
         elif isinstance(reason, TimeoutError):
             unsure = "" if method == "GET" else ": whether anything changed is not known, look before you try again"
             text = f"{self.url} did not answer in time{unsure}"
         else:
             said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            if isinstance(reason, NotHttpError):
+                said = "what answers there does not speak plain HTTP"
             said = " ".join(said.lower().split())
             next_step = "is the system running there (`yunishard up`)? If elsewhere, --rest URL"
             if self.url.startswith("http:") and isinstance(reason, _HUNG_UP):
@@ -215,7 +254,7 @@ def _token(file: str | None) -> str:
 
 
 def _opener(url: str, ca: str | None) -> Callable[[urllib.request.Request, float], http.client.HTTPResponse]:
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _HttpHandler()]
     if url.startswith("https:"):
         try:
             handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))

@@ -6,7 +6,9 @@ Not here: what is shown (`listing.py`), what is checked (`checking.py`).
 
 import argparse
 import os
+import sqlite3
 import sys
+from contextlib import closing
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -18,12 +20,16 @@ from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.engine.tuning import tuned
 from partition_worker.journal import checking, listing
-from partition_worker.journal.files import DAMAGED, SUFFIX, Files, JournalDamaged
+from partition_worker.journal.database import SCHEMA
+from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged
 from partition_worker.plugins import chosen
 from partition_worker.worker import Worker
 
 FOLDER: Final = "journals"
 """In the state directory."""
+
+_SQLITE: Final = b"SQLite format 3\0"
+"""How every database of SQLite begins."""
 
 NOT_WHOLE: Final = 1
 WRONG: Final = 2
@@ -134,7 +140,9 @@ def _files(args: argparse.Namespace) -> Files:
     path = Path(args.journal)
     if "/" in args.journal or path.suffix == SUFFIX:
         if not path.is_file():
-            raise Unusable(f"{path}: there is no such file; a journal lies in the state directory, in {FOLDER}/")
+            what = "it is a directory" if path.is_dir() else "there is no such file"
+            raise Unusable(f"{path}: {what}; a journal lies in the state directory, in {FOLDER}/")
+        _check_is_journal(path)
         return Files.of(path)
     state = settings_from({"state": args.state} if args.state else {}, os.environ).state
     if state is None:
@@ -146,6 +154,32 @@ def _files(args: argparse.Namespace) -> Files:
     aside = folder / f"{args.journal}{DAMAGED}"
     more = f"; one that was damaged lies in {aside}" if aside.is_dir() else ""
     raise Unusable(f"no journal of {args.journal} in {folder}; there are: {there}{more} (--state, if it is elsewhere)")
+
+
+def _check_is_journal(path: Path) -> None:
+    """Refuse a file that never was a journal. One that was, and is damaged, is told so by whoever reads it.
+
+    Raises:
+        Unusable: says what it is instead.
+        OSError: it cannot be read.
+    """
+    where = f"a journal lies in the state directory, in {FOLDER}/, and is called <partition>{SUFFIX}"
+    if path.suffix != SUFFIX or not NAME.fullmatch(path.stem):
+        raise Unusable(f"{path}: no journal, by its name: {where}")
+    if path.with_name(f"{path.name}-wal").exists():
+        return  # all that was ever written may be there
+    with path.open("rb") as opened:
+        start = opened.read(len(_SQLITE))
+    if start != _SQLITE:
+        what = "it is empty" if not start else "it does not begin as an SQLite database does"
+        raise Unusable(f"{path}: no journal, or its beginning is lost: {what}; {where}")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            tables = {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    except (sqlite3.Error, UnicodeDecodeError):
+        return  # it was one, perhaps
+    if not tables & SCHEMA.keys():
+        raise Unusable(f"{path}: no journal, but another SQLite database; {where}")
 
 
 def _worker(args: argparse.Namespace, files: Files) -> Worker:

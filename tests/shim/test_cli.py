@@ -36,6 +36,27 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.removesuffix(" (compiled engine)\n").strip() == f"yunishard {version('yunishard')}"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--rest", "x", "config", "get"],
+            "--rest: options come after the command: yunishard config get --rest x",
+        ),
+        (
+            ["--json", "config", "get"],
+            "--json: options come after the command: yunishard config get --json",
+        ),
+        (["-x"], "-x: options come after the command; see yunishard --help"),
+    ],
+)
+def test_options_before_the_command_are_told_where_they_belong(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == f"yunishard: {message}\n"
+
+
 def test_without_a_command_it_shows_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "usage: yunishard" in capsys.readouterr().err

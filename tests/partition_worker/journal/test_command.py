@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,46 @@ def test_a_file_that_is_no_database_is_damage(state: Path, capsys: pytest.Captur
     files_of(state).database.write_bytes(b"something else" * 1000)
     assert run(state, "verify") == 1
     assert "not a database" in capsys.readouterr().err
+
+
+def other_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE songs (title TEXT)")
+        file.commit()
+
+
+@pytest.mark.parametrize("action", ["show", "sums", "verify", "export"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("notes.txt", b"milk, bread", "no journal, by its name"),
+        ("rm 1_default.sqlite", b"", "no journal, by its name"),
+        ("rm-1_default.sqlite", b"milk, bread", "does not begin as an SQLite database does"),
+        ("rm-1_default.sqlite", bytes(range(256)) * 20, "does not begin as an SQLite database does"),
+        ("rm-1_default.sqlite", b"", "it is empty"),
+        ("songs.sqlite", None, "no journal, but another SQLite database"),
+    ],
+)
+def test_a_file_that_never_was_a_journal_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str, name: str, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    if content is None:
+        other_database(path)
+    else:
+        path.write_bytes(content)
+    assert main(["journal", action, str(path)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"yunishard journal {action}: {path}: ")
+    assert message in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_a_directory_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rm-1_default.sqlite").mkdir()
+    assert main(["journal", "show", str(tmp_path / "rm-1_default.sqlite")]) == 2
+    assert "it is a directory" in capsys.readouterr().err
 
 
 def test_an_ephemeral_system_has_to_be_named(
