@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.messages import AllocationResponse
+from shim.cli import main
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, up
@@ -25,9 +27,8 @@ PLAIN = {"a": "b_default", "a_b": "default"}
 @asynccontextmanager
 async def joined(native: str, rm_id: str) -> AsyncIterator[ResourceManager]:
     """An RM with a node and an application of its own."""
-    config = (
-        f"partitions: [{{name: {PLAIN[rm_id]}, queues: [{{name: root, submitacl: '*', queues: [{{name: batch}}]}}]}}]"
-    )
+    queues = f"queues: [{{name: root, submitacl: '*', queues: [{{name: batch, adminacl: user-of-{rm_id}}}]}}]"
+    config = f"partitions: [{{name: {PLAIN[rm_id]}, {queues}}}]"
     async with await ResourceManager.connect(native, rm_id=rm_id, config=config) as rm:
         assert rm.partitions == ("a_b_default",)
         own = PLAIN[rm_id]
@@ -86,3 +87,50 @@ def test_each_has_its_own_partition_also_after_everything_was_killed(tmp_path: P
             assert await asks(rms[1], "ask-3") == f"node-of-{rms[1].rm_id}"
 
     asyncio.run(play())
+
+
+def asked(url: str, token: str, *, method: str = "GET") -> tuple[int, bytes]:
+    request = urllib.request.Request(url, method=method, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@pytest.mark.parametrize("order", [("a", "a_b"), ("a_b", "a")], ids=["a first", "a_b first"])
+def test_people_of_one_rm_see_and_kill_nothing_of_the_other(
+    tmp_path: Path, order: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {order[0]: "a_b_default", order[1]: f"a_b_default~{len(order[1])}"}
+    keys = tmp_path / "keys"
+    assert main(["token", "--new-key", "--keys", str(keys)]) == 0
+    tokens = {}
+    for rm_id in order:
+        capsys.readouterr()
+        assert main(["token", f"user-of-{rm_id}", "--keys", str(keys)]) == 0
+        tokens[rm_id] = capsys.readouterr().out.strip()
+
+    async def play(native: str, rest: str) -> None:
+        async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+            for rm_id in order:
+                rm = await stack.enter_async_context(joined(native, rm_id))
+                await asks(rm, "ask")
+            for mine, other in (order, order[::-1]):
+                own, foreign = (f"{rest}/ws/v1/partition/{names[rm_id]}" for rm_id in (mine, other))
+                status, body = await asyncio.to_thread(asked, f"{own}/application/app", tokens[mine])
+                assert (status, json.loads(body)["user"]) == (200, f"user-of-{mine}")
+                for url, method in ((f"{foreign}/application/app", "GET"), (f"{foreign}/application/app/kill", "POST")):
+                    status, body = await asyncio.to_thread(asked, url, tokens[mine], method=method)
+                    assert status in (403, 404), body
+                    assert f"user-of-{other}".encode() not in body
+            for rm_id in order:
+                url = f"{rest}/ws/v1/partition/{names[rm_id]}/application/app/kill"
+                status, body = await asyncio.to_thread(asked, url, tokens[rm_id], method="POST")
+            assert status == 200, body
+
+    options = ("--ephemeral", "--auth", "token", "--auth-keys", str(keys), "--scheduler-admins", "root")
+    with up(*FREE_PORTS, *options, folder=tmp_path) as system:
+        endpoints = system.announced()
+        asyncio.run(play(endpoints["native"], endpoints["rest"]))

@@ -17,6 +17,15 @@ def test_a_name_that_one_partition_has_leads_there() -> None:
     assert directory.shown(one) == "gpu"
 
 
+def test_two_partitions_with_one_usual_name_are_told_apart() -> None:
+    first = PartitionEntry(full_name="a_b_default", name="default", rm_id="a_b")
+    second = PartitionEntry(full_name="a_b_default~1", name="b_default", rm_id="a")
+    directory = Directory([first, second])
+    for entry in (first, second):
+        for name in (entry.full_name, entry.name, f"[{entry.rm_id}]{entry.name}", directory.shown(entry)):
+            assert directory.find(name) is entry
+
+
 def test_an_unknown_name_leads_nowhere() -> None:
     directory = Directory([partition()])
     assert directory.find("") is None
