@@ -869,6 +869,19 @@ class NotKept(Control, frozen=True):
     fenced: bool = False
 
 
+class SetAside(Control, frozen=True):
+    """In a step of the journal instead of a command of the RM that ended the worker again and again: the command has no
+    effect, and what it would have added is rejected.
+    """
+
+    kind: str
+    """Of the command."""
+    reason: str
+    nodes: list[str] = field(default_factory=list)
+    applications: list[str] = field(default_factory=list)
+    allocations: list[RejectedAllocation] = field(default_factory=list)
+
+
 class TakeSnapshot(Control, frozen=True):
     """The worker's machine to its journal: write down the whole partition as it is after this step, so that the steps
     up to it are not needed any more. Answered by `SnapshotTaken`.

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-_FILES: Final = r"\.(sqlite(-wal|-shm)?|snapshot-\d+(\.tmp-\d+)?|damaged)"
+_FILES: Final = r"\.(sqlite(-wal|-shm)?|snapshot-\d+(\.tmp-\d+)?|damaged|attempts(-new)?|poison-[0-9a-f]+)"
 """What the names of a journal's files have after that of the partition: no other partition's files have them there."""
 
 _log = logging.getLogger("core.supervisor")

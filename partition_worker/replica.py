@@ -21,7 +21,9 @@ from common.messages import (
     PREDICATES,
     UPDATE_ITEMS_MAX,
     AllocationRequest,
+    AllocationResponse,
     ApplicationRequest,
+    ApplicationResponse,
     Command,
     CommitConfig,
     ConfigVote,
@@ -30,11 +32,16 @@ from common.messages import (
     Header,
     KillApplication,
     MoveApplication,
+    News,
     NodeRequest,
+    NodeResponse,
     PredicatesAnswered,
     PrepareConfig,
+    RejectedApplication,
+    RejectedNode,
     Retired,
     Schedule,
+    SetAside,
     Settings,
 )
 from common.names import BROKER, usual_name
@@ -49,6 +56,9 @@ from partition_worker.lane import Lane
 
 IGNORED_WARNING_S: Final = 60.0
 """Seconds between two warnings about releases that had no effect; those in between are only counted."""
+
+POISON_SHOWN_S: Final = 3600.0
+"""Seconds for which the health check fails because of a message that was set aside."""
 
 GROUPS: Final = "groups"
 """The peer that looks up the groups of users, in the worker's process."""
@@ -99,6 +109,10 @@ class Replica:
         """Releases without an effect since the process began."""
         self._warn_ignored_at = -NEVER
         """Unix seconds from which the next release without an effect is worth a warning."""
+        self.poisons = 0
+        """Messages that were set aside (`poison.py`), as far as this process knows."""
+        self.poison = ("", 0.0)
+        """Why the latest one was, and when, in Unix seconds."""
         self.notes: list[str] = []
         self.announcements: list[str] = []
         self.warnings: list[str] = []
@@ -113,6 +127,8 @@ class Replica:
         match delivery.header.kind:
             case kind if kind in NUMBERED:
                 return self._command(delivery, now)
+            case "SetAside":
+                return self._refuse(delivery, now)
             case "PredicatesAnswered":
                 return self._heard(delivery, now)
             case "KillApplication" | "MoveApplication" | "Schedule":
@@ -190,6 +206,41 @@ class Replica:
         sends += self._ignored_releases(effects, now)
         sends += [send(GROUPS, wanted) for wanted in news.wanted(effects)]
         return sends
+
+    def _refuse(self, delivery: Delivery, now: float) -> list[Send]:
+        """A command of the RM counts as received and has no effect. What it would have added, and what is not known
+        already, is rejected, each item by itself.
+        """
+        header, partition = delivery.header, self.partition
+        assert partition is not None, header
+        if header.seq:
+            self.lane.inbox.took(header.seq)
+        message = decoded(SetAside, delivery.body)
+        self.note_poison(message.reason, now)
+        why = message.reason
+        nodes = [RejectedNode(node_id=one, reason=why) for one in message.nodes if partition.fleet.get(one) is None]
+        known = partition.applications
+        new = [RejectedApplication(application_id=one, reason=why) for one in message.applications if one not in known]
+        asks = [one for one in message.allocations if partition.allocations.get(one.allocation_key) is None]
+        rejections: list[News] = []
+        if nodes:
+            rejections.append(NodeResponse(rejected=nodes))
+        if new:
+            rejections.append(ApplicationResponse(rejected=new))
+        if asks:
+            rejections.append(AllocationResponse(rejected_allocations=asks))
+        refusal = self.lane.refusal(header, "poison", message.reason)
+        return [refusal, *self.lane.tell(rejections), self.lane.received(header.ref)]
+
+    def recent_poison(self, now: float) -> str:
+        """Why a message was set aside lately; empty if none was."""
+        reason, at = self.poison
+        return reason if now < at + POISON_SHOWN_S else ""
+
+    def note_poison(self, reason: str, now: float) -> None:
+        """A message was set aside."""
+        self.poisons += 1
+        self.poison = (reason, now)
 
     def _heard(self, delivery: Delivery, now: float) -> list[Send]:
         """The RM says which asks may run where."""

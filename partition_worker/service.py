@@ -24,10 +24,13 @@ from common.process import Life
 from common.process_figures import ProcessFigures
 from common.process_up import WORKER
 from common.sockets import Wire
+from partition_worker import poison
 from partition_worker.beginning import Begun, begun
 from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
 from partition_worker.journal import figures as journal_figures
+from partition_worker.journal import poisons
+from partition_worker.journal.attempts import AttemptsFile
 from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files
 from partition_worker.log_levels import LogLevels
@@ -94,6 +97,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     def write_notes() -> None:
         levels.follow(worker.replica.settings)
         _write_notes(worker)
+        _keep_poisons(worker, journal)
         if worker.over:
             life.stop()
 
@@ -122,6 +126,9 @@ async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
     """From the journal, where one is kept."""
     plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
 
+    files = _files(args) if args.journal else None
+    attempts = poison.UNTRACKED if files is None else _attempts(files)
+
     def new_worker() -> Worker:
         return Worker(
             partition=args.partition,
@@ -136,16 +143,16 @@ async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
             ),
             journalled=bool(args.journal),
             heartbeat_s=args.heartbeat,
+            attempts=attempts,
         )
 
-    if not args.journal:
+    if files is None:
         return Begun(new_worker(), None, [])
-    files = _files(args)
 
     def new_journal(worker: Worker) -> Journal:
         return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)
 
-    return await begun(new_worker, new_journal, files)
+    return await begun(new_worker, new_journal, files, attempts)
 
 
 def _around(start: Begun, process: ProcessFigures) -> list[Family]:
@@ -154,6 +161,26 @@ def _around(start: Begun, process: ProcessFigures) -> list[Family]:
         return process.families()
     kept = journal_figures.families(start.journal, start.worker.name, replayed=start.replayed, recovery_s=start.took_s)
     return [*process.families(), *kept]
+
+
+def _attempts(files: Files) -> poison.Attempts:
+    """Where the messages that ended a worker are counted; nowhere if there is no room for that."""
+    try:
+        return AttemptsFile(files)
+    except OSError as error:
+        _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
+        return poison.UNTRACKED
+
+
+def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
+    """Write down what was set aside, for people to look at."""
+    while worker.poisons:
+        one = worker.poisons.pop()
+        assert journal is not None, "nothing is counted where nothing is kept"
+        try:
+            _log.error("%s: %s; it lies in %s", worker.name, one.reason, poisons.keep(journal.files, one))
+        except OSError as error:
+            _log.error("%s: %s; it cannot be kept: %s", worker.name, one.reason, error)
 
 
 def _files(args: argparse.Namespace) -> Files:

@@ -21,18 +21,20 @@ from common.messages import (
     EVENTS,
     NUMBERED,
     Answer,
+    ConfigVote,
     Header,
     Heartbeat,
     Hello,
     Kept,
     NotKept,
+    PrepareConfig,
     Query,
     SnapshotTaken,
     Step,
 )
 from common.names import BROKER, JOURNAL
 from common.wire import WireError, body_of, decoded
-from partition_worker import recovery, remembered
+from partition_worker import poison, recovery, remembered
 from partition_worker.answers import questions
 from partition_worker.answers.figure_memo import Memo
 from partition_worker.engine.partition import Partition
@@ -71,11 +73,17 @@ class Worker:
         tuning: Tuning = DEFAULT,
         journalled: bool = False,
         heartbeat_s: float = NEVER,
+        attempts: poison.Attempts = poison.UNTRACKED,
     ) -> None:
         self.name = partition
         self.epoch = epoch
         self.replica = Replica(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
         self.recorder = Recorder() if journalled else None
+        self.attempts = attempts
+        self.poisons: list[poison.Poison] = []
+        """Messages that were set aside, for the shell to keep."""
+        self._set_aside: dict[bytes, None] = {}
+        """Their identities; no more than there are attempts that are remembered."""
         self.problem = ""
         """Why it could not go on from its journal; set by the shell before `hello`."""
         self.over = ""
@@ -134,15 +142,22 @@ class Worker:
         if delivery.source == JOURNAL:
             return self._from_journal(delivery, now)
         try:
-            return self._taken(delivery, now)
+            sends = self._taken(delivery, now)
         except WireError as error:
-            return self._unreadable(delivery, str(error))
+            sends = self._unreadable(delivery, str(error))
+        self.attempts.end()  # whatever else is raised ends the process, and counts
+        return sends
 
     def _taken(self, delivery: Delivery, now: float) -> list[Send]:
         if delivery.header.kind == "Query":
-            return self._queried(delivery, now)
+            why = self._begin_attempt(delivery, now)
+            return [self._turned_away(delivery, why)] if why else self._queried(delivery, now)
         sends = self._answered(delivery)
         if sends is None:
+            why = self._begin_attempt(delivery, now)
+            if why and delivery.header.kind not in NUMBERED:
+                return [self._turned_away(delivery, why)]
+            delivery = poison.set_aside(delivery, why) if why else delivery
             began_s = self.stopwatch()
             sends = self.replica.take(delivery, now)
             if delivery.header.kind == "Schedule":
@@ -191,6 +206,36 @@ class Worker:
         """So long the latest tick took. What is decided when somebody asks for it is timed at once."""
         if self._scheduled:
             self.cycles.observe(seconds)
+
+    def _begin_attempt(self, delivery: Delivery, now: float) -> str:
+        """Mark what is handled from now on; why it is set aside instead, empty if it is not."""
+        header, body = delivery.header, delivery.body
+        if header.kind not in poison.REFUSABLE:
+            return ""
+        identity = poison.identity(header.kind, body)
+        if self.attempts.deaths(identity) < poison.ATTEMPTS_MAX:
+            self.attempts.begin(identity)
+            return ""
+        why = poison.reason(header, body, self.name)
+        if identity not in self._set_aside:
+            self._set_aside[identity] = None
+            self.poisons.append(poison.Poison(now, identity, delivery, why))
+        if header.kind not in NUMBERED:
+            self.replica.note_poison(why, now)
+        return why
+
+    def _turned_away(self, delivery: Delivery, why: str) -> Send:
+        """The answer to what is set aside and is no command with a number of its own."""
+        header = delivery.header
+        match header.kind:
+            case "PredicatesAnswered":
+                return self.replica.lane.refusal(header, "poison", why)
+            case "PrepareConfig":
+                vote = ConfigVote(rollout=decoded(PrepareConfig, delivery.body).rollout, reason=why)
+                return send(
+                    BROKER, vote, Header(kind="ConfigVote", rm=header.rm, partition=self.name, epoch=self.epoch)
+                )
+        return send(BROKER, Answer(status=500, body=why.encode()), self._reply(header))
 
     # What changes nothing -------------------------------------------------------------------------------------------
 

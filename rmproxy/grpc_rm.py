@@ -262,6 +262,8 @@ class GrpcRm:
         elif refused.seq and refused.code in _MENDED:
             if self.session.state == "open":
                 self._resume()
+        elif refused.code == "poison":
+            return  # each item of the update is rejected by a response of its own
         elif refused.seq:
             raise SessionLostError(f"the core refused an update: {refused.reason}")
         else:

@@ -30,6 +30,8 @@ class Found(Struct, frozen=True):
     drift: list[str]
     syncing: bool = False
     journal_problem: str = ""
+    poison: str = ""
+    """Why a message was set aside within the last hour; empty if none was."""
 
 
 class SystemProblems(Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ _CHECKS: Final = (
     ("Broker record", "Check if the broker's record of resource managers and configurations can be written"),
     ("Audit log", "Check if the audit log can be written; without it nothing is changed over REST"),
     ("History", "Check if the history is kept"),
+    ("Poison messages", "Check if no message was set aside within the last hour as it ended its worker twice"),
 )
 """Name and description of each check: those of YuniKorn, in its order, and our own."""
 
@@ -112,7 +115,9 @@ def view(
         found.append((name, told if whole else _without_names(told)))
     problems = problems or SystemProblems()
     shown = problems if whole else _without_paths(problems)
-    checks = _checks([*_diagnoses(found, shown.failed_nodes), *_conditions(found, shown), *_system(shown)])
+    checks = _checks(
+        [*_diagnoses(found, shown.failed_nodes), *_conditions(found, shown), *_system(shown), _poison(found)]
+    )
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
@@ -124,6 +129,7 @@ def _without_names(found: Found) -> Found:
         orphans_of_applications=[HIDDEN] * len(found.orphans_of_applications),
         drift=[HIDDEN] * len(found.drift),
         journal_problem=found.journal_problem and HIDDEN,
+        poison=found.poison and HIDDEN,
     )
 
 
@@ -194,6 +200,12 @@ def _conditions(found: Sequence[tuple[str, Found]], problems: SystemProblems) ->
         (f"Journals that take nothing: {_quoted(stuck)}", bool(stuck)),
         (f"Away: {_quoted(problems.away)}, partitions that are reported anew: {_quoted(syncing)}", False),
     ]
+
+
+def _poison(found: Sequence[tuple[str, Found]]) -> tuple[str, bool]:
+    """The same about messages that end their worker."""
+    poisons = [f"{name}: {one.poison}" for name, one in found if one.poison]
+    return f"Messages that were set aside: {_quoted(poisons)}", bool(poisons)
 
 
 def _system(problems: SystemProblems) -> list[tuple[str, bool]]:

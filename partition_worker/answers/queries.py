@@ -46,14 +46,15 @@ class _Asked:
     visible: Visibility
 
 
-def answer(partition: Partition, rm: str, query: Query, *, journal_problem: str = "") -> Answer:
+def answer(partition: Partition, rm: str, query: Query, *, journal_problem: str = "", poison: str = "") -> Answer:
     """The answer to a question: status 200 and a JSON document, or an error status and a text.
 
-    `journal_problem`, why nothing becomes durable at present, is not the partition's to know.
+    `journal_problem`, why nothing becomes durable at present, and `poison`, why a message was set aside lately, are not
+    the partition's to know.
     """
     visible = Visibility(partition, query.viewer)
     if query.what == "health":
-        return Answer(status=200, body=_health(partition, journal_problem))
+        return Answer(status=200, body=_health(partition, journal_problem, poison))
     ask = _QUESTIONS.get(query.what)
     if ask is None:
         return Answer(status=400, body=f"unknown question {query.what!r}".encode())
@@ -96,9 +97,9 @@ def _visible(asked: _Asked) -> Answer:
     return Answer(status=200, body=encode(highest))
 
 
-def _health(partition: Partition, journal_problem: str) -> bytes:
+def _health(partition: Partition, journal_problem: str, poison: str) -> bytes:
     """What the latest round found, and what is so now."""
-    now = {"syncing": partition.report is not None, "journal_problem": journal_problem}
+    now = {"syncing": partition.report is not None, "journal_problem": journal_problem, "poison": poison}
     return encode({**asdict(partition.auditor.health), **now})
 
 

@@ -56,7 +56,9 @@ def answer(
         version = _version(replica, query)
         if version and query.known == version:
             return Answer(status=NOT_MODIFIED, body=b"", version=version)
-        found = queries.answer(replica.partition, replica.lane.rm, query, journal_problem=problem)
+        found = queries.answer(
+            replica.partition, replica.lane.rm, query, journal_problem=problem, poison=replica.recent_poison(now)
+        )
         found = replace(found, version=version if found.status in (OK, TOO_LONG) else "")
     if len(found.body) > ANSWER_BYTES_MAX:
         text = f"the answer has {len(found.body)} bytes, at most {ANSWER_BYTES_MAX} can be sent: ask for a part of it"

@@ -45,6 +45,7 @@ examples:
   yunishard journal show rm-1_default --kind AllocationRequest --json
   yunishard journal sums rm-1_default            allocations per application
   yunishard journal verify rm-1_default --replay
+  yunishard journal poison rm-1_default          messages that ended the worker
   yunishard journal export rm-1_default --output steps.jsonl
   yunishard journal verify DIR/rm-1_default.damaged/rm-1_default.sqlite
 
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("show", "list its steps: what came, and what was told because of it"),
         ("sums", "count what was allocated and released, and what runs, per application"),
         ("verify", "check every step and the snapshot"),
+        ("poison", "list the messages that were set aside as they ended the worker twice"),
         ("export", "write every step with all that is in it, as a line of JSON"),
     ):
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
@@ -76,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 own.add_argument("--json", action="store_true", help="a JSON object for each step, in a line")
             case "sums":
                 own.add_argument("--json", action="store_true", help="print JSON")
+            case "poison":
+                own.add_argument("--json", action="store_true", help="a JSON object for each message, in a line")
             case "verify":
                 replay = "play it again, with the settings of here and now: does it lead to the same words?"
                 own.add_argument("--replay", action="store_true", help=replay)
@@ -108,6 +112,8 @@ def _done(args: argparse.Namespace) -> int:
             listing.show(files, first=args.first, last=args.last, kind=args.kind, as_json=args.json)
         case "export":
             listing.export(files, None if args.output is None else Path(args.output))
+        case "poison":
+            listing.show_poisons(files, as_json=args.json)
         case "sums":
             checking.show_sums(*checking.sums(files, _worker(args, files)), as_json=args.json)
         case _:

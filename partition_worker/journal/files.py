@@ -3,8 +3,9 @@
     <name>.sqlite (and what SQLite puts beside it)     the steps
     <name>.snapshot-<number>                           the whole partition after that step
     <name>.damaged/                                    the same files of a journal that could not be used
+    <name>.attempts, <name>.poison-<identity>          which messages ended workers, and what they say
 
-Not here: what is in them (`database.py`, `snapshots.py`).
+Not here: what is in them (`database.py`, `snapshots.py`, `attempts.py`, `poisons.py`).
 """
 
 import os
@@ -72,6 +73,20 @@ class Files:
     def damaged(self) -> Path:
         """The directory for those that cannot be used; the last one is kept."""
         return self.folder / f"{self.partition}{DAMAGED}"
+
+    @property
+    def attempts(self) -> Path:
+        """Which message is being handled; it outlives a journal that cannot be used."""
+        return self.folder / f"{self.partition}.attempts"
+
+    def poison(self, identity: bytes) -> Path:
+        """A message that was set aside."""
+        return self.folder / f"{self.partition}.poison-{identity.hex()}"
+
+    def poisons(self) -> list[Path]:
+        """All messages that were set aside."""
+        pattern = re.compile(rf"{re.escape(self.partition)}\.poison-[0-9a-f]+")
+        return [path for path in sorted(self.folder.glob("*.poison-*")) if pattern.fullmatch(path.name)]
 
     def snapshot(self, number: int) -> Path:
         return self.folder / f"{self.partition}.snapshot-{number}"

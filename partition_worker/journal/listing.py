@@ -16,6 +16,7 @@ import msgspec
 
 from common.messages import TICK, Header, Message, Step
 from common.wire import WireError, decoded
+from partition_worker.journal import poisons
 from partition_worker.journal.database import Row
 from partition_worker.journal.files import Files
 from partition_worker.journal.reading import Reader, step_of
@@ -35,6 +36,14 @@ class _Line(msgspec.Struct):
     bytes: int
     told: dict[str, int]
     """How many news of each kind."""
+
+
+class _Poison(msgspec.Struct):
+    """A message that was set aside."""
+
+    file: str
+    reason: str
+    message: "_Whole"
 
 
 class _Told(msgspec.Struct):
@@ -77,6 +86,27 @@ def show(files: Files, *, first: int | None, last: int | None, kind: str | None,
         sys.stdout.write(COLUMNS.format(*cells) + "\n")
     if row is None and not as_json:
         sys.stderr.write(f"no such step: {_extent(files)}\n")
+
+
+def show_poisons(files: Files, *, as_json: bool) -> None:
+    """The messages that were set aside: a table with the reasons, or a JSON object for each with all that is in it.
+
+    Raises:
+        JournalDamaged, OSError: one cannot be read.
+    """
+    found = 0
+    for path, kept in poisons.kept(files):
+        found += 1
+        if as_json:
+            entry = _Poison(file=str(path), reason=kept.reason, message=_whole(kept.step))
+            sys.stdout.write(msgspec.json.encode(entry).decode() + "\n")
+            continue
+        time = datetime.fromtimestamp(kept.step.at).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+        header = kept.step.header
+        sys.stdout.write(f"{time}  {header.kind}  RM {header.rm or '-'}  sequence {header.seq or '-'}  {path}\n")
+        sys.stdout.write(f"    {kept.reason}\n")
+    if not found and not as_json:
+        sys.stdout.write("no message was set aside\n")
 
 
 def _extent(files: Files) -> str:

@@ -72,7 +72,7 @@ _SCHEDULER: Final = "/body/yunikorn_scheduler"
 
 OWN_CHECKS: Final = (
     *("Audit", "Partitions", "Journals", "Resource managers"),
-    *("Workers", "Disk space", "Broker record", "Audit log", "History"),
+    *("Workers", "Disk space", "Broker record", "Audit log", "History", "Poison messages"),
 )
 """The health checks that the reference does not have."""
 

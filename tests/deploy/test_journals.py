@@ -6,7 +6,15 @@ import pytest
 
 from deploy.journals import forget
 
-OURS = ("rm_a.sqlite", "rm_a.sqlite-wal", "rm_a.sqlite-shm", "rm_a.snapshot-12", "rm_a.snapshot-9.tmp-77")
+OURS = (
+    "rm_a.sqlite",
+    "rm_a.sqlite-wal",
+    "rm_a.sqlite-shm",
+    "rm_a.snapshot-12",
+    "rm_a.snapshot-9.tmp-77",
+    "rm_a.attempts",
+    "rm_a.poison-0a1b",
+)
 OTHERS = ("rm_a.b.sqlite", "rm_ab.sqlite", "rm_a.b.snapshot-1", "rm_a.snapshot-1.sqlite", "rm.sqlite", "rm_a.txt")
 
 

@@ -10,6 +10,7 @@ from common.names import BROKER, JOURNAL
 from partition_worker.beginning import Begun, begun
 from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files
+from partition_worker.poison import UNTRACKED, Attempts
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
 from tests.partition_worker.bench import NOW
@@ -24,6 +25,7 @@ class Start:
     folder: Path
     epoch: int
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    attempts: Attempts | None = None
 
     @property
     def files(self) -> Files:
@@ -34,6 +36,7 @@ class Start:
             lambda: Worker(partition=PARTITION, epoch=self.epoch, journalled=True),
             lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
             self.files,
+            self.attempts or UNTRACKED,
         )
 
     async def goes_on(self, start: Begun, *inputs: tuple[Message, int]) -> None:

@@ -9,9 +9,12 @@ import pytest
 from common.messages import Header, Hello, Kept, NodeRequest, SnapshotTaken, Step
 from common.names import BROKER
 from common.wire import body_of, decoded
-from partition_worker.beginning import Begun
+from partition_worker.beginning import REPLAYS_MAX, Begun
+from partition_worker.engine.partition import Partition
+from partition_worker.journal.attempts import AttemptsFile
 from partition_worker.journal.database import Database, row_of
 from partition_worker.journal.files import Fenced
+from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
 from tests.partition_worker.start import CONFIGURE, Start, closed
 
@@ -127,5 +130,34 @@ def test_a_partition_that_another_worker_has_is_left_alone(tmp_path: Path) -> No
         with pytest.raises(Fenced):
             await Start(tmp_path, 1).begins()
         assert not Start(tmp_path, 1).files.damaged.exists()
+
+    asyncio.run(test())
+
+
+def test_a_step_that_ends_the_worker_again_and_again_while_it_is_played_costs_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadly(*_: object) -> None:
+        raise WorkerKilled
+
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        closed(start)
+        monkeypatch.setattr(Partition, "apply", deadly)
+        for epoch in range(2, 2 + REPLAYS_MAX):
+            dies = Start(tmp_path, epoch)
+            dies.attempts = AttemptsFile(dies.files)
+            with pytest.raises(WorkerKilled):
+                await dies.begins()
+        last = Start(tmp_path, 9)
+        last.attempts = AttemptsFile(last.files)
+        start = await last.begins()
+        assert hello_of(start).problem == (
+            "its journal cannot be used: step 4 ended the worker 4 times while it was played again"
+        )
+        assert (last.files.damaged / last.files.database.name).exists()
+        closed(start)
 
     asyncio.run(test())

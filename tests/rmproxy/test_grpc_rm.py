@@ -143,6 +143,19 @@ def test_when_the_core_lost_track_the_rm_has_to_register_again(loss: str) -> Non
     play(scenario)
 
 
+def test_a_poison_update_ends_no_stream_as_its_items_are_rejected() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.initial_metadata()
+            world.front.tell(Refused(code="poison", reason="it ended the worker twice", seq=3))
+            world.front.say(accepted("n1"))
+            assert await call.read() == accepted_pb("n1")
+
+    play(scenario)
+
+
 def test_what_a_stream_could_not_carry_any_more_goes_out_on_the_next_one() -> None:
     async def scenario() -> None:
         async with running() as world:

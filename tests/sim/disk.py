@@ -19,6 +19,7 @@ from common.machine import Delivery, Send, send
 from common.messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from common.wire import decoded
+from tests.attempts import MemoryAttempts
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.003
@@ -101,6 +102,16 @@ class Disk:
         self.journals: dict[str, JournalFile] = {}
         self.full = False
         self.slow = False
+        self.deadly: set[bytes] = set()
+        """Messages that end every worker that handles them."""
+        self._attempts: dict[str, MemoryAttempts] = {}
+
+    def attempts_of(self, partition: str) -> MemoryAttempts:
+        """For the next worker of the partition."""
+        before = self._attempts.get(partition)
+        found = MemoryAttempts(deadly=self.deadly) if before is None else before.successor()
+        self._attempts[partition] = found
+        return found
 
     def journal(self, partition: str) -> JournalFile:
         return self.journals.setdefault(partition, JournalFile())

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from common.machine import Delivery
+from common.messages import AllocationRequest, ApplicationRequest
+from common.wire import decoded
+from partition_worker.poison import identity
+from partition_worker.worker import Worker
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ KINDS: Final = (
     "journal is damaged",
     "journal is lost",
     "snapshot is taken",
+    "command is poison",
 )
 """Every fault that there is."""
 
@@ -91,6 +97,8 @@ class Faults:
     rng: random.Random
     on: bool = True
     injected: dict[str, int] = field(default_factory=dict)
+    poison_wanted: bool = False
+    """Whether the next command that adds something new to a partition is to end every worker that handles it."""
 
     def begin(self) -> None:
         """From now on."""
@@ -106,6 +114,17 @@ class Faults:
 
     def count(self, kind: str) -> None:
         self.injected[kind] = self.injected.get(kind, 0) + 1
+
+    def choose_poison(self, worker: Worker, delivery: Delivery) -> None:
+        """Before a worker handles a message: let this one be poison, if one is wanted and this one may be. Only what
+        adds something is chosen, as the RM hears of each item that it is rejected; what ends something would be lost.
+        """
+        if not (self.on and self.poison_wanted and delivery.header.seq and _only_adds(worker, delivery)):
+            return
+        self.poison_wanted = False
+        self.count("command is poison")
+        self.world.disk.deadly.add(identity(delivery.header.kind, delivery.body))
+        self.world.story.note(worker.name, f"command {delivery.header.seq} is poison")
 
     def heal(self) -> None:
         """No more of it."""
@@ -147,6 +166,9 @@ class Faults:
                 return self._spoil(kind)
             case "snapshot is taken":
                 return world.take_snapshot()
+            case "command is poison":
+                self.poison_wanted = True
+                return False  # it counts once there is one
             case "record is lost":
                 return world.lose_record()
             case "core is stopped in order":
@@ -193,3 +215,22 @@ class Faults:
         self.world.story.note("disk", kind)
         self.world.timeline.after(self.rng.uniform(0.2, 3.0), partial(setattr, target, name, False))
         return True
+
+
+def _only_adds(worker: Worker, delivery: Delivery) -> bool:
+    partition, lane, header = worker.partition, worker.replica.lane, delivery.header
+    if partition is None or partition.report is not None:
+        return False
+    if (header.session, header.life, header.seq) != (lane.session, lane.life, lane.inbox.last + 1):
+        return False
+    match delivery.header.kind:
+        case "AllocationRequest":
+            asked = decoded(AllocationRequest, delivery.body)
+            known = partition.allocations
+            new = all(not one.node_id and known.get(one.allocation_key) is None for one in asked.allocations)
+            return bool(asked.allocations) and new and not asked.releases.allocations_to_release
+        case "ApplicationRequest":
+            submitted = decoded(ApplicationRequest, delivery.body)
+            new = all(one.application_id not in partition.applications for one in submitted.new)
+            return bool(submitted.new) and new and not submitted.remove
+    return False

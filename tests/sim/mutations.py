@@ -14,11 +14,12 @@ from broker.revival import Found
 from broker.rollout import Rollout
 from broker.roster import Registration, Roster, Seat
 from broker.switch import Switch
-from common.machine import Delivery, Send
+from common.machine import NEVER, Delivery, Send
 from common.messages import Header, Hello, Step
 from common.names import BROKER
 from common.outbox import Arrival, Inbox, Outbox
 from common.session import Outgoing, Session
+from partition_worker import poison
 from partition_worker.engine.partition import Partition
 from partition_worker.lane import Lane
 from partition_worker.recorder import Recorder
@@ -198,6 +199,11 @@ def answer_before_durable() -> Iterator[None]:
     return _replaced(Recorder, "passed", passed)
 
 
+def handle_poison_for_ever() -> Iterator[None]:
+    """A worker is given a message again, however many workers it has ended."""
+    return _replaced(poison, "ATTEMPTS_MAX", NEVER)
+
+
 DEFECTS: Final[tuple[Defect, ...]] = (
     skip_acknowledgements,
     acknowledge_too_early,
@@ -214,6 +220,7 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     place_while_reporting,
     place_while_away,
     keep_the_life,
+    handle_poison_for_ever,
 )
 
 

@@ -16,6 +16,7 @@ from common.machine import NEVER, Delivery, Machine, Send
 from common.names import FILE, JOURNAL, RECORD
 from common.wire import frames_of, header_of
 from partition_worker.replica import GROUPS
+from tests.attempts import WorkerKilled
 from tests.sim.network import Frames
 
 if TYPE_CHECKING:
@@ -79,9 +80,17 @@ class Process:
             delivery = self._inbox.popleft()
             self.world.delivered(self, delivery)
             if self.alive:
-                self.say(self.machine.handle(delivery, self.world.now), f"{delivery.header.kind}")
+                self._handle(self.machine, delivery)
         self._busy = False
         self.look()
+
+    def _handle(self, machine: Machine, delivery: Delivery) -> None:
+        try:
+            sends = machine.handle(delivery, self.world.now)
+        except WorkerKilled:
+            self.world.kill(self, f"{delivery.header.kind} {delivery.header.seq} is poison")
+            return
+        self.say(sends, f"{delivery.header.kind}")
 
     def say(self, sends: list[Send], cause: str) -> None:
         """Send, unless it dies in the middle of that."""

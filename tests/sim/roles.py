@@ -164,6 +164,7 @@ class Roles:
             world.kill(process, "another worker has the partition")
             return
         worker, again = recovered(world, partition, epoch)
+        worker.attempts = world.disk.attempts_of(partition)
         writer = Writer(
             world.disk,
             file,

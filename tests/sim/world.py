@@ -271,6 +271,8 @@ class World:
     def delivered(self, process: Process, delivery: Delivery) -> None:
         """Before a message has its effect."""
         header = delivery.header
+        if process.role == "partition_worker":
+            self.faults.choose_poison(self.roles.workers[process.peer], delivery)
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         if header.kind not in ("Heartbeat", "lifeline"):
             self.story.note(process.name, _Heard(delivery.source, header))

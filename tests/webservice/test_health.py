@@ -121,7 +121,7 @@ def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_
     )
 
 
-def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_nine_more() -> None:
+def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None:
     shown = view([("rm-1_default", found())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
@@ -143,6 +143,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_nine_more() -> Non
         ("Broker record", "Writes of the record that failed: []"),
         ("Audit log", "Writes of the audit log that failed: []"),
         ("History", "Why no history is kept: []"),
+        ("Poison messages", "Messages that were set aside: []"),
     ]
 
 
@@ -157,6 +158,7 @@ def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_nine_more() -> Non
         ({"orphans_on_nodes": ["one", "two"]}, "Orphan allocations: [one two]"),
         ({"orphans_of_applications": ["one"]}, "OrphanAllocations: [one]"),
         ({"journal_problem": "no room"}, 'Journals that take nothing: ["rm-1_default: no room"]'),
+        ({"poison": "NodeRequest ..."}, 'Messages that were set aside: ["rm-1_default: NodeRequest ..."]'),
         ({"drift": ["queue root: ..."]}, 'Sums that drifted: ["rm-1_default: queue root: ..."]'),
     ],
 )

@@ -1,0 +1,113 @@
+"""Which message ended a worker is known to the next one, though the worker had no time to say it."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.machine import Delivery
+from common.messages import Header
+from partition_worker.journal import attempts, poisons
+from partition_worker.journal.attempts import AttemptsFile
+from partition_worker.journal.files import Files
+from partition_worker.poison import Poison
+
+ONE, OTHER = b"1" * 16, b"2" * 16
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path, "rm-1_default")
+
+
+def test_a_message_that_was_begun_and_not_ended_counts(files: Files) -> None:
+    AttemptsFile(files).begin(ONE)
+    second = AttemptsFile(files)
+    assert (second.deaths(ONE), second.deaths(OTHER)) == (1, 0)
+    second.begin(ONE)
+    third = AttemptsFile(files)
+    assert third.deaths(ONE) == 2
+    assert AttemptsFile(files).deaths(ONE) == 2
+
+
+def test_a_message_that_was_handled_does_not_count(files: Files) -> None:
+    first = AttemptsFile(files)
+    first.begin(ONE)
+    first.end()
+    assert AttemptsFile(files).deaths(ONE) == 0
+
+
+def test_a_message_that_is_handled_after_all_is_forgotten(files: Files) -> None:
+    AttemptsFile(files).begin(ONE)
+    AttemptsFile(files).begin(OTHER)
+    third = AttemptsFile(files)
+    third.begin(ONE)
+    third.end()
+    fourth = AttemptsFile(files)
+    assert (fourth.deaths(ONE), fourth.deaths(OTHER)) == (0, 1)
+
+
+def test_a_process_that_is_killed_leaves_what_it_was_doing(files: Files) -> None:
+    program = (
+        "import os, signal, sys; from pathlib import Path; from partition_worker.journal.attempts import AttemptsFile; "
+        "from partition_worker.journal.files import Files; "
+        f"AttemptsFile(Files(Path({str(files.folder)!r}), 'rm-1_default')).begin({ONE!r}); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert AttemptsFile(files).deaths(ONE) == 1
+
+
+def test_a_predecessor_that_still_runs_cannot_touch_the_file_of_its_successor(files: Files) -> None:
+    before = AttemptsFile(files)
+    before.begin(ONE)
+    successor = AttemptsFile(files)
+    successor.begin(OTHER)
+    before.end()
+    third = AttemptsFile(files)
+    assert (third.deaths(ONE), third.deaths(OTHER)) == (1, 1)
+
+
+def test_the_oldest_of_too_many_is_forgotten_and_so_is_what_is_old(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(attempts.time, "time", lambda: now)
+    names = [bytes([number]) * 16 for number in range(1, attempts.ENTRIES_MAX + 2)]
+    for name in names:
+        now += 1
+        AttemptsFile(files).begin(name)
+    now += 1
+    last = AttemptsFile(files)
+    assert [last.deaths(name) for name in names] == [0] + [1] * attempts.ENTRIES_MAX
+    now += attempts.REMEMBERED_S + 1
+    assert AttemptsFile(files).deaths(names[-1]) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\0" * attempts.SIZE])
+def test_a_file_that_is_none_counts_nothing(files: Files, content: bytes) -> None:
+    files.attempts.write_bytes(content)
+    first = AttemptsFile(files)
+    first.begin(ONE)
+    assert AttemptsFile(files).deaths(ONE) == 1
+
+
+def test_only_its_owner_may_read_it(files: Files) -> None:
+    AttemptsFile(files)
+    assert stat.S_IMODE(files.attempts.stat().st_mode) == 0o600
+
+
+def test_messages_that_were_set_aside_are_kept_the_latest_ones(files: Files) -> None:
+    for number in range(poisons.KEPT_MAX + 3):
+        delivery = Delivery("broker", Header(kind="NodeRequest", seq=number), bytes([number]))
+        path = poisons.keep(files, Poison(1000.0 + number, number.to_bytes(16), delivery, f"reason {number}"))
+        os.utime(path, (number, number))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = [one for _, one in poisons.kept(files)]
+    assert [one.reason for one in kept] == [f"reason {number}" for number in range(3, 11)]
+    assert (kept[-1].step.header.seq, kept[-1].step.body) == (10, b"\x0a")

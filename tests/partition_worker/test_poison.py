@@ -1,0 +1,237 @@
+"""A message that ended the worker twice is set aside: refused and rejected item by item; what follows is served."""
+
+import msgspec
+import pytest
+
+from common.machine import Delivery, Send
+from common.messages import (
+    NODE_CREATE,
+    NODE_UPDATE,
+    AllocationResponse,
+    Answer,
+    Append,
+    ApplicationResponse,
+    Command,
+    ConfigVote,
+    Kept,
+    Message,
+    NodeInfo,
+    NodeRequest,
+    NodeResponse,
+    PrepareConfig,
+    Query,
+    Refused,
+    Step,
+)
+from common.names import BROKER, JOURNAL
+from common.wire import decoded
+from partition_worker import poison
+from partition_worker.answers import queries
+from partition_worker.engine.effects import Effect
+from partition_worker.engine.partition import Partition
+from partition_worker.worker import Worker
+from tests.attempts import MemoryAttempts, WorkerKilled
+from tests.machines import PARTITION, arrives, config_of, said
+from tests.partition_worker.bench import APP, NODES, NOW, ask
+from tests.partition_worker.start import CONFIGURE
+
+DEADLY = "deadly"
+"""An allocation key, node or application that ends whoever looks at it."""
+
+
+class Lives:
+    """One worker after the other, with a journal that keeps everything at once."""
+
+    def __init__(self) -> None:
+        self.attempts = MemoryAttempts()
+        self.steps: list[Step] = []
+        self.deaths = 0
+        self.seq = 0
+        self.worker = self._begin()
+        for message, _ in CONFIGURE:
+            self.take(arrives(BROKER, message, partition=PARTITION))
+
+    def _begin(self) -> Worker:
+        worker = Worker(partition=PARTITION, epoch=1, journalled=True, attempts=self.attempts)
+        worker.recover(None, self.steps)
+        return worker
+
+    def restart(self) -> None:
+        self.attempts = self.attempts.successor()
+        self.worker = self._begin()
+
+    def take(self, delivery: Delivery) -> list[Message]:
+        """What is said in the end, however often the worker dies before."""
+        while True:
+            try:
+                sends = self.worker.handle(delivery, NOW)
+            except WorkerKilled:
+                self.deaths += 1
+                assert self.deaths < 10, "it is given the same message again and again"
+                self.restart()
+                continue
+            return said(self._durable(sends))
+
+    def _durable(self, sends: list[Send]) -> list[Send]:
+        recorder = self.worker.recorder
+        assert recorder is not None
+        told: list[Send] = []
+        for one in [*sends, *recorder.flushed()]:
+            if one.to != JOURNAL:
+                told.append(one)
+                continue
+            append = decoded(Append, one.body)
+            if append.fresh:
+                self.steps.clear()
+            self.steps += [msgspec.msgpack.decode(step, type=Step) for step in append.steps]
+        return told + self.worker.handle(arrives(JOURNAL, Kept(number=recorder.last)), NOW)
+
+    def tell(self, command: Message) -> list[Message]:
+        """The next numbered command."""
+        self.seq += 1
+        return self.take(arrives(BROKER, command, partition=PARTITION, seq=self.seq))
+
+    @property
+    def partition(self) -> Partition:
+        assert self.worker.partition is not None
+        return self.worker.partition
+
+
+@pytest.fixture
+def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
+    apply = Partition.apply
+
+    def deadly(self: Partition, command: Command, now: float) -> list[Effect]:
+        if DEADLY in str(command):
+            raise WorkerKilled
+        return apply(self, command, now)
+
+    monkeypatch.setattr(Partition, "apply", deadly)
+    return Lives()
+
+
+def refusals(told: list[Message]) -> list[Refused]:
+    return [one for one in told if isinstance(one, Refused)]
+
+
+def test_an_update_that_ends_the_worker_twice_is_refused_and_later_ones_are_served(lives: Lives) -> None:
+    lives.tell(NODES)
+    lives.tell(APP)
+    told = lives.tell(ask("k1", DEADLY))
+    assert lives.deaths == 2
+    [refused] = refusals(told)
+    assert (refused.code, refused.seq) == ("poison", 3)
+    assert refused.reason.startswith("AllocationRequest of ")
+    assert refused.reason.endswith(
+        f"ended the worker of partition {PARTITION} 2 times while it was handled: it was set aside and has no effect"
+    )
+    [rejected] = [one for one in told if isinstance(one, AllocationResponse)]
+    assert [(one.allocation_key, one.reason) for one in rejected.rejected_allocations] == [
+        ("k1", refused.reason),
+        (DEADLY, refused.reason),
+    ]
+    assert lives.partition.allocations == {}
+    lives.tell(ask("k2"))
+    assert list(lives.partition.allocations) == ["k2"]
+    assert lives.deaths == 2
+
+
+def test_its_refusal_is_a_step_that_recovery_plays_again(lives: Lives) -> None:
+    lives.tell(APP)
+    lives.tell(ask(DEADLY))
+    lives.restart()
+    lane = lives.worker.replica.lane
+    assert (lane.inbox.last, lane.outbox.last) == (2, 2)
+    assert lives.worker.replica.poisons == 1
+    assert lives.steps[-1].header.kind == "SetAside"
+
+
+def test_the_same_message_is_refused_at_once_in_another_session_too(lives: Lives) -> None:
+    lives.tell(ask(DEADLY))
+    assert lives.deaths == 2
+    lives.restart()
+    for message, _ in CONFIGURE:
+        lives.take(arrives(BROKER, message, partition=PARTITION, session="session-2"))
+    told = lives.take(arrives(BROKER, ask(DEADLY), partition=PARTITION, session="session-2", seq=1))
+    assert [one.code for one in refusals(told)] == ["poison"]
+    assert lives.deaths == 2
+
+
+def test_only_what_is_new_is_rejected(lives: Lives) -> None:
+    lives.tell(NODES)
+    infos = [
+        NodeInfo(node_id="n1", action=NODE_CREATE),
+        NodeInfo(node_id=DEADLY, action=NODE_CREATE),
+        NodeInfo(node_id="n3", action=NODE_UPDATE),
+    ]
+    told = lives.tell(NodeRequest(nodes=infos))
+    [response] = [one for one in told if isinstance(one, NodeResponse)]
+    assert [one.node_id for one in response.rejected] == [DEADLY]
+    assert [node.node_id for node in lives.partition.fleet] == ["n1"]
+
+
+def test_applications_are_rejected_by_id(lives: Lives) -> None:
+    application = msgspec.structs.replace(APP.new[0], application_id=DEADLY)
+    told = lives.tell(msgspec.structs.replace(APP, new=[*APP.new, application]))
+    [response] = [one for one in told if isinstance(one, ApplicationResponse)]
+    assert [one.application_id for one in response.rejected] == ["a", DEADLY]
+
+
+def test_one_death_is_an_accident(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    lives.tell(APP)
+    apply = Partition.apply
+    deaths = 0
+
+    def once(self: Partition, command: Command, now: float) -> list[Effect]:
+        nonlocal deaths
+        deaths += 1
+        if deaths == 1:
+            raise WorkerKilled
+        return apply(self, command, now)
+
+    for number in range(3):
+        deaths = 0
+        monkeypatch.setattr(Partition, "apply", once)
+        assert not refusals(lives.tell(ask(f"k{number}")))
+        assert lives.attempts.ended == {}
+    assert len(lives.partition.allocations) == 3
+
+
+def test_a_question_that_ends_the_worker_is_answered_with_the_reason(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = queries.answer
+
+    def deadly(partition: Partition, rm: str, query: Query, *, journal_problem: str = "", poison: str = "") -> Answer:
+        if query.what == "nodes":
+            raise WorkerKilled
+        return answer(partition, rm, query, journal_problem=journal_problem, poison=poison)
+
+    monkeypatch.setattr(queries, "answer", deadly)
+    [answered] = lives.take(arrives(BROKER, Query(what="nodes", name="default"), ref="1"))
+    assert isinstance(answered, Answer)
+    assert (answered.status, lives.deaths) == (500, 2)
+    assert b"ended the worker" in answered.body
+    [answered] = lives.take(arrives(BROKER, Query(what="health", name="default"), ref="2"))
+    assert isinstance(answered, Answer)
+    assert b'"poison":"Query of ' in answered.body
+
+
+def test_a_configuration_that_ends_the_worker_gets_a_no(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deadly(*_: object) -> list[str]:
+        raise WorkerKilled
+
+    monkeypatch.setattr(Partition, "objections", deadly)
+    [vote] = lives.take(arrives(BROKER, PrepareConfig(rollout=2, config=config_of(), live=True), partition=PARTITION))
+    assert isinstance(vote, ConfigVote)
+    assert (vote.rollout, lives.deaths) == (2, 2)
+    assert "ended the worker" in vote.reason
+
+
+def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
+    lives.tell(ask(DEADLY))
+    [kept] = lives.worker.poisons
+    assert kept.identity == poison.identity("AllocationRequest", kept.delivery.body)
+    lives.tell(ask(DEADLY))
+    assert lives.worker.poisons == [kept]
+    assert lives.worker.replica.poisons == 2

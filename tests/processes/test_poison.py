@@ -1,0 +1,104 @@
+"""A message that ends its worker, whatever worker it is given to: it is refused, and the partition goes on."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.messages import AllocationResponse, Refused
+from shim.manager import ResourceManager
+from shim.parts import application, ask, node
+from tests.deploy.system import FREE_PORTS, Up, up
+from tests.processes.placing import QUEUES
+
+pytestmark = pytest.mark.processes
+
+PATIENCE_S = 90.0
+SHORT = ("--heartbeat", "200ms", "--silence", "600ms", "--lease-timeout", "1s")
+
+PLUGIN = '''
+import os, signal, time
+
+
+class Deadly:
+    """Ends the worker that reads an ask with the tag `fate`."""
+
+    name = "deadly"
+
+    def read(self, tags):
+        match tags.get("fate"):
+            case "crash":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(3600)
+        return None
+
+    def refuses(self, demand, node):
+        return ""
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed where the processes of the system look."""
+    folder = tmp_path / "plugin"
+    about = folder / "deadly-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "deadly.py").write_text(PLUGIN)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[yunishard.predicates]\ndeadly = deadly:Deadly\n")
+    others = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{others}" if others else str(folder))
+
+
+def check_what_is_kept(system: Up, state: Path) -> None:
+    assert system.errors.count("the last worker ended while it handled message") == 2, system.errors
+    [kept] = (state / "journals").glob("rm-1_default.poison-*")
+    assert system.says(f"it lies in {kept}")
+    command = [Path(sys.executable).with_name("yunishard"), "journal", "poison", "rm-1_default", "--state", str(state)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert "AllocationRequest  RM rm-1  sequence 4" in shown.stdout
+    assert str(kept) in shown.stdout
+
+
+async def story(system: Up, state: Path, fate: str) -> None:
+    endpoints = system.announced()
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await ResourceManager.connect(endpoints["native"], rm_id="rm-1", config=QUEUES) as rm,
+    ):
+        await rm.update_nodes([node("n1", {"vcore": 1000})])
+        await rm.update_applications(new=[application("app", "root.batch", user="alice")])
+        await rm.update_allocations(allocations=[ask("before", "app", {"vcore": 1})])
+        await rm.update_allocations(allocations=[ask("poison", "app", {"vcore": 1}, tags={"fate": fate})])
+        await rm.update_allocations(allocations=[ask("after", "app", {"vcore": 1})])
+        refused: list[Refused] = []
+        rejected: dict[str, str] = {}
+        placed: set[str] = set()
+        async for _, news in rm.results():
+            match news:
+                case Refused():
+                    refused.append(news)
+                case AllocationResponse():
+                    rejected.update({one.allocation_key: one.reason for one in news.rejected_allocations})
+                    placed.update(one.allocation_key for one in news.new)
+            if rejected and {"before", "after"} <= placed:
+                break
+        assert placed == {"before", "after"}
+        assert [one.code for one in refused] == ["poison"]
+        assert "ended the worker of partition rm-1_default 2 times" in refused[0].reason
+        assert rejected == {"poison": refused[0].reason}
+        await asyncio.to_thread(check_what_is_kept, system, state)  # before the RM leaves, and its partition ends
+
+
+@pytest.mark.parametrize("fate", ["crash", "hang"])
+def test_an_ask_that_ends_its_worker_is_refused_after_two_workers(tmp_path: Path, plugin: None, fate: str) -> None:
+    state = tmp_path / "state"
+    arguments = ("--state", str(state), *SHORT, "--predicates", "deadly", *FREE_PORTS)
+    with up(*arguments, folder=tmp_path) as system:
+        asyncio.run(story(system, state, fate))
+        assert system.stop() == 0
