@@ -7,7 +7,7 @@ Not here: what a registration or an update means (`registration.py`, `update.py`
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from broker.books import CONFLICT, OUT_OF_ORDER, Books, Refused
 from broker.keeping import Keeping
@@ -18,6 +18,9 @@ from broker.tally import Outcome
 from common.machine import NEVER, Send
 from common.messages import ConfigVersion, ConfigVote, Recorded, WorkerEnded
 from common.names import usual_name
+
+NAMES_MAX: Final = 10
+"""Partitions that a refusal names; of more it tells the number."""
 
 
 class Change(ABC):
@@ -77,6 +80,7 @@ class Changes:
         """For so long nobody could be heard: that counts for nothing."""
         for change in self._under_way.values():
             change.rollout.deadline += seconds
+            change.rollout.extensible_until += seconds if change.rollout.extensible_until else 0.0
 
     def begin(self, change: Change) -> list[Send]:
         """Ask every worker that is there; the others are asked when they come."""
@@ -85,7 +89,7 @@ class Changes:
         there = [partition for partition in rollout.configs if roster.seat(rollout.rm, partition).present]
         return [rollout.ask(roster, partition) for partition in there] or self._decide(change)
 
-    def vote(self, partition: str, vote: ConfigVote) -> list[Send]:
+    def vote(self, partition: str, vote: ConfigVote, now: float) -> list[Send]:
         """A worker has made up its mind."""
         change = self.concerning(partition)
         if change is None or change.rollout.number != vote.rollout:
@@ -95,7 +99,7 @@ class Changes:
         if vote.reason:
             refusal = Refused(CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
             return self.abort(change, refusal, "objected")
-        change.rollout.accept(partition)
+        change.rollout.accept(partition, now)
         return self._decide(change)
 
     def worker_ended(self, partition: str, ended: WorkerEnded) -> list[Send]:
@@ -130,13 +134,17 @@ class Changes:
         """Give up on roll-outs whose time is up."""
         sends: list[Send] = []
         for change in [one for one in self._under_way.values() if one.rollout.deadline <= now]:
-            sends += self.abort(change, Refused(OUT_OF_ORDER, self._why_expired(change.rollout)), "expired")
+            waited_s = change.rollout.deadline - change.begun
+            sends += self.abort(change, Refused(OUT_OF_ORDER, self._why_expired(change.rollout, waited_s)), "expired")
         return sends
 
-    def _why_expired(self, rollout: Rollout) -> str:
+    def _why_expired(self, rollout: Rollout, waited_s: float) -> str:
         """Which workers did not answer and, if one of them is known to have ended, why."""
         missing, seats = rollout.missing(), self._books.roster.seats
-        reason = f"no answer from the workers of {', '.join(map(usual_name, missing))} within {ROLLOUT_MAX_S:.0f} s"
+        names = ", ".join(map(usual_name, missing[:NAMES_MAX]))
+        if len(missing) > NAMES_MAX:
+            names += f" and {len(missing) - NAMES_MAX} more (of {len(rollout.configs)} partitions)"
+        reason = f"no answer from the workers of {names} within {waited_s:.0f} s"
         for partition in missing:
             if ending := rollout.endings.get(partition) or seats[partition].problem:
                 return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"

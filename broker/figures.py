@@ -89,7 +89,7 @@ def _rollouts(books: Books) -> Iterator[Family]:
         ("outcome",),
         [((outcome,), tally.rollouts[outcome]) for outcome in OUTCOMES],
     )
-    what = "Seconds from a configuration's arrival until it was in force everywhere; one that takes 20 is refused."
+    what = "Seconds from a configuration's arrival until it was in force everywhere. A worker that takes 20 ends it."
     yield distribution("yunishard_broker_rollout_seconds", what, (), [((), tally.rollout_s)])
     yield counter(
         "yunishard_broker_record_writes_total",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from broker.books import BAD_REQUEST, FORBIDDEN, Books, Refused
 from broker.changes import Change, Changes
-from broker.rollout import ROLLOUT_MAX_S, Rollout
+from broker.rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
 from broker.said import first_settings, not_registered, refusal_of, registered
 from broker.versions import FROM_FILE
@@ -125,6 +125,7 @@ def _registering(books: Books, delivery: Delivery, request: RegisterResourceMana
         session=header.session,
         configs=configs,
         deadline=now + ROLLOUT_MAX_S,
+        extensible_until=now + REGISTRATION_MAX_S,
     )
     latest = books.versions.history(rm).latest
     version = None

@@ -22,6 +22,11 @@ ROLLOUT_MAX_S: Final = 20.0
 than callers wait, so that they hear why."""
 
 
+REGISTRATION_MAX_S: Final = 600.0
+"""How long a registration may take in all. Each worker that votes gives the others another ROLLOUT_MAX_S, because the
+workers of hundreds of partitions take turns to start; a registration without progress for so long is refused."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Rollout:
     """The vote on one configuration."""
@@ -32,6 +37,8 @@ class Rollout:
     configs: Mapping[str, PartitionConfig]
     """By normalised partition name."""
     deadline: float
+    extensible_until: float = 0.0
+    """Up to when votes move the deadline; 0 if they never do."""
     lives: dict[str, int] = field(default_factory=dict)
     """Of the partitions, within the session; those left out are in their first, 0."""
     live: frozenset[str] = frozenset()
@@ -51,9 +58,10 @@ class Rollout:
         """The worker lost what it had prepared."""
         self.accepted.discard(partition)
 
-    def accept(self, partition: str) -> None:
+    def accept(self, partition: str, now: float) -> None:
         """Note a vote of yes."""
         self.accepted.add(partition)
+        self.deadline = max(self.deadline, min(now + ROLLOUT_MAX_S, self.extensible_until))
 
     @property
     def unanimous(self) -> bool:

@@ -210,7 +210,8 @@ class Switch:
         if leases == self._wanted:
             return lost
         self._wanted = leases
-        return [*lost, send(SUPERVISOR, WorkersWanted(partitions=leases))]
+        managers = {partition: self.roster.seats[partition].rm for partition in leases}
+        return [*lost, send(SUPERVISOR, WorkersWanted(partitions=leases, managers=managers))]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ class Switch:
             case "ConfigVote":
                 if self._leased(delivery) is None:
                     return []
-                return self._changes.vote(header.partition, decoded(ConfigVote, delivery.body))
+                return self._changes.vote(header.partition, decoded(ConfigVote, delivery.body), now)
             case "Recorded" if delivery.source == RECORD:
                 return self._recorded(header.rm, decoded(Recorded, delivery.body), now)
             case "WorkerEnded" if delivery.source == SUPERVISOR:

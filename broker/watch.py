@@ -19,7 +19,9 @@ LATE_S: Final = 1.0
 """A look may be late by this much because there is much to do."""
 
 OVERDUE_S: Final = 30.0
-"""A worker that was never seen for so long is worth a warning; the supervisor goes on trying to start it."""
+"""A worker that was never seen for so long is worth a warning; the supervisor goes on trying to start it. Where a
+change waits for it, that has a deadline of its own.
+"""
 
 
 class Watch:
@@ -72,7 +74,7 @@ class Watch:
                     self._books.tally.renewed += 1
             elif not seat.missed_since:
                 seat.missed_since = now
-            elif now - seat.missed_since >= OVERDUE_S:
+            elif now - seat.missed_since >= OVERDUE_S and self._changes.concerning(partition) is None:
                 self._books.warnings.append(f"the worker {seat.worker} is wanted, and has not come for a while")
                 seat.missed_since = NEVER
 

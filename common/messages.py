@@ -780,6 +780,8 @@ class WorkersWanted(Control, frozen=True):
     """Broker to supervisor: keep exactly these workers running; partition to epoch of its lease."""
 
     partitions: dict[str, int]
+    managers: dict[str, str] = field(default_factory=dict)
+    """Partition to the RM that has it: those of one RM take turns with those of others."""
 
 
 class WorkerEnded(Control, frozen=True):

@@ -47,6 +47,8 @@ class Child:
     partition: str = ""
     epoch: int = 0
     phase: Phase = Phase.PAUSED
+    queued: bool = False
+    """Whether it is due and waits for others to have started."""
     since: float = 0.0
     """When it was last started, or given its partition."""
     complaint: str = ""

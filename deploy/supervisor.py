@@ -11,7 +11,7 @@ After it, what dies starts again after a pause (`restarts.py`), for ever, and th
 the workers are those that the last one wanted. All ports stay the ones that were bound first. A worker starts again
 with the same partition and epoch. When its lease has gone over to another epoch it is killed, as it may not even be
 able to stop, and its successor starts at once. A spare worker that is ready takes the place of one that would have to
-be started, and another spare one is started for it.
+be started, and another spare one is started for it. Only a few workers start at the same time, and RMs take turns.
 
 A worker that hangs loses its lease at the broker. Whoever else has not said for too long that it is alive is killed,
 and so is that worker should the broker have begun anew meanwhile and not know it yet.
@@ -73,6 +73,15 @@ stopped, and what the others may have said meanwhile is not read yet.
 LATE_MAX_S: Final = 1.0
 """A tick that is later than this moves all deadlines by as much. Less is part of their room."""
 
+STARTS_MAX: Final = 4
+"""Workers that start at the same time, unless the plan says otherwise; the others wait for their turn. A start takes
+half a second of a processor: more at once would be ready no sooner, and would keep the processors from those that run.
+"""
+
+TURN_MAX_S: Final = 5.0
+"""A worker that has been starting for so long no longer counts among those: it may have a long journal to read, and one
+that hangs must not hold up others."""
+
 STOPPED: Final = 0
 CANNOT_START: Final = 2
 HASTENED: Final = 130
@@ -95,6 +104,8 @@ class Plan:
     """The same for the worker of a partition: longer than a lease lasts, as the broker sees to it sooner."""
     spares: int = 0
     """How many workers wait for a partition."""
+    starts_max: int = STARTS_MAX
+    """How many workers start at the same time."""
     arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Role to what its processes are told besides addresses and the like."""
 
@@ -120,8 +131,14 @@ class Supervisor:
         self._outcome = STOPPED
         self._announced = False
         self._wanted: dict[str, int] = {}
+        self._managers: dict[str, str] = {}
+        """Partition to the RM that has it, of those that are wanted."""
+        self._served: set[str] = set()
+        """Partitions that are wanted and whose worker was ready once; only asked for membership."""
         self._ended: dict[str, None] = {}
         """Partitions that were wanted and are not any more, of which something may be left."""
+        self._turn_at = NEVER
+        """When the next worker gets its turn even if no other is ready by then; NEVER while none waits for it."""
         self._spares_started = 0
         self._looked = 0.0
         self._broker = Child(BROKER, BROKER, due=0.0)
@@ -136,9 +153,8 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When it wants `tick`, or NEVER."""
-        return (
-            min((self._looked + LOOK_S, *(child.due for child in self._children.values()))) if self._children else NEVER
-        )
+        due = (child.due for child in self._children.values() if not child.queued)
+        return min((self._looked + LOOK_S, self._turn_at, *due)) if self._children else NEVER
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take one event; what to do because of it."""
@@ -177,7 +193,8 @@ class Supervisor:
                 yield from self._died(self._children.pop(event.name), event.ending, now)
             case WorkersWanted():
                 self._ended.update(dict.fromkeys(self._wanted))
-                self._wanted = dict(event.partitions)
+                self._wanted, self._managers = dict(event.partitions), dict(event.managers)
+                self._served &= self._wanted.keys()
             case Leave() if self._goal is Goal.END:
                 self._outcome = self._outcome or HASTENED
                 for child in self._children.values():
@@ -200,6 +217,8 @@ class Supervisor:
         if child.phase is not Phase.STARTING:
             return
         child.phase = Phase.READY
+        if child.partition:
+            self._served.add(child.partition)
         self._alive(child, now)
         self._endpoints.update((name, endpoints[name]) for name in self._endpoints if name in endpoints)
         yield Note("debug", f"{child.title} is ready")
@@ -272,6 +291,7 @@ class Supervisor:
 
     def _shrink(self, now: float) -> Iterator[Instruction]:
         """Stop one role after the other, and end once all are gone."""
+        self._turn_at = NEVER
         self._children = {name: child for name, child in self._children.items() if child.phase is not Phase.PAUSED}
         for role in STOP_ORDER:
             last = [child for child in self._children.values() if child.role == role]
@@ -315,9 +335,39 @@ class Supervisor:
                 self._children.setdefault(role, Child(role, role, due=now))
         self._add_workers(now)
         for child in [child for child in self._children.values() if child.phase is Phase.PAUSED and child.due <= now]:
-            yield from self._begin(child, now)
+            if child.role != WORKER:
+                yield from self._begin(child, now)
+        yield from self._take_turns(now)
         if self._announced:  # not before, as everything else is waited for
-            yield from self._recruit(now)
+            self._recruit(now)
+            yield from self._take_turns(now)
+
+    def _take_turns(self, now: float) -> Iterator[Instruction]:
+        """Start as many of the workers that are due as may start now. An RM of which fewer are starting comes first, so
+        that one with hundreds of partitions holds up itself only; then partitions that were served before.
+        """
+        workers = [child for child in self._children.values() if child.role == WORKER]
+        waiting = [child for child in workers if child.phase is Phase.PAUSED and child.due <= now]
+        since = [child.since for child in workers if self._is_starting(child, now)]
+        counts = Counter(self._managers.get(child.partition, "") for child in workers if self._is_starting(child, now))
+        while waiting and len(since) < self._plan.starts_max:
+            child = min(waiting, key=lambda one: self._turn(one, counts))
+            waiting.remove(child)
+            since.append(now)
+            counts[self._managers.get(child.partition, "")] += 1
+            yield from self._begin(child, now)
+        for child in waiting:
+            child.queued = True
+        self._turn_at = min(since) + TURN_MAX_S if waiting else NEVER
+
+    def _is_starting(self, child: Child, now: float) -> bool:
+        """Whether it counts among those that start at the same time."""
+        return child.phase is Phase.STARTING and now < child.since + TURN_MAX_S
+
+    def _turn(self, child: Child, starting: Counter[str]) -> tuple[bool, int, bool, float]:
+        """What is less comes first; `starting` counts workers by RM."""
+        manager = self._managers.get(child.partition, "")
+        return child.spare, starting[manager], child.partition not in self._served, child.due
 
     def _add_workers(self, now: float) -> None:
         """Have a worker for each partition that is wanted, under the lease that counts."""
@@ -340,15 +390,14 @@ class Supervisor:
             child = spare
         else:
             yield Start(child.name, child.role, self._arguments(child))
-        child.phase, child.since, child.due = Phase.STARTING, now, now + START_MAX_S
+        child.phase, child.since, child.due, child.queued = Phase.STARTING, now, now + START_MAX_S, False
 
-    def _recruit(self, now: float) -> Iterator[Instruction]:
-        """Start as many spare workers as are missing. One that died is not missing: it pauses."""
+    def _recruit(self, now: float) -> None:
+        """Have as many spare workers as are missing wait for their turn. One that died is not missing: it pauses."""
         for _ in range(self._plan.spares - sum(child.spare for child in self._children.values())):
             self._spares_started += 1
             child = Child(f"{WORKER} spare-{self._spares_started}", WORKER, due=now)
             self._children[child.name] = child
-            yield from self._begin(child, now)
 
     def _terminate(self, child: Child, now: float) -> Iterator[Instruction]:
         child.phase, child.due = Phase.LEAVING, now + _stop_max_s(child)

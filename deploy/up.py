@@ -21,7 +21,7 @@ from deploy.premises import Premises, prepared
 from deploy.processes import COMMANDS, Commands
 from deploy.service import supervise
 from deploy.settings import SETTINGS_FILE, Settings, Tls, settings_from
-from deploy.supervisor import CANNOT_START, HASTENED, Plan, Supervisor
+from deploy.supervisor import CANNOT_START, HASTENED, STARTS_MAX, Plan, Supervisor
 from deploy.values import NATIVE_SCHEME, Unusable
 from deploy.web_settings import WebSettings
 
@@ -29,6 +29,13 @@ SILENCES_MAX: Final = 5
 """A process of ours is killed once it has been silent for so many times what makes a resource manager count as away:
 it may have much to do, and whoever waits for it waits for longer when it starts again.
 """
+
+STARTS_PER_PROCESSOR: Final = 2
+"""Workers that start at the same time, for each processor; the supervisor has its own lower bound."""
+
+STARTS_MOST: Final = 16
+"""More do not start at the same time on any machine: the supervisor starts one process after the other, and must not
+attend to nothing else for long."""
 
 ABOUT: Final = """\
 Start the whole system and watch over it: the broker, the port for resource
@@ -115,6 +122,7 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
             silent_max_s=SILENCES_MAX * settings.silence_s,
             worker_silent_max_s=settings.lease_timeout_s + SILENCES_MAX * settings.silence_s,
             spares=settings.spare_workers,
+            starts_max=starts_max(len(os.sched_getaffinity(0))),
             arguments=_arguments(settings, premises),
         )
         compiled = None if settings.interpreted else found()
@@ -123,6 +131,15 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
         return asyncio.run(
             supervise(plan, commands, inherited=premises.lock, journals=premises.journals, compiled=compiled)
         )
+
+
+def starts_max(processors: int) -> int:
+    """How many workers may start at the same time.
+
+    >>> [starts_max(processors) for processors in (1, 4, 64)]
+    [4, 8, 16]
+    """
+    return max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * processors))
 
 
 def _arguments(settings: Settings, premises: Premises) -> dict[str, tuple[str, ...]]:

@@ -51,5 +51,5 @@ def silence(address: str, rm_id: str, timeout_s: float, *, spoken: bool, complai
         )
     return TimeoutError(
         f"{address} took the registration of {rm_id} and did not answer within {timeout_s:g} s: "
-        "look at the core's log, then try again"
+        "look at the core's log, then try again; hundreds of partitions take minutes, so give them a longer timeout_s"
     )

@@ -155,7 +155,7 @@ class ResourceManager:
         a fault (`shim/state_dump.py`); with `events` it hears every two seconds what has happened in its partitions.
         `keys` is the resource manager's own secret key file (`yunishard keys new`), for a core that has keys; the
         core's `server.key` is in the same directory. Without it the environment variable YUNISHARD_KEYS counts; an
-        empty text means none.
+        empty text means none. A configuration with hundreds of partitions takes minutes: give it a longer `timeout_s`.
 
         Raises:
             TypeError, ValueError: an argument is wrong; as in every other call, before anything is sent.

@@ -1,5 +1,8 @@
 """A change of configuration whose workers end before they are ready; the votes are in `test_rollout.py`."""
 
+import re
+
+from broker.changes import NAMES_MAX
 from broker.rollout import ROLLOUT_MAX_S
 from common.machine import Send
 from common.messages import (
@@ -49,6 +52,49 @@ def test_a_worker_that_crashed_may_still_come_and_the_refusal_after_the_deadline
     assert ends(house, PARTITION, "SIGSEGV") == []
     [refusal] = refusals(house.wait(house.now + ROLLOUT_MAX_S))
     assert refusal.endswith(" within 20 s; that of rm-1_default ended before it was ready: SIGSEGV")
+
+
+MANY = 50
+"""Partitions of a registration whose workers start one after the other."""
+
+
+def test_each_vote_gives_the_other_workers_of_a_registration_as_much_time_again() -> None:
+    house = House()
+    house.call(config(MANY))
+    for number in range(MANY):
+        house.wait(house.now + ROLLOUT_MAX_S / 4)
+        sends = house.vote(house.hello(f"rm-1_p{number}")[0])
+    assert house.now > 5 * ROLLOUT_MAX_S
+    assert kinds(sends)[-1] == (PROXY, "Registered")
+
+
+def test_a_registration_takes_no_longer_than_its_bound_and_names_only_some_of_the_workers_that_are_missing() -> None:
+    house = House()
+    house.call(config(MANY))
+    sends: list[Send] = []
+    for number in range(MANY):
+        sends += house.wait(house.now + ROLLOUT_MAX_S - 1)
+        if sends:
+            break
+        house.vote(house.hello(f"rm-1_p{number}")[0])
+    [refusal] = refusals(sends)
+    assert re.search(r"rm-1_p\d+ and \d+ more \(of 50 partitions\) within 600 s$", refusal)
+    assert refusal.count("rm-1_p") == NAMES_MAX
+
+
+def test_an_update_has_one_deadline_as_its_callers_wait_no_longer() -> None:
+    house = registered()
+    began, changed = house.now, config(3).replace("p0", "default")
+    house.vote(house.change(changed)[0])
+    house.wait(began + ROLLOUT_MAX_S - 1)
+    assert house.vote(house.hello("rm-1_p1")[0]) == []
+    [(status, reason)] = answers(house.wait(began + ROLLOUT_MAX_S))
+    assert (status, reason) == (503, "no answer from the workers of rm-1_p2 within 20 s")
+
+
+def config(partitions: int) -> str:
+    listed = ", ".join(f"{{name: p{number}, queues: [{{name: root}}]}}" for number in range(partitions))
+    return f"partitions: [{listed}]"
 
 
 def test_another_configuration_is_refused_too_and_the_one_in_force_stays() -> None:

@@ -32,22 +32,22 @@ def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
 def test_the_last_vote_of_yes_decides() -> None:
     vote = rollout()
     assert vote.missing() == [FIRST, SECOND]
-    vote.accept(SECOND)
+    vote.accept(SECOND, 0.0)
     assert vote.missing() == [FIRST]
-    vote.accept(SECOND)
+    vote.accept(SECOND, 0.0)
     assert not vote.unanimous
-    vote.accept(FIRST)
+    vote.accept(FIRST, 0.0)
     assert vote.unanimous
 
 
 def test_a_worker_that_was_restarted_has_not_voted() -> None:
     vote = rollout()
-    vote.accept(FIRST)
+    vote.accept(FIRST, 0.0)
     vote.restarted(FIRST)
     vote.restarted(SECOND)
-    vote.accept(SECOND)
+    vote.accept(SECOND, 0.0)
     assert not vote.unanimous
-    vote.accept(FIRST)
+    vote.accept(FIRST, 0.0)
     assert vote.unanimous
 
 

@@ -47,7 +47,8 @@ def refused(reason: str, code: str = "registration", **fields: str | int) -> Sen
 
 def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -> None:
     house = House()
-    assert house.call() == [sent(SUPERVISOR, WorkersWanted(partitions={PARTITION: 1}), **NONE)]
+    wanted = WorkersWanted(partitions={PARTITION: 1}, managers={PARTITION: RM})
+    assert house.call() == [sent(SUPERVISOR, wanted, **NONE)]
     asked = sent(PARTITION, PrepareConfig(rollout=1, config=config_of()), partition=PARTITION)
     assert house.hello(PARTITION) == [asked]
     assert house.vote(asked) == [

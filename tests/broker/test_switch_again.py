@@ -167,5 +167,6 @@ def test_the_supervisor_is_told_only_of_changes() -> None:
     house = registered()
     assert wanted(house.hello(PARTITION)) == []
     assert wanted(house.call(session=NEXT)) == []
-    expected = sent("supervisor", WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}), **NONE)
-    assert house.call(rm="rm-2", session="another")[-1] == expected
+    managers = {PARTITION: RM, "rm-2_default": "rm-2"}
+    expected = WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}, managers=managers)
+    assert house.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)

@@ -103,7 +103,8 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
         assert header_of(frames).kind == "Hello"
         assert decoded(Hello, frames[2]).role == "supervisor"
         told[peer.decode()] = ""
-    message = WorkersWanted(partitions=json.loads(wanted))
+    partitions = json.loads(wanted)
+    message = WorkersWanted(partitions=partitions, managers={name: name.partition("_")[0] for name in partitions})
     for name in [name for name, last in told.items() if last != wanted]:
         told[name] = wanted
         socket.send_multipart([name.encode(), *frames_of(Header(kind="WorkersWanted"), body_of(message))])

@@ -66,6 +66,15 @@ class Up:
         [number] = [number for number, command in self.children.items() if words in command]
         return number
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The supervisor itself does nothing meanwhile."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def says(self, words: str) -> bool:
         return words in self.errors
 

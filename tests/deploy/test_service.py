@@ -109,6 +109,24 @@ def test_workers_follow_what_the_broker_wants(folder: Path) -> None:
         assert system.stop() == 0
 
 
+def test_an_rm_with_many_partitions_holds_up_neither_others_nor_a_stop(folder: Path) -> None:
+    many = {f"big_{number}": 1 for number in range(60)}
+
+    def begun(partition: str) -> int:
+        return sum(one[2].startswith(f"--partition={partition}") for one in started(folder, "partition_worker"))
+
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        system.until(lambda: whole(system, folder))
+        wanted(folder, rm_a=1, **many)
+        system.until(lambda: begun("big_") > 0)
+        os.kill(system.child(" --partition=rm_a "), signal.SIGKILL)
+        system.until(lambda: begun("rm_a") == 2)
+        assert begun("big_") < len(many), "it was started again before all of the others were started"
+        assert system.stop() == 0
+        assert begun("big_") < len(many), "the stop did not wait for them"
+
+
 def test_when_the_broker_dies_the_others_stay(folder: Path) -> None:
     with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
         system.announced()

@@ -36,8 +36,10 @@ from deploy.supervisor import (
     LATE_MAX_S,
     LOOK_S,
     START_MAX_S,
+    STARTS_MAX,
     STOP_MAX_S,
     STOPPED,
+    TURN_MAX_S,
     WORKER_STOP_MAX_S,
     Plan,
     Supervisor,
@@ -374,6 +376,89 @@ def test_a_worker_may_take_as_long_for_its_journal_as_it_says_that_it_is_alive()
     assert system.wait(10 * START_MAX_S) == []
     system.silent.add(f"{WORKER} rm_a#2")
     assert system.wait(START_MAX_S) == [Kill(f"{WORKER} rm_a#2")]
+
+
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+def wanting(**partitions: int) -> WorkersWanted:
+    """The RM has the name of its partitions up to the underscore."""
+    return WorkersWanted(partitions=partitions, managers={name: name.partition("_")[0] for name in partitions})
+
+
+BIG = {f"big_{number}": 1 for number in range(480)}
+
+
+def test_only_so_many_workers_start_at_once_and_each_that_is_ready_makes_room_for_the_next() -> None:
+    system = running()
+    starting = started(system(wanting(**BIG)))
+    assert starting == [f"{WORKER} big_{number}#1" for number in range(STARTS_MAX)]
+    assert system.wait(1) == []
+    seen = [*starting]
+    while starting:
+        starting = started(system(*map(Ready, starting)))
+        assert len(starting) <= STARTS_MAX
+        seen += starting
+    assert len(set(seen)) == len(seen) == len(BIG)
+
+
+def test_others_take_turns_with_an_rm_that_has_hundreds_of_partitions() -> None:
+    system = running(small_a=1)
+    first, *_ = started(system(wanting(small_a=1, **BIG)))
+    system(Died(f"{WORKER} small_a#1", "SIGKILL"))
+    system.wait(FIRST_S)
+    assert started(system(Ready(first))) == [f"{WORKER} small_a#1"]
+    second, *_ = started(system(wanting(small_a=1, **BIG, third_a=1), Died(f"{WORKER} big_1#1", "SIGKILL")))
+    assert second == f"{WORKER} third_a#1"
+
+
+def test_partitions_that_were_served_before_come_before_new_ones() -> None:
+    system = running(one_a=1, two_a=1)
+    system(wanting(one_a=1, two_a=1, **BIG), Died(f"{WORKER} two_a#1", "SIGKILL"))
+    system.wait(FIRST_S)
+    system(wanting(one_a=1, two_a=1, one_b=1, **BIG))
+    assert started(system(Ready(f"{WORKER} big_0#1"))) == [f"{WORKER} two_a#1"]
+
+
+def test_a_worker_that_starts_for_long_holds_up_nobody() -> None:
+    system = running()
+    system(wanting(**BIG))
+    assert system.wait(TURN_MAX_S - 1) == []
+    assert len(started(system.wait(1 + LOOK_S))) == STARTS_MAX
+
+
+def test_stopping_takes_no_longer_because_hundreds_wait_for_their_turn() -> None:
+    system = running()
+    starting = started(system(wanting(**BIG)))
+    assert system(Leave()) == [Terminate(WEBSERVICE)]
+    assert system.wait(TURN_MAX_S) == [Kill(WEBSERVICE)]
+    assert system.supervisor.deadline > system.now
+    assert system(Died(WEBSERVICE, "exit status 0")) == [Terminate(RMPROXY)]
+    assert system(Died(RMPROXY, "exit status 0")) == [Terminate(name) for name in starting]
+
+
+def test_the_machine_sleeps_while_workers_wait_for_their_turn() -> None:
+    system = running()
+    system(wanting(**BIG))
+    assert system.supervisor.deadline == system.now + LOOK_S
+
+
+def test_signs_of_life_put_off_nothing_that_is_due() -> None:
+    system = running(rm_a=1)
+    system(wanting(rm_a=1, **BIG), Died(WORKER_A, "SIGKILL"))
+    for seconds in (TURN_MAX_S / 2, TURN_MAX_S / 2):
+        system.now += seconds
+        system(Alive(BROKER))
+    assert system.supervisor.deadline <= system.now
+    assert WORKER_A in started(system.tick())
+
+
+def test_a_pause_ends_when_it_is_due_however_many_are_alive() -> None:
+    system = running(rm_a=1)
+    system(Died(WORKER_A, "SIGKILL"))
+    system.now += 2 * FIRST_S
+    system(Alive(BROKER))
+    assert system.supervisor.deadline <= system.now
 
 
 # Silence --------------------------------------------------------------------------------------------------------------

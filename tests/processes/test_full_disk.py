@@ -131,9 +131,10 @@ def test_a_partition_whose_worker_cannot_start_again_is_named_until_it_has(syste
             worker = system.up.child(" --partition=rm-1_default ")
             for file in (system.disk / "journals").glob("rm-1_default.sqlite*"):
                 file.unlink()
-            os.kill(worker, signal.SIGKILL)
-            eventually(lambda: gone(worker))
-            fill(system.disk / "more")  # the room of these files, before the next worker begins
+            with system.up.stopped():  # so that the next worker does not begin before their room is taken
+                os.kill(worker, signal.SIGKILL)
+                eventually(lambda: gone(worker))
+                fill(system.disk / "more")
             system.up.until(lambda: "Workers" in system.failed())
             assert "rm-1_default: " in system.failed()["Workers"]
             assert system.metric("yunishard_journal_stuck") == 1
