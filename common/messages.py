@@ -1050,7 +1050,7 @@ class ManagerEntry(Part, frozen=True):
 
 
 class PartitionList(Control, frozen=True):
-    """All partitions, and the build information of every RM."""
+    """All partitions, and the build information of every RM, in the order of registration."""
 
     partitions: list[PartitionEntry]
     build_information: dict[str, dict[str, str]]

@@ -51,8 +51,8 @@ FIELDS: Final[dict[str, Shape]] = {
     "/ws/v1/partitions": [
         {
             "name!": str,
-            "totalNodes": int,
-            "totalContainers": int,
+            "totalNodes!": int,
+            "totalContainers!": int,
             "nodeSortingPolicy!": {"type!": str},
             "applications!": {"total!": int, "Running": int, "Accepted": int},
         }
@@ -62,7 +62,7 @@ FIELDS: Final[dict[str, Shape]] = {
     "/ws/v1/scheduler/node-utilizations": [
         {
             "partition!": str,
-            "utilizations": [
+            "utilizations!": [
                 {"type!": str, "utilization!": [{"bucketName!": str, "numOfNodes": int, "nodeNames": [str]}]}
             ],
         }

@@ -36,7 +36,8 @@ ONLY_ACTIVE: Final[Schema] = {"type": "string", "enum": [ACTIVE]}
 
 RM: Final = Parameter(
     "rm",
-    "Only what this resource manager has; a plain partition name is one of its own then. Empty for all.",
+    "Only what this resource manager has; a plain partition name is one of its own then. If empty, everything is meant;"
+    " or, where only one RM can be, the one that the setting `default-rm` names, else the one that registered first.",
     {"type": "string", "pattern": f"^({RM_ID.pattern})?$"},
 )
 STATUS: Final = Parameter(
