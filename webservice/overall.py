@@ -59,7 +59,7 @@ async def partitions(call: Call) -> Reply:
     """
     known = await registered(call)
     parts = _answered(await _parts(call, known, "partition"))
-    return _listed(call, known, parts, lambda shown, entry: encoded(_silent(shown, entry)))
+    return _listed("partition", call, known, parts, lambda shown, entry: encoded(_silent(shown, entry)))
 
 
 def _silent(shown: str, entry: PartitionEntry) -> PartitionView:
@@ -88,6 +88,7 @@ async def node_utilisations(call: Call) -> Reply:
         return Reply(b"null\n")
     parts = _answered(await _parts(call, known, "utilisation"))
     return _listed(
+        "utilisation",
         call,
         known,
         parts,
@@ -122,11 +123,15 @@ class _Parts(NamedTuple):
     """Of the oldest answer among them."""
 
 
-def _listed(call: Call, known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]) -> Reply:
+def _listed(
+    what: str, call: Call, known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]
+) -> Reply:
     """What each partition said of itself, in a list; of those that said nothing what is known without them."""
     said = dict(parts.said)
     bodies = [said.get(entry.full_name) or silent(shown, entry) for shown, entry in directory_of(call, known).all()]
-    return Reply(b"[" + b",".join(body.strip() for body in bodies) + b"]\n", headers=age(parts.age_s))
+    body = b"[" + b",".join(body.strip() for body in bodies) + b"]\n"
+    key = repr((what, call.query.get("rm", "")))  # of an RM that is registered
+    return Reply(call.shelf.shared(key, body), headers=age(parts.age_s))
 
 
 def _answered(parts: _Parts) -> _Parts:

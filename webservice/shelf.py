@@ -77,7 +77,7 @@ class _Place:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
     body: CachedBody | None = None
-    """That of the outcome, if it is an answer."""
+    """That of the outcome, if it is an answer; or one that was put together from several."""
     asked_at: float = 0.0
     """When the question was put to which the outcome is an answer, or that it still holds."""
     waiting: int = 0
@@ -138,6 +138,18 @@ class Shelf:
         assert outcome is not None
         assert place.body is not None, "an answer is kept with its body"
         return Shelved(outcome, age_s, place.body)
+
+    def shared(self, key: str, body: bytes) -> CachedBody:
+        """A body that was put together from several answers: the one that was kept under the key, with its compressed
+        form, while it stays the same.
+        """
+        place = self._places.setdefault(key, _Place(""))
+        self._places.move_to_end(key)
+        if place.body is None or place.body.plain != body:
+            place.body = CachedBody(body, self._make_room)
+        found = place.body
+        self._make_room()
+        return found
 
     async def _settle(self, partition: str, query: Query, place: _Place, came: float) -> None:
         """Have an outcome that serves somebody who came then."""

@@ -1,15 +1,18 @@
 """How full nodes are, and the questions about everything that the parameter `rm` narrows down."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 from common.messages import Answer, Query
-from tests.webservice.fakes import FakeLink, SilentLink, partition, request
+from tests.webservice.fakes import FakeLink, SilentLink, partition, people, request
 from webservice import overall
-from webservice.calls import Call, Respond
+from webservice.api import Api
+from webservice.calls import Call, Respond, Startup
 from webservice.errors import RequestError
 from webservice.shelf import Shelf
 from webservice.streams.streams import Streams
@@ -101,6 +104,38 @@ def test_a_plain_name_is_looked_up_within_the_manager_that_is_named() -> None:
 
 def test_an_empty_manager_narrows_nothing_down() -> None:
     assert len(request(TWO, "/ws/v1/clusters?rm=").json()) == 2
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/partitions", "/ws/v1/scheduler/node-utilizations"])
+def test_a_list_of_all_partitions_is_compressed_once_while_it_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    compressed = list[bytes]()
+    compress = gzip.compress
+
+    def counted(body: bytes, *args: int, **kwargs: int) -> bytes:
+        compressed.append(body)
+        return compress(body, *args, **kwargs)
+
+    def worker(query: Query) -> Answer:
+        return Answer(status=200, body=json.dumps({"name": query.name, "filler": "x" * size}).encode())
+
+    async def run() -> list[bytes]:
+        nonlocal size
+        transport = httpx.ASGITransport(
+            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), people(), Startup())
+        )
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
+            replies = [await reader.get(path) for _ in "123"]
+            replies += [await reader.get(path, params={"rm": "rm-2"}) for _ in "12"]
+            size += 1
+            replies += [await reader.get(path) for _ in "12"]
+        return list(dict.fromkeys(reply.content for reply in replies))
+
+    size = 2000
+    monkeypatch.setattr("gzip.compress", counted)
+    assert asyncio.run(run()) == compressed
+    assert len(compressed) == 3
 
 
 @pytest.mark.parametrize("asked", [overall.partitions, overall.node_utilisations, overall.healthcheck])
