@@ -46,6 +46,10 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
     if before is None:
         reason = f"RM {header.rm!r} has no such session, register again"
         return [refusal_of(delivery.source, header, "unknown-session", reason)]
+    if any(life > before.latest_life(partition) for partition, life in request.lives.items()):
+        reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
+        books.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
+        return [refusal_of(delivery.source, header, "unknown-session", reason)]
     registration = replace(before, proxy=delivery.source)
     books.roster.put(registration)
     if books.roster.away.pop(header.rm, None) is not None:
@@ -56,7 +60,12 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
         same_life = request.lives.get(usual_name(partition), 0) == registration.life(partition)
         if received is not None and not same_life and partition in registration.configs:
             sends.append(restarted(registration, partition, "it began anew meanwhile"))
-        sends.append(repetition(books, registration, partition, (received or 0) if same_life else 0))
+        if same_life:
+            acknowledged = request.acknowledged.get(partition, 0)
+            repeat = repetition(books, registration, partition, received=received or 0, acknowledged=acknowledged)
+        else:
+            repeat = repetition(books, registration, partition)
+        sends.append(repeat)
     return sends
 
 

@@ -2,10 +2,15 @@
 
     goes on    its journal has this session, this life, the latest roll-out
     behind     the same, but a roll-out that was committed has not reached it: it gets that, and goes on
-    unbegun    an intact journal without this session and life, perhaps with its vote for it: it begins empty, as nobody
-               can have heard of anything
-    lost       whatever the RM knows of the partition may be lost, or some of it is, as the worker itself has noticed:
-               it begins empty in another life, and the RM reports everything again
+    unbegun    it has another session or life, or none, and this broker has passed on nothing of the present one since
+               that began; or it has lived through a restart of the broker between its vote and the commit. It begins
+               empty, and the RM sends its commands again
+    lost       the RM may know of something that the worker does not have: the worker has noticed that itself, or it has
+               another session or life and something of the present one has been passed on, or may have been before the
+               broker was restarted. The partition begins empty in another life, and the RM reports everything again
+
+What a journal contains is no evidence that a partition has not begun: an operator may have restored an older one. The
+worker compares what it has with what the RM knows when the RM resumes (`Lane.lost`).
 
 Not here: starting the process (the supervisor does), and a configuration that is just being voted on (`changes.py`).
 """
@@ -38,8 +43,8 @@ def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Foun
         return Found.GOES_ON if hello.rollout == owner.rollout else Found.BEHIND
     if seat.begun or (hello.problem and seat.inherited):
         return Found.LOST
-    in_doubt = hello.prepared == owner.rollout
-    return Found.LOST if seat.inherited and not (header.session or in_doubt) else Found.UNBEGUN
+    in_doubt = hello.prepared == owner.rollout and not hello.recovered
+    return Found.LOST if seat.inherited and not in_doubt else Found.UNBEGUN
 
 
 def revived(books: Books, owner: Registration, header: Header, hello: Hello) -> list[Send]:
@@ -50,8 +55,8 @@ def revived(books: Books, owner: Registration, header: Header, hello: Hello) -> 
     books.tally.recoveries[state.name.lower()] += 1
     seat.inherited, seat.begun = False, state in (Found.GOES_ON, Found.BEHIND)
     if state is Found.LOST:
-        owner = _another_life(books, owner, partition)
-        reason = hello.problem or "what its worker kept is gone"
+        owner = _another_life(books, owner, header)
+        reason = hello.problem or _mismatch(header)
         books.warnings.append(f"partition {partition} begins anew, its RM is told to report everything again: {reason}")
     if state is Found.GOES_ON:
         sends = settings_for(books, owner, [partition])
@@ -75,9 +80,18 @@ def missed(owner: Registration, partition: str) -> list[Send]:
     return resumption_wanted(owner, f"the worker of partition {usual_name(partition)} was started again")
 
 
-def _another_life(books: Books, owner: Registration, partition: str) -> Registration:
-    life = owner.lives_begun + 1
-    another = replace(owner, lives={**owner.lives, partition: life}, lives_begun=life)
+def _mismatch(header: Header) -> str:
+    """Why the RM's session cannot go on from what a worker has that did not notice anything itself."""
+    if not header.session:
+        return "what its worker kept is gone"
+    return "what its worker has is from another time than the record of this resource manager's session"
+
+
+def _another_life(books: Books, owner: Registration, header: Header) -> Registration:
+    """The partition begins again, in a life above all that the record or the worker has known in this session."""
+    known = header.life if header.session == owner.session else 0
+    life = max(owner.lives_begun, known) + 1
+    another = replace(owner, lives={**owner.lives, header.partition: life}, lives_begun=life)
     books.roster.put(another)
     return another
 

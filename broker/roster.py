@@ -68,6 +68,10 @@ class Registration:
     def life(self, partition: str) -> int:
         return self.lives.get(partition, 0)
 
+    def latest_life(self, partition: str) -> int:
+        """The highest life in which this partition can have been heard: of one that went, that of any."""
+        return self.life(partition) if self.has(partition) else self.lives_begun
+
     def has(self, partition: str) -> bool:
         return partition in self.configs or partition in self.leaving
 

@@ -60,9 +60,11 @@ def pause(books: Books, registration: Registration) -> list[Send]:
     return [to_worker(books, registration, partition, Pause()) for partition in registration.partitions]
 
 
-def repetition(books: Books, registration: Registration, partition: str, received: int) -> Send:
-    """The RM is back, and has received so much."""
-    return to_worker(books, registration, partition, Repeat(), ack=received)
+def repetition(
+    books: Books, registration: Registration, partition: str, *, received: int = 0, acknowledged: int = 0
+) -> Send:
+    """The RM is back, has received so much, and has had so many of its commands acknowledged."""
+    return to_worker(books, registration, partition, Repeat(acknowledged=acknowledged), ack=received)
 
 
 # To RMs -------------------------------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ from broker.presence import leaves, proxy_began, resumed, went_away
 from broker.questions import Questions
 from broker.reading import read
 from broker.registration import hash_of, register
-from broker.revival import missed, revived
-from broker.roster import Seat
+from broker.revival import Found, found, missed, revived
+from broker.roster import Registration, Seat
 from broker.said import refusal_of, retirement, settings_for
 from broker.update import RETIRE_MAX_S, Wish, update
 from broker.versions import FROM_FILE, Versions
@@ -344,7 +344,7 @@ class Switch:
         if registration is not None and partition in registration.configs:
             sends += revived(self.books, registration, delivery.header, hello)
         elif registration is not None and partition in registration.leaving and change is None:
-            sends += [retirement(self.books, registration, partition), *missed(registration, partition)]
+            sends += self._leaving(registration, delivery.header, hello)
         if change is None:
             return sends
         change.rollout.restarted(partition)
@@ -361,6 +361,18 @@ class Switch:
         if ended.cannot_start:
             seat.problem = ended.reason
         return self._changes.worker_ended(header.partition, ended)
+
+    def _leaving(self, registration: Registration, header: Header, hello: Hello) -> list[Send]:
+        """A worker comes back to a partition that is no longer configured: it tells the RM what becomes of everything,
+        unless it has lost what that is.
+        """
+        partition = header.partition
+        if found(registration, self.roster.seats[partition], header, hello) is Found.LOST:
+            reason = hello.problem or "its worker does not have it any more"
+            self.books.warnings.append(f"partition {partition} ends without telling its RM what was in it: {reason}")
+            self._let_go(partition)
+            return []
+        return [retirement(self.books, registration, partition), *missed(registration, partition)]
 
     def _retired(self, delivery: Delivery) -> list[Send]:
         """Nothing is left of a partition, and nobody wants it again meanwhile."""

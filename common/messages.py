@@ -525,6 +525,10 @@ class Resume(Call, frozen=True):
     """Partition to the number of the last news that the RM has; partitions left out have none."""
     lives: dict[str, int] = field(default_factory=dict)
     """Partition to the life that this number belongs to; partitions left out are in their first, 0."""
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    """Partition to the number of the last command that the core has acknowledged in that life; the RM does not keep it
+    any more. A partition that has fewer begins anew (`PartitionRestarted`). Partitions left out have none.
+    """
 
 
 class Leave(Call, frozen=True):
@@ -612,8 +616,9 @@ class Received(News, frozen=True):
 
 
 class PartitionRestarted(News, frozen=True):
-    """This partition lost what it knew, as its journal is damaged or gone: numbering starts anew in the life that the
-    header says, and the RM reports everything again, between `SyncBegin` and `SyncEnd`.
+    """This partition lost what it knew, as its journal is damaged, gone or older than what the RM knows: numbering
+    starts anew in the life that the header says, and the RM reports everything again, between `SyncBegin` and
+    `SyncEnd`.
     """
 
     reason: str = ""
@@ -774,6 +779,10 @@ class Hello(Control, frozen=True):
     """Of a worker: the roll-out that it has voted for, while that is neither committed nor aborted; 0 for none."""
     problem: str = ""
     """Of a worker: why it could not go on from its journal, in words for people. Empty when it could, or has none."""
+    recovered: bool = False
+    """Of a worker: whether all that comes from its journal, which may be older than what the RM knows, as the RM has not
+    resumed since.
+    """
 
 
 class WorkersWanted(Control, frozen=True):
@@ -803,6 +812,9 @@ WORKER_REASON_CHARS_MAX: Final = 1000
 
 class Repeat(Control, frozen=True):
     """Broker to worker: the RM is back; send again what comes after the `ack` of the header, and place again."""
+
+    acknowledged: int = 0
+    """The number of the RM's last command that this worker, or one before it, has acknowledged."""
 
 
 class Pause(Control, frozen=True):

@@ -114,6 +114,9 @@ class Session:
         request = Resume(
             received={name: lanes.inbox.last for name, lanes in self._lanes.items()},
             lives={name: lanes.told for name, lanes in self._lanes.items() if lanes.told},  # or it is told again
+            acknowledged={
+                name: lanes.outbox.acknowledged for name, lanes in self._lanes.items() if lanes.outbox.acknowledged
+            },
         )
         return self._call(request, ref)
 

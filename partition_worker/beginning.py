@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import garbage
-from common.machine import Send
 from common.messages import Step
 from partition_worker import poison
 from partition_worker.journal.endpoint import Journal
@@ -37,12 +36,11 @@ _log = logging.getLogger("core.scheduler.journal")
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A worker with its journal, and what it says first."""
+    """A worker with its journal."""
 
     worker: Worker
     journal: Journal | None
     """None where nothing is kept."""
-    sends: list[Send]
     replayed: int = 0
     """Steps that were played again."""
     took_s: float = 0.0
@@ -74,7 +72,7 @@ async def begun(
     attempts.end()
     worker = new_worker()
     worker.problem = problem
-    return Begun(worker, new_journal(worker), [])
+    return Begun(worker, new_journal(worker))
 
 
 async def _recovered(worker: Worker, new_journal: Callable[[Worker], Journal], attempts: poison.Attempts) -> Begun:
@@ -93,14 +91,14 @@ def _played(worker: Worker, journal: Journal, attempts: poison.Attempts) -> Begu
         if found.snapshot is not None:
             what = f"the snapshot after step {found.snapshot_number}"
             _try(attempts, what, f"{what}, {len(found.snapshot)} bytes".encode() + found.snapshot[:HEAD_BYTES])
-        sends = _recover(worker, found.snapshot, steps)
+        _recover(worker, found.snapshot, steps)
         attempts.end()
     took_s = time.monotonic() - started_s
     if steps.taken or found.snapshot is not None:
         size = len(found.snapshot or b"")
         base = f"a snapshot of {size} bytes after step {found.snapshot_number}" if size else "the beginning"
         _log.info("%s: goes on from %s with %d steps played again, in %.2f s", worker.name, base, steps.taken, took_s)
-    return Begun(worker, journal, sends, steps.taken, took_s)
+    return Begun(worker, journal, steps.taken, took_s)
 
 
 class _Counted:
@@ -127,10 +125,10 @@ def _try(attempts: poison.Attempts, what: str, content: bytes) -> None:
     attempts.begin(identity)
 
 
-def _recover(worker: Worker, snapshot: bytes | None, steps: _Counted) -> list[Send]:
+def _recover(worker: Worker, snapshot: bytes | None, steps: _Counted) -> None:
     try:
         with garbage.none_expected():  # to look for it takes a tenth of the time
-            return worker.recover(snapshot, steps)
+            worker.recover(snapshot, steps)
     except (JournalDamaged, Diverged, RememberedWronglyError, OSError, MemoryError, _Broken):
         raise
     except Exception as error:  # the same would happen at each start: a defect, or a journal of another release

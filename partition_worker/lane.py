@@ -29,6 +29,22 @@ class Lane:
         self.inbox = Inbox()
         self.outbox = Outbox()
         self._told: list[Told] = []
+        self._held_after: int | None = None
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether all this comes from a journal and the RM has not resumed since: the journal may have lost its end, or
+        be an older one.
+        """
+        return self._held_after is not None
+
+    def hold(self) -> None:
+        """Send no news until the RM has resumed: the RM may have received others under the same numbers."""
+        self._held_after = self.outbox.last
+
+    def confirm(self) -> None:
+        """The RM has resumed, and it knows nothing of this partition that is not here."""
+        self._held_after = None
 
     @property
     def crowded(self) -> bool:
@@ -49,9 +65,20 @@ class Lane:
             self.outbox.acknowledge(header.ack)
         return True
 
-    def forgot(self, header: Header) -> bool:
-        """Whether the RM has heard news that were never said here."""
-        return header.session == self.session and header.life == self.life and header.ack > self.outbox.last
+    def lost(self, header: Header, acknowledged: int = 0) -> str:
+        """What the RM has received from this partition, or had acknowledged by it, that is not here; empty for nothing.
+        `acknowledged` is the number of its last command of which it knows that it was taken.
+        """
+        if header.session != self.session or header.life != self.life:
+            return ""
+        told = self.outbox.last if self._held_after is None else self._held_after
+        if header.ack > told:
+            return f"the resource manager has received {header.ack} messages, the journal has {told}"
+        if acknowledged > self.inbox.last:
+            return (
+                f"{acknowledged} commands of the resource manager were acknowledged, the journal has {self.inbox.last}"
+            )
+        return ""
 
     def untimely(self, header: Header) -> list[Send] | None:
         """What is said to a command that is not to be taken now; None for one that is."""
@@ -72,13 +99,14 @@ class Lane:
     # What is said ---------------------------------------------------------------------------------------------------
 
     def tell(self, messages: Iterable[News]) -> list[Send]:
-        """Numbered news, kept until they are acknowledged."""
+        """Numbered news, kept until they are acknowledged. What is held goes out when the RM resumes."""
         sends: list[Send] = []
         for message in messages:
             kind, body = type(message).__name__, body_of(message)
             seq = self.outbox.add(kind, body)
             self._told.append((seq, kind, body))
-            sends.append(Send(BROKER, self.header(kind, seq), body))
+            if not self.unconfirmed:
+                sends.append(Send(BROKER, self.header(kind, seq), body))
         return sends
 
     def ask(self, question: PredicatesAsked | StateDumpAsked) -> Send:

@@ -84,8 +84,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     wire.add(GROUPS, Groups(wake=wire.wake))
     if journal is not None:
         wire.add(JOURNAL, journal)
-    for message in (*start.sends, worker.hello()):
-        wire.send(message)
+    wire.send(worker.hello())
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
@@ -147,7 +146,7 @@ async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
         )
 
     if files is None:
-        return Begun(new_worker(), None, [])
+        return Begun(new_worker(), None)
 
     def new_journal(worker: Worker) -> Journal:
         return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)

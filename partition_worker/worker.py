@@ -29,6 +29,7 @@ from common.messages import (
     NotKept,
     PrepareConfig,
     Query,
+    Repeat,
     SnapshotTaken,
     Step,
 )
@@ -48,9 +49,18 @@ from partition_worker.rm_state import StateQuestions
 BUDGET_DECISIONS: Final = 512
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
 
+RESUMED_IN_VAIN_MAX: Final = 8
+"""How often in a row an RM may resume without sending the command that is missing here. Then that command is lost for
+good (an RM that does not fill in `Resume.acknowledged` forgot it once it was acknowledged), and the partition begins
+anew."""
+
 _ACTIONS: Final = frozenset({"KillApplication", "MoveApplication", "Schedule"})
 _QUESTIONS: Final = _ACTIONS | {"Query"}
 """What a front end says, who waits for an `Answer`."""
+
+_WAIT: Final = NUMBERED.keys() | {"PredicatesAnswered", "GroupsFound"}
+"""What a recovered worker drops until the RM has resumed: then the RM sends its commands again, and the worker
+asks again for the rest."""
 
 _ORDERS: Final = frozenset({"PrepareConfig", "CommitConfig", "AbortConfig", "RetirePartition", "Settings"})
 """What the broker says that changes the replica."""
@@ -101,8 +111,10 @@ class Worker:
         """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
         self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
-        self._recovered = False
-        """Whether what runs comes from a journal, which may have lost its end."""
+        self._missing = False
+        """Whether a command was refused since the RM resumed last, as one before it was missing."""
+        self._resumed_in_vain = 0
+        """How often in a row the RM has resumed, and a command was missing all the same."""
 
     @property
     def partition(self) -> Partition | None:
@@ -116,7 +128,7 @@ class Worker:
             return 0.0
         partition = self.replica.partition
         due = min(self._beat_at, self._state_questions.deadline)
-        if partition is None:
+        if partition is None or self.replica.lane.unconfirmed:
             return due
         return min(due, self._push.deadline, partition.deadline if self._decides else partition.next_timer)
 
@@ -133,7 +145,13 @@ class Worker:
     def hello(self) -> Send:
         """The first message to a broker: what runs here."""
         prepared = self.replica.prepared[1].rollout if self.replica.prepared is not None else 0
-        message = Hello(role="worker", rollout=self.replica.rollout, prepared=prepared, problem=self.problem)
+        message = Hello(
+            role="worker",
+            rollout=self.replica.rollout,
+            prepared=prepared,
+            problem=self.problem,
+            recovered=self.replica.lane.unconfirmed,
+        )
         return send(BROKER, message, self.replica.lane.header("Hello"))
 
     def handle(self, delivery: Delivery, now: float) -> list[Send]:
@@ -177,7 +195,7 @@ class Worker:
             self._beat_at = now + self._heartbeat_s
             free.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
         partition = self.replica.partition
-        if partition is None:
+        if partition is None or self.replica.lane.unconfirmed:
             return [*free, *self._passed([], now)]
         sends: list[Send] = []
         budget = BUDGET_DECISIONS if self._decides else 0
@@ -251,10 +269,12 @@ class Worker:
         """What is said to a message that changes nothing here or may not; None for one that has to be taken."""
         header = delivery.header
         kind = header.kind
-        if (kind in NUMBERED or kind == "Ack") and self._recovered and self.replica.lane.forgot(header):
-            return self._forgot()
+        if self.replica.lane.unconfirmed and (kind in _WAIT or kind == "Ack"):
+            problem = self.replica.lane.lost(header)
+            if problem or kind in _WAIT:
+                return self._begins_anew(problem) if problem else []
         if kind in NUMBERED:
-            return self.replica.lane.untimely(header) if self.replica.lane.admits(header) else []
+            return self._untimely(header) if self.replica.lane.admits(header) else []
         if kind == "PredicatesAnswered":
             same = header.life == self.replica.lane.life
             return None if same and self.replica.lane.admits(header) else []
@@ -273,7 +293,7 @@ class Worker:
             case "StateDumpAnswered":
                 return self._state_questions.heard(replica.lane, delivery)
             case "Repeat":
-                return self._repeat(header)
+                return self._repeat(header, decoded(Repeat, delivery.body))
             case "Pause":
                 self._paused = True
                 return []
@@ -287,28 +307,44 @@ class Worker:
         waits = self.recorder is not None and self.recorder.holds("Hello")
         return [] if beat.incarnation or waits else [self.hello()]
 
-    def _repeat(self, header: Header) -> list[Send]:
+    def _untimely(self, header: Header) -> list[Send] | None:
+        """What a command is answered that is not to be taken now; None for one that is."""
+        answer = self.replica.lane.untimely(header)
+        if answer is None:
+            self._missing, self._resumed_in_vain = False, 0
+        elif header.seq > self.replica.lane.inbox.last + 1 and not self.replica.lane.crowded:
+            self._missing = True
+        return answer
+
+    def _repeat(self, header: Header, repeat: Repeat) -> list[Send]:
         """The RM is back after a break: it says what it has, and gets the rest again."""
         lane = self.replica.lane
         if header.session != lane.session:
             return []
-        if self._recovered and lane.forgot(header):
-            return self._forgot()
+        self._resumed_in_vain += self._missing
+        self._missing = False
+        problem = lane.lost(header, repeat.acknowledged)
+        if not problem and self._resumed_in_vain >= RESUMED_IN_VAIN_MAX:
+            problem = f"the resource manager does not send the commands after {lane.inbox.last} again"
+        if problem:
+            return self._begins_anew(problem)
+        lookups = self.replica.lookups() if lane.unconfirmed else []
+        lane.confirm()
         self._paused = False
         if header.life == lane.life:
             lane.outbox.acknowledge(header.ack)
         if self.recorder is not None:
             self.recorder.superseded()
-        return [*lane.again(), *self.replica.retired()]
+        return [*lane.again(), *self.replica.retired(), *lookups]
 
-    def _forgot(self) -> list[Send]:
-        """The RM has heard more than was said here: the journal has lost its end, and this is not what the RM knows.
+    def _begins_anew(self, problem: str) -> list[Send]:
+        """Tell the broker that this is not what the RM knows: the journal has lost its end, or was replaced.
 
         Logged once, as the RM may say it as often as it likes until the partition has begun anew.
         """
         if not self.problem:
-            self.problem = "the resource manager has heard more than is left in the journal"
-            self.replica.warnings.append(self.problem)
+            self.problem = problem
+            self.replica.warnings.append(problem)
         self._paused = True
         return [self.hello()]
 
@@ -317,6 +353,8 @@ class Worker:
         lane = self.replica.lane
         if self.replica.partition is None:
             reason = "the partition is starting"
+        elif lane.unconfirmed:
+            reason = "the partition was started again, and waits for the resource manager to resume its session"
         elif lane.crowded or (header.kind == "Schedule" and lane.outbox.full):
             reason = f"the resource manager has {len(lane.outbox)} messages to acknowledge before it is told more"
         else:
@@ -357,8 +395,9 @@ class Worker:
         assert self.recorder is not None
         return remembered.written(self.replica, self.recorder.last)
 
-    def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> list[Send]:
-        """Be as the worker was that wrote this; what has to be asked again of this process.
+    def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> None:
+        """Be as the worker was that wrote this. Until the RM has resumed nothing is decided and time does not pass: if
+        the journal is older than what the RM has received, other news would get the same numbers.
 
         Raises:
             recorder.Diverged, remembered.RememberedWronglyError: as in `recovery.py`.
@@ -368,10 +407,11 @@ class Worker:
         replica = self.replica
         last = recovery.recover(replica, snapshot, steps)
         self.recorder = Recorder(last)
-        self._recovered = self._paused = last > 0  # until the RM says what it has heard
+        self._paused = last > 0
+        if last:
+            replica.lane.hold()
         for lines in (replica.notes, replica.announcements, replica.warnings):
             lines.clear()
-        return replica.lookups()
 
     def leave(self, now: float) -> list[Send]:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
@@ -392,7 +432,7 @@ class Worker:
         replica = self.replica
         told, began_from, replica.began_from = replica.lane.taken(), replica.began_from, None
         if began_from is not None:
-            self._recovered, self.problem = False, ""
+            self.problem, self._missing, self._resumed_in_vain = "", False, 0
             self._paused = False  # who registers is there; the broker says so if not
         if self.recorder is None:
             return

@@ -196,7 +196,7 @@ class Dialogue:
         elif self._leaving is not None:
             self._to_send = [self.session.leave(self._leaving)]
         else:
-            self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
+            self._drop_news()
             self.resume()
 
     def resume(self) -> None:
@@ -235,8 +235,10 @@ class Dialogue:
                 self._to_send += self._changes.sent(self.session)
             case ConfigurationUpdated():
                 self._reconfigured(header.ref, message)
-            case ResumeWanted() if before == "open":
-                self.resume()
+            case ResumeWanted():
+                self._drop_news()  # a journal that went back may say something else under the same numbers
+                if before == "open":
+                    self.resume()
             case Goodbye() if before != self.session.state:
                 self.pause_s, self.complaint = message.retry_after_milli_seconds / 1000, message.reason
                 self._buffer.append(Result("", message))
@@ -304,6 +306,10 @@ class Dialogue:
         """Pass it on to the consumer, unless that is far behind: then it is dropped, as it may be lost anyway."""
         if len(self._buffer) < READ_AHEAD_MESSAGES:
             self._buffer.append(with_partition(Result(partition, message)))
+
+    def _drop_news(self) -> None:
+        """Forget the news that nobody took: the core sends them again when we resume."""
+        self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
 
     def _say(self, outgoing: Outgoing) -> None:
         if self.session.state == "open":

@@ -47,6 +47,34 @@ def test_an_rm_that_is_back_hears_what_it_does_not_have_and_its_partitions_place
     assert house.switch.deadline == NEVER
 
 
+def test_a_partition_is_told_how_many_commands_its_rm_has_had_acknowledged_in_the_same_life() -> None:
+    house = registered()
+    [_, repeat] = house.resume(received={PARTITION: 3}, acknowledged={PARTITION: 7})
+    assert repeat == sent(PARTITION, Repeat(acknowledged=7), partition=PARTITION, ack=3)
+    house.lost(PARTITION)
+    *_, repeat = house.resume(received={PARTITION: 3}, acknowledged={PARTITION: 7})
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1)
+
+
+def test_an_rm_that_knows_a_later_life_than_the_record_has_to_register_anew() -> None:
+    """An operator has restored an older record."""
+    house = registered()
+    [refused] = said(house.resume(received={PARTITION: 3}, lives={PARTITION: 1}))
+    reason = "the core's record of RM 'rm-1' is older than this session's last state, register again"
+    assert refused == Refused(code="unknown-session", reason=reason)
+    assert house.switch.books.warnings == ["RM rm-1 has to register anew: its record has gone back to an earlier state"]
+
+
+def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older() -> None:
+    house = registered(two_partitions())
+    house.lost(GPU)
+    assert said(house.resume(received={PARTITION: 3, GPU: 1}, lives={PARTITION: 1, GPU: 1}))[0] == Refused(
+        code="unknown-session",
+        reason="the core's record of RM 'rm-1' is older than this session's last state, register again",
+    )
+    assert kinds(house.resume(received={GPU: 1}, lives={GPU: 1}))[0] == (PROXY, "Registered")
+
+
 def test_only_the_proxy_by_which_it_speaks_can_say_that_it_is_away() -> None:
     house = registered()
     assert house.hear("rmproxy-2", ManagerAway()) == []

@@ -126,14 +126,49 @@ def test_after_a_broker_that_died_one_that_has_nothing_may_have_lost_something()
     assert house.facts[RM].lives == {PARTITION: 1}
 
 
-@pytest.mark.parametrize(("session", "prepared"), [("earlier", 0), ("", 1)])
-def test_after_a_broker_that_died_one_whose_journal_shows_that_it_never_began_does_so(
+@pytest.mark.parametrize(("session", "prepared"), [("earlier", 0), ("earlier", 1), ("", 1), ("", 0)])
+def test_after_a_broker_restart_another_session_in_the_journal_is_no_evidence_that_the_partition_has_not_begun(
     session: str, prepared: int
 ) -> None:
+    """An operator may have restored the journal as it was before the RM registered, or deleted SQLite's log."""
     house = inherited()
-    hello = Hello(role="worker", prepared=prepared)
+    hello = Hello(role="worker", prepared=prepared, recovered=True)
     sends = house.hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
+    assert kinds(sends) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert house.facts[RM].lives == {PARTITION: 1}
+
+
+@pytest.mark.parametrize("session", ["earlier", ""])
+def test_a_worker_that_outlives_the_broker_between_its_vote_and_the_commit_has_not_begun(session: str) -> None:
+    """That is not what its journal says but what it has done itself."""
+    hello = Hello(role="worker", prepared=1)
+    sends = inherited().hear(PARTITION, hello, session=session, partition=PARTITION, epoch=1)
     assert kinds(sends) == [*AGAIN, (PROXY, "ResumeWanted")]
+
+
+def test_after_a_broker_restart_an_earlier_life_in_the_journal_is_no_evidence_either() -> None:
+    house = registered()
+    house.lost(PARTITION)
+    house.speaks(PARTITION)
+    house.begin_again()
+    house.resume(lives={PARTITION: 1})
+    assert kinds(house.returns(PARTITION, life=0)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert house.facts[RM].lives == {PARTITION: 2}
+
+
+def test_the_next_life_is_above_the_one_in_a_journal_that_is_newer_than_the_record() -> None:
+    house = inherited()
+    assert kinds(house.returns(PARTITION, life=3)) == [*AGAIN, (PROXY, "PartitionRestarted")]
+    assert house.facts[RM].lives == {PARTITION: 4}
+
+
+def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what_it_had_to_tell() -> None:
+    house = registered(two_partitions())
+    house.agree(house.update(ONE_QUEUE))
+    house.begin_again()
+    hello = Hello(role="worker", rollout=1, problem="the end is missing")
+    assert kinds(house.hear(GPU, hello, partition=GPU, epoch=2)) == [("supervisor", "WorkersWanted")]
+    assert list(house.switch.roster.seats) == [PARTITION]
 
 
 def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died() -> None:

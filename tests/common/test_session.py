@@ -205,6 +205,16 @@ def test_a_resumption_says_what_was_received() -> None:
     assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
 
 
+def test_a_resumption_says_which_commands_were_acknowledged() -> None:
+    session = opened()
+    for _ in range(3):
+        session.update(ask("gpu"))
+    told(session, news("a"), partition=GPU, seq=1, ack=2)
+    assert decoded(Resume, session.resume().body).acknowledged == {GPU: 2}
+    told(session, PartitionRestarted(), partition=GPU, life=1)
+    assert decoded(Resume, session.resume().body).acknowledged == {}
+
+
 def test_an_unknown_session_cannot_be_resumed() -> None:
     session = opened()
     session.resume()

@@ -8,6 +8,9 @@ from common.machine import Delivery, Send, send
 from common.messages import (
     Ack,
     Actor,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
     Answer,
     Append,
     ApplicationResponse,
@@ -35,7 +38,7 @@ from common.names import BROKER, JOURNAL
 from common.wire import decoded
 from partition_worker import recorder
 from partition_worker.recorder import Diverged
-from partition_worker.worker import Worker
+from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, ask, placed
 
@@ -330,12 +333,13 @@ def test_it_says_hello_with_what_it_runs(desk: Desk) -> None:
     busy(desk)
     hello = desk.recovered().hello()
     assert (hello.header.session, hello.header.life, hello.header.epoch) == (SESSION, 0, EPOCH + 1)
-    assert decoded(Hello, hello.body) == Hello(role="worker", rollout=1)
+    assert decoded(Hello, hello.body) == Hello(role="worker", rollout=1, recovered=True)
 
 
 def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
     busy(desk)
     after = desk.recovered()
+    after.handle(arrives(BROKER, Repeat()), desk.now)
     assert kinds(after.handle(arrives(BROKER, ask("k19"), seq=desk.seq), desk.now)) == ["Received"]
     sends = after.handle(arrives(BROKER, ask("new"), seq=desk.seq + 1), desk.now)
     sends += after.tick(desk.now)
@@ -372,11 +376,99 @@ def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) 
     heard = after.replica.lane.outbox.last
     for message in (Repeat(), ask("k"), Ack()):
         sends = after.handle(arrives(BROKER, message, seq=desk.seq + 1, ack=heard + 1), desk.now)
-        assert "heard more" in decoded(Hello, sends[0].body).problem
+        told = f"the resource manager has received {heard + 1} messages, the journal has {heard}"
+        assert decoded(Hello, sends[0].body).problem == told
     assert len(after.replica.warnings) == 1
     after.handle(arrives(BROKER, PrepareConfig(rollout=2, config=config_of()), life=1), desk.now)
     after.handle(arrives(BROKER, CommitConfig(rollout=2), life=1), desk.now)
     assert decoded(Hello, after.hello().body).problem == ""
+
+
+def test_an_rm_whose_acknowledged_commands_the_journal_does_not_have_starts_anew(desk: Desk) -> None:
+    """It has not received anything since, so that its own acknowledgement does not show it."""
+    busy(desk)
+    after = desk.recovered()
+    taken = after.replica.lane.inbox.last
+    repeat = arrives(BROKER, Repeat(acknowledged=taken + 1), ack=after.replica.lane.outbox.last)
+    told = f"{taken + 1} commands of the resource manager were acknowledged, the journal has {taken}"
+    assert decoded(Hello, after.handle(repeat, desk.now)[0].body).problem == told
+
+
+def test_no_command_is_taken_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:
+    """One that was on its way says nothing about what the RM has received since, and what is told because of it would
+    get numbers that the RM has seen already.
+    """
+    busy(desk)
+    after = desk.recovered()
+    command = arrives(BROKER, ask("new"), seq=desk.seq + 1)
+    after.handle(command, desk.now)
+    assert after.replica.lane.inbox.last == desk.seq
+    after.handle(arrives(BROKER, Repeat(), ack=5), desk.now)
+    after.handle(command, desk.now)
+    assert after.replica.lane.inbox.last == desk.seq + 1
+
+
+def test_time_does_not_pass_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:
+    """If the journal is an older one, news of a timer would get numbers that the RM has seen already."""
+    desk.tell(NODES)
+    desk.tell(APP)
+    desk.tell(ask("k"))
+    desk.schedule()
+    gone = AllocationRelease(partition_name=PARTITION, application_id="a", allocation_key="k", termination_type=1)
+    desk.tell(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[gone])))
+    desk.kept()
+    desk.worker = desk.recovered()
+    told = desk.worker.replica.lane.outbox.last
+    desk.now += 3_600
+    assert desk.worker.deadline > desk.now
+    assert "ApplicationResponse" not in kinds([*desk.tick(), *desk.kept()])
+    assert desk.worker.replica.lane.outbox.last == told
+    desk.hear(Repeat(), ack=told)
+    assert "ApplicationResponse" in kinds([*desk.schedule(), *desk.kept()])
+
+
+def test_an_administrator_has_to_wait_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:
+    busy(desk)
+    after = desk.recovered()
+    kill = KillApplication(application_id="a", actor=Actor(user="root", scheduler_admin=True))
+    [refused] = said(after.handle(arrives(BROKER, kill, ref="1"), desk.now))
+    reason = b"the partition was started again, and waits for the resource manager to resume its session"
+    assert refused == Answer(status=503, body=reason)
+
+
+def test_news_of_another_configuration_after_a_recovery_wait_until_the_rm_has_resumed(desk: Desk) -> None:
+    """They count as unsent: an RM that has received as many has received others."""
+    busy(desk)
+    desk.worker = desk.recovered()
+    told = desk.worker.replica.lane.outbox.last
+    assert "ApplicationResponse" not in kinds([*desk.hear(RetirePartition()), *desk.kept()])
+    assert desk.worker.replica.lane.outbox.last > told
+    *_, hello = [*desk.hear(Repeat(), ack=told + 1), *desk.kept()]
+    assert decoded(Hello, hello.body).problem.endswith(f"the journal has {told}")
+    assert "ApplicationResponse" in kinds([*desk.hear(Repeat(), ack=told), *desk.kept()])
+
+
+def test_an_rm_that_resumes_in_vain_again_and_again_starts_anew(desk: Desk) -> None:
+    """Its release of the SDK does not say what was acknowledged."""
+    busy(desk)
+    after = desk.recovered()
+    resume, later = arrives(BROKER, Repeat(), ack=5), arrives(BROKER, ask("k"), seq=desk.seq + 2)
+    for _ in range(RESUMED_IN_VAIN_MAX):
+        assert "Hello" not in kinds(after.handle(resume, desk.now))
+        [refused] = after.handle(later, desk.now)
+        assert refused.header.kind == "Refused"
+    [hello] = after.handle(resume, desk.now)
+    told = f"the resource manager does not send the commands after {desk.seq} again"
+    assert decoded(Hello, hello.body).problem == told
+
+
+def test_an_rm_that_resumes_often_and_goes_on_each_time_does_not_start_anew(desk: Desk) -> None:
+    busy(desk)
+    for _ in range(2 * RESUMED_IN_VAIN_MAX):
+        desk.hear(ask("k"), seq=desk.seq + 2)
+        desk.hear(Repeat(), ack=5)
+        desk.tell(ask("k"))
+    assert desk.worker.problem == ""
 
 
 def test_nothing_new_is_placed_after_a_recovery_until_the_rm_has_said_what_it_heard(desk: Desk) -> None:
@@ -391,11 +483,20 @@ def test_nothing_new_is_placed_after_a_recovery_until_the_rm_has_said_what_it_he
     assert placed([*desk.schedule(), *desk.kept()]) == ["k"]
 
 
-def test_an_rm_that_says_so_of_a_partition_that_began_here_is_wrong_and_nothing_begins_anew(desk: Desk) -> None:
+def test_an_acknowledgement_of_what_was_never_told_changes_nothing_in_a_partition_that_began_here(desk: Desk) -> None:
     desk.tell(NODES, ack=1_000)
-    desk.hear(Repeat(), ack=1_000)
     assert "Hello" not in kinds(desk.kept())
     assert desk.worker.problem == ""
+
+
+def test_an_rm_that_resumes_from_what_was_never_told_starts_anew_even_where_the_partition_began_here(
+    desk: Desk,
+) -> None:
+    """The broker's record may have gone back, so that the partition began in a life that the RM knew already."""
+    desk.tell(NODES)
+    desk.kept()
+    [hello] = desk.hear(Repeat(), ack=1_000)
+    assert decoded(Hello, hello.body).problem == "the resource manager has received 1000 messages, the journal has 1"
 
 
 def test_a_vote_is_remembered() -> None:

@@ -257,6 +257,20 @@ def test_when_the_core_wants_it_the_session_is_resumed_once() -> None:
     assert said(dialogue) == ["Resume"]
 
 
+def test_when_the_core_wants_a_resumption_what_nobody_took_is_dropped_as_it_comes_again() -> None:
+    """A worker that recovered from an older journal may say something else under the same numbers."""
+    dialogue = opened()
+    hears(dialogue, allocated(1), seq=1)
+    assert len(all_taken(dialogue)) == 1
+    dialogue.to_send()
+    hears(dialogue, allocated(2), seq=2)
+    hears(dialogue, ResumeWanted(reason="the worker was started again"), partition="")
+    assert decoded(Resume, dialogue.to_send()[0].body).received[ONE] == 1
+    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    hears(dialogue, allocated(3), seq=2)
+    assert [one.news for one in all_taken(dialogue)] == [allocated(3)]
+
+
 def test_a_goodbye_is_told_and_updates_wait_until_the_pause_is_over() -> None:
     dialogue = opened()
     goodbye = Goodbye(reason="stopping", retry_after_milli_seconds=1500)

@@ -3,7 +3,8 @@
     an allocation     only of an ask that waits, on a node of the RM's that has room; once, until one of both ended it
     a release         only of something that the RM asked for, once
     a message         the same words under the same number whenever it comes; the next number, never one again
-    a new beginning   (`PartitionRestarted`) only where a journal was damaged or lost
+    a new beginning   (`PartitionRestarted`) only where a journal was damaged, lost or replaced by an earlier copy, or
+                      where the RM has heard nothing of the partition in this session yet
     anything          only about what the RM has in this partition
 
 Not here: what the worker thinks (`convergence.py` compares with that, once all is quiet).
@@ -82,9 +83,16 @@ class Auditor:
         """An RM was told that this is its configuration now."""
         self.configurations.setdefault(rm_id, {})[checksum] = None
 
-    def damaged(self, partition: str) -> None:
-        """A fault has hit a journal, so the partition may forget."""
+    def damaged(self, partition: str, *, went_back: bool = False) -> None:
+        """A fault has hit a journal, so the partition may forget. One that went back may use the numbers again of what
+        no RM has taken.
+        """
         self.damages[partition] = self.damages.get(partition, 0) + 1
+        if went_back:
+            for lane, said in self._said.items():
+                if lane[2] == partition:
+                    taken = self._taken.get(lane, 0)
+                    self._said[lane] = {number: words for number, words in said.items() if number <= taken}
 
     # Messages as they arrive ----------------------------------------------------------------------------------------
 
@@ -136,14 +144,16 @@ class Auditor:
 
     def _restarted(self, site: Site | None, header: Header) -> None:
         """It may be told more than once because of one damage, until the RM has reported everything; and where there
-        was nothing to forget, or a partition that is new to the RM begins.
+        was nothing to forget, or a partition that is new to the RM begins, or one of which it has heard nothing yet in
+        this session: broker and worker may have died before that was durable at the worker.
         """
         partition = header.partition
         known = site is not None and (site.nodes or site.applications)
         if not known or (site is not None and site.born == (header.session, header.life)):
             return
+        heard = any(lane[1:3] == (header.session, partition) and lane[3] < header.life for lane in self._taken)
         damages = self.damages.get(partition, 0)
-        if damages == self._settled.get(partition, 0):
+        if heard and damages == self._settled.get(partition, 0):
             rule = "a partition forgot everything although its journal was whole"
             raise Violation(rule, f"{partition}: {header}", (partition,))
         self._restarted_at[partition] = damages

@@ -186,7 +186,7 @@ def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
     assert worker.recorder is not None
     appended = [decoded(Append, one.body) for one in worker.recorder.flushed()]
     lazy = [step for one in appended for step in one.steps]
-    again, _ = recovered(world, site.partition, worker.epoch, lazy)
+    again = recovered(world, site.partition, worker.epoch, lazy)
     if again.partition is None or worker.partition is None:
         yield "the journal leads to nothing"
         return

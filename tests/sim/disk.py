@@ -2,7 +2,7 @@
 
 It does what the real journal does with SQLite: what waits is written in one transaction, which a crash leaves wholly
 there or not at all; every record has a checksum; the epoch in the file fences every writer of an earlier one. It can be
-slow, full, damaged and lost.
+slow, full, damaged, lost, and replaced by an earlier copy.
 
 Not here: when any of that happens (`faults.py`), what the records mean.
 """
@@ -11,7 +11,7 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,12 @@ WRITE_MAX_S: Final = 0.003
 """How long a transaction takes on a disk that is well."""
 
 SLOW_WRITE_MAX_S: Final = 0.4
+COPIES_MAX: Final = 8
+"""Earlier states of a journal to which it can go back."""
+
+COPIED: Final = 0.05
+"""The share of transactions after which there is a copy."""
+
 AGAIN_S: Final = 0.5
 """How long until a transaction that found no room is tried again."""
 
@@ -64,6 +70,22 @@ class JournalFile:
     first: int = 1
     """Number of the first of the steps."""
     steps: list[Record] = field(default_factory=list)
+    copies: deque["JournalFile"] = field(default_factory=partial(deque, maxlen=COPIES_MAX))
+    """As it was earlier, in this session and life of its partition and in others."""
+
+    def copy(self) -> "JournalFile":
+        """As it is now, without its copies."""
+        snapshot = replace(self.snapshot) if self.snapshot is not None else None
+        return replace(self, snapshot=snapshot, steps=[replace(one) for one in self.steps], copies=deque())
+
+    def go_back(self, rng: random.Random) -> bool:
+        """Become one of the copies; whether there was one."""
+        if not self.copies:
+            return False
+        earlier = rng.choice(self.copies).copy()
+        self.epoch, self.snapshot, self.steps = earlier.epoch, earlier.snapshot, earlier.steps
+        self.begins, self.first = earlier.begins, earlier.first
+        return True
 
     @property
     def empty(self) -> bool:
@@ -199,6 +221,8 @@ class Writer:
             self._timeline.after(AGAIN_S, self._finish)
             return
         self._complained = False
+        if self._rng.random() < COPIED:
+            self._file.copies.append(self._file.copy())
         written, self._writing = self._writing, []
         kept = 0
         for kind, what, data in written:
@@ -216,6 +240,7 @@ class Writer:
         file = self._file
         if isinstance(what, Append):
             if what.fresh:
+                file.copies.append(file.copy())
                 file.clear()
                 file.begins = what.first
             if file.empty:

@@ -36,6 +36,8 @@ KINDS: Final = (
     "record is lost",
     "journal is damaged",
     "journal is lost",
+    "journal goes back",
+    "record goes back",
     "snapshot is taken",
     "command is poison",
 )
@@ -164,6 +166,10 @@ class Faults:
                 return True
             case "journal is damaged" | "journal is lost":
                 return self._spoil(kind)
+            case "journal goes back":
+                return self._goes_back()
+            case "record goes back":
+                return world.record_goes_back(with_journals=rng.random() < 0.5)
             case "snapshot is taken":
                 return world.take_snapshot()
             case "command is poison":
@@ -202,6 +208,24 @@ class Faults:
         elif not file.flip(self.rng):
             return False
         world.auditor.damaged(partition)
+        return True
+
+    def _goes_back(self) -> bool:
+        """A journal is replaced by an earlier copy while nobody has it open: its worker has died, or the broker too, or
+        all processes.
+        """
+        world, rng = self.world, self.rng
+        partitions = [name for name, file in world.disk.journals.items() if file.copies]
+        if not partitions:
+            return False
+        how = rng.choice(("worker", "broker", "everything"))
+        if how == "everything" and not world.kill_all("its journals go back"):
+            return False
+        if how == "broker":
+            world.kill_role("broker", "a journal goes back")
+        chosen = partitions if how == "everything" and rng.random() < 0.5 else [rng.choice(partitions)]
+        for partition in chosen:
+            world.journal_goes_back(partition)
         return True
 
     def _disk(self, kind: str) -> bool:

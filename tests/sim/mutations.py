@@ -152,12 +152,11 @@ def repeat_after_recovery() -> Iterator[None]:
     """A worker that recovered says once more, under a new number, what it had said last."""
     before = Worker.recover
 
-    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> list[Send]:
-        sends = before(worker, snapshot, steps)
+    def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> None:
+        before(worker, snapshot, steps)
         outbox = worker.replica.lane.outbox
         for _, kind, body in [one for step in steps for one in step.told][-1:]:
             outbox.add(kind, body)
-        return sends
 
     return _replaced(Worker, "recover", recover)
 
@@ -186,6 +185,34 @@ def keep_the_life() -> Iterator[None]:
         return Found.UNBEGUN if state is Found.LOST else state
 
     return _replaced(revival, "found", found)
+
+
+def trust_the_journal() -> Iterator[None]:
+    """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and as soon as
+    it has begun it does not compare any more what it has with what its RM knows.
+    """
+    before, compared = revival.found, Lane.lost
+
+    def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
+        state = before(owner, seat, header, hello)
+        other = (header.session, header.life) != (owner.session, owner.life(header.partition))
+        trusted = other and header.session and not hello.problem and not seat.begun
+        return Found.UNBEGUN if state is Found.LOST and trusted else state
+
+    def lost(lane: Lane, header: Header, acknowledged: int = 0) -> str:
+        return compared(lane, header, acknowledged) if lane.unconfirmed else ""
+
+    for _ in _replaced(revival, "found", found):
+        yield from _replaced(Lane, "lost", lost)
+
+
+def forget_what_was_acknowledged() -> Iterator[None]:
+    """A worker does not notice that its journal is older than what its RM has received and had acknowledged."""
+
+    def lost(lane: Lane, header: Header, acknowledged: int = 0) -> str:
+        return ""
+
+    return _replaced(Lane, "lost", lost)
 
 
 def answer_before_durable() -> Iterator[None]:
@@ -221,6 +248,8 @@ DEFECTS: Final[tuple[Defect, ...]] = (
     place_while_away,
     keep_the_life,
     handle_poison_for_ever,
+    trust_the_journal,
+    forget_what_was_acknowledged,
 )
 
 

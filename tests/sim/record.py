@@ -20,6 +20,11 @@ from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.004
 LATE_MAX_S: Final = 0.8
+COPIES_MAX: Final = 8
+"""Earlier states to which the record can go back."""
+
+COPIED: Final = 0.2
+"""The share of what is written before which there is a copy."""
 
 
 class DurableRecord:
@@ -36,6 +41,7 @@ class DurableRecord:
         self._waiting: deque[Send] = deque()
         self._clear_at = 0.0
         self._owner = 0
+        self._copies: deque[bytes] = deque(maxlen=COPIES_MAX)
 
     def ever_recorded(self) -> set[str]:
         """The checksums of all configurations, those of records that were lost among them."""
@@ -48,6 +54,18 @@ class DurableRecord:
         self.record.close()
         self.record = Record(IN_MEMORY, wake=lambda: None)
         self._waiting.clear()
+
+    def go_back(self) -> bool:
+        """The file is one of its earlier copies; whether there was one."""
+        if not self._copies:
+            return False
+        self.checksums = self.ever_recorded()
+        self.record.close()
+        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self.record._file.deserialize(self._rng.choice(self._copies))
+        self.record._open()
+        self._waiting.clear()
+        return True
 
     def open(self, answer: Callable[[Delivery], None]) -> Callable[[Send], None]:
         """Another broker has it from now on; where it gives what is to be kept."""
@@ -79,6 +97,8 @@ class DurableRecord:
             told = send("", Recorded(number=0, problem="the disk is full"))
             answer(Delivery(RECORD, told.header, told.body))
             return
+        if self._rng.random() < COPIED:
+            self._copies.append(self.record._file.serialize())
         self.record.give(message)
         while (delivery := self.record.take()) is not None:
             answer(delivery)

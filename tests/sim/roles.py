@@ -163,7 +163,7 @@ class Roles:
         if file.epoch > epoch:
             world.kill(process, "another worker has the partition")
             return
-        worker, again = recovered(world, partition, epoch)
+        worker = recovered(world, partition, epoch)
         worker.attempts = world.disk.attempts_of(partition)
         writer = Writer(
             world.disk,
@@ -182,7 +182,7 @@ class Roles:
         process.route(GROUPS, partial(self._look_up, process))
         process.on_end.append(writer.crash)
         process.after_turn = partial(self._over, process, worker)
-        process.say([worker.hello(), *again], "its start")
+        process.say([worker.hello()], "its start")
         if process.alive:
             process.run(worker)
 
@@ -230,22 +230,21 @@ class WatchedWorker(Worker):
         return self.partition.counters.allocated if self.partition is not None else 0
 
 
-def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] = ()) -> tuple[Worker, list[Send]]:
-    """A worker as the journal has it (and these steps after it), and what has to be asked again; an empty one with a
-    problem if it is damaged.
-    """
+def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] = ()) -> Worker:
+    """A worker as the journal has it (and these steps after it); an empty one with a problem if it is damaged."""
     file = world.disk.journal(partition)
     worker = _worker(partition, epoch)
     try:
         snapshot, steps = file.read()
-        return worker, worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
+        worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
+        return worker
     except (DamagedError, Diverged, RememberedWronglyError) as problem:
         if isinstance(problem, Diverged) or partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
         worker = _worker(partition, epoch)
         worker.problem = str(problem)
-        return worker, []
+        return worker
 
 
 def _worker(partition: str, epoch: int) -> Worker:

@@ -183,6 +183,41 @@ class World:
         self.record.lose()
         return True
 
+    def journal_goes_back(self, partition: str) -> None:
+        """The journal of a partition is an earlier copy, and whoever had it open is dead."""
+        for one in self.workers():
+            if one.peer.rpartition("#")[0] == partition:
+                self.kill(one, "its journal goes back")
+        if self.disk.journal(partition).go_back(self.rng):
+            self.story.note("disk", f"the journal of {partition} goes back")
+            self.auditor.damaged(partition, went_back=True)
+
+    def record_goes_back(self, *, with_journals: bool) -> bool:
+        """The broker's record is an earlier copy, and everything is dead; the journals may be from yet another time."""
+        if not self.kill_all("the record goes back") or not self.record.go_back():
+            return False
+        self.story.note("disk", "the record goes back")
+        for partition in self.disk.journals:
+            self.auditor.damaged(partition, went_back=True)
+            if with_journals and self.rng.random() < 0.5:
+                self.journal_goes_back(partition)
+        return True
+
+    def kill_role(self, role: str, why: str) -> None:
+        """Whoever has this role dies."""
+        for one in [one for one in self.processes if one.role == role]:
+            self.kill(one, why)
+
+    def kill_all(self, why: str) -> bool:
+        """Every process of the core dies at once; whether there was a supervisor."""
+        supervisor = next((one for one in self.processes if one.role == "supervisor"), None)
+        if supervisor is None:
+            return False
+        for one in [one for one in self.processes if one.role not in ("supervisor", "rm")]:
+            self.kill(one, why)
+        self.kill(supervisor, why)
+        return True
+
     def stop_in_order(self) -> bool:
         """Somebody asks the supervisor to stop everything; another one follows."""
         supervisor = next((one for one in self.processes if one.role == "supervisor"), None)
