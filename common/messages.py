@@ -780,9 +780,8 @@ class Hello(Control, frozen=True):
     problem: str = ""
     """Of a worker: why it could not go on from its journal, in words for people. Empty when it could, or has none."""
     recovered: bool = False
-    """Of a worker: whether all that comes from its journal, which may be older than what the RM knows, as the RM has not
-    resumed since.
-    """
+    """Of a worker: whether all that comes from its journal, and the RM has not resumed since: the journal may be older
+    than what the RM knows."""
 
 
 class WorkersWanted(Control, frozen=True):

@@ -32,7 +32,7 @@ def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         closed(start)
         second = Start(tmp_path, 2)
         start = await second.begins()
-        assert hello_of(start) == Hello(role="worker", rollout=1)
+        assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
         assert start.worker.partition is not None
         assert start.worker.partition.fleet.get("n1")
         assert (start.replayed, start.took_s > 0) == (3, True)
@@ -100,7 +100,7 @@ def test_a_journal_that_cannot_be_played_again_is_put_aside(
         assert (one.files.damaged / one.files.database.name).exists()
         again = Start(tmp_path, 4)
         start = await again.begins()
-        assert hello_of(start) == Hello(role="worker", rollout=1)
+        assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
         closed(start)
 
     asyncio.run(test())

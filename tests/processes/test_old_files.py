@@ -101,7 +101,10 @@ class Manager:
         assert self._rm is not None
         keys = [f"ask-{self._asked + number}" for number in range(ASKS)]
         self._asked += ASKS
-        await self._rm.update_allocations(allocations=[ask(key, "app", {"vcore": 1}) for key in keys])
+        try:
+            await self._rm.update_allocations(allocations=[ask(key, "app", {"vcore": 1}) for key in keys])
+        except SessionLost:
+            await self._registers_again()
 
     async def has(self, count: int) -> None:
         """Reads until so many asks run, and does what has to be done meanwhile."""
@@ -110,10 +113,13 @@ class Manager:
             try:
                 await self._reads(count)
             except SessionLost:
-                self.begun_anew += 1
-                await self.goes()
-                await self.registers()
-                await self.reports()
+                await self._registers_again()
+
+    async def _registers_again(self) -> None:
+        self.begun_anew += 1
+        await self.goes()
+        await self.registers()
+        await self.reports()
 
     async def _reads(self, count: int) -> None:
         assert self._rm is not None

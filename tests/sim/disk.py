@@ -26,8 +26,8 @@ WRITE_MAX_S: Final = 0.003
 """How long a transaction takes on a disk that is well."""
 
 SLOW_WRITE_MAX_S: Final = 0.4
-COPIES_MAX: Final = 8
-"""Earlier states of a journal to which it can go back."""
+COPIES_MAX: Final = 4
+"""States of a journal to which it can go back: so many of its partition's present life, so many of earlier ones."""
 
 COPIED: Final = 0.05
 """The share of transactions after which there is a copy."""
@@ -71,18 +71,22 @@ class JournalFile:
     """Number of the first of the steps."""
     steps: list[Record] = field(default_factory=list)
     copies: deque["JournalFile"] = field(default_factory=partial(deque, maxlen=COPIES_MAX))
-    """As it was earlier, in this session and life of its partition and in others."""
+    """As it was earlier."""
+    before: deque["JournalFile"] = field(default_factory=partial(deque, maxlen=COPIES_MAX))
+    """As it was at the end of earlier lives of its partition."""
 
     def copy(self) -> "JournalFile":
         """As it is now, without its copies."""
         snapshot = replace(self.snapshot) if self.snapshot is not None else None
-        return replace(self, snapshot=snapshot, steps=[replace(one) for one in self.steps], copies=deque())
+        steps = [replace(one) for one in self.steps]
+        return replace(self, snapshot=snapshot, steps=steps, copies=deque(), before=deque())
 
     def go_back(self, rng: random.Random) -> bool:
         """Become one of the copies; whether there was one."""
-        if not self.copies:
+        choices = [one for one in (self.copies, self.before) if one]
+        if not choices:
             return False
-        earlier = rng.choice(self.copies).copy()
+        earlier = rng.choice(rng.choice(choices)).copy()
         self.epoch, self.snapshot, self.steps = earlier.epoch, earlier.snapshot, earlier.steps
         self.begins, self.first = earlier.begins, earlier.first
         return True
@@ -240,7 +244,7 @@ class Writer:
         file = self._file
         if isinstance(what, Append):
             if what.fresh:
-                file.copies.append(file.copy())
+                file.before.append(file.copy())
                 file.clear()
                 file.begins = what.first
             if file.empty:

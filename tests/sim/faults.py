@@ -215,7 +215,7 @@ class Faults:
         all processes.
         """
         world, rng = self.world, self.rng
-        partitions = [name for name, file in world.disk.journals.items() if file.copies]
+        partitions = [name for name, file in world.disk.journals.items() if file.copies or file.before]
         if not partitions:
             return False
         how = rng.choice(("worker", "broker", "everything"))

@@ -19,7 +19,7 @@ from common.messages import Header, Hello, Step
 from common.names import BROKER
 from common.outbox import Arrival, Inbox, Outbox
 from common.session import Outgoing, Session
-from partition_worker import poison
+from partition_worker import poison, worker
 from partition_worker.engine.partition import Partition
 from partition_worker.lane import Lane
 from partition_worker.recorder import Recorder
@@ -188,8 +188,8 @@ def keep_the_life() -> Iterator[None]:
 
 
 def trust_the_journal() -> Iterator[None]:
-    """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and as soon as
-    it has begun it does not compare any more what it has with what its RM knows.
+    """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
+    nothing any more once it has begun.
     """
     before, compared = revival.found, Lane.lost
 
@@ -203,7 +203,8 @@ def trust_the_journal() -> Iterator[None]:
         return compared(lane, header, acknowledged) if lane.unconfirmed else ""
 
     for _ in _replaced(revival, "found", found):
-        yield from _replaced(Lane, "lost", lost)
+        for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
+            yield from _replaced(Lane, "lost", lost)
 
 
 def forget_what_was_acknowledged() -> Iterator[None]:
