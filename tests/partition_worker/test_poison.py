@@ -21,6 +21,7 @@ from common.messages import (
     PrepareConfig,
     Query,
     Refused,
+    Repeat,
     Step,
 )
 from common.names import BROKER, JOURNAL
@@ -57,8 +58,10 @@ class Lives:
         return worker
 
     def restart(self) -> None:
+        """The next worker, to which the resource manager has resumed its session."""
         self.attempts = self.attempts.successor()
         self.worker = self._begin()
+        self.worker.handle(arrives(BROKER, Repeat(), partition=PARTITION), NOW)
 
     def take(self, delivery: Delivery) -> list[Message]:
         """What is said in the end, however often the worker dies before."""
