@@ -15,6 +15,7 @@ from common import signals
 from common.compiled import found
 from common.names import OFF
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
+from deploy.environment import unknown_variables
 from deploy.exposure import warnings
 from deploy.options import OPTIONS, YES_NO
 from deploy.premises import Premises, prepared
@@ -110,6 +111,8 @@ def _run(settings: Settings, commands: Commands) -> Supervisor:
         format="%(asctime)s %(levelname)-7s supervisor %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    for line in unknown_variables(os.environ):
+        logging.getLogger("core.supervisor").warning("%s", line)
     with prepared(settings) as premises:
         for warning in warnings(settings):
             logging.getLogger("core.supervisor").warning("%s", warning)

@@ -157,6 +157,7 @@ def _run(words: Sequence[str]) -> int:
     args, unknown = _parsed(parser, words)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
+    _warn_of_variables(args.command)
     return COMMANDS[args.command].run(args)
 
 
@@ -167,6 +168,18 @@ def _options_first(words: Sequence[str]) -> str:
     at = next((number for number, word in enumerate(words) if word in COMMANDS), None)
     own = f"; see {PROGRAM} --help" if at is None else f": {PROGRAM} {shlex.join([*words[at:], *words[:at]])}"
     return f"{words[0]}: options come after the command{own}"
+
+
+def _warn_of_variables(command: str) -> None:
+    """Name variables of the environment that are probably misspelt. `up` has a log for that, and the completion script
+    is read each time a shell starts.
+    """
+    if command in ("up", "completion") or not any(name.startswith("YUNISHARD_") for name in os.environ):
+        return
+    from deploy.environment import unknown_variables
+
+    for line in unknown_variables(os.environ):
+        sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
 
 
 def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
