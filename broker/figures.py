@@ -62,7 +62,7 @@ class AllFigures:
         try:
             self._told[source] = now, families(told.families)
         except ValueError as error:
-            self._books.warnings.append(f"the figures of {source} cannot be read: {error}")
+            self._books.warnings.append(f"the metrics of {source} cannot be read: {error}")
 
     def _all(self, now: float) -> Iterator[Family]:
         yield from self.around()

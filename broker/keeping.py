@@ -102,7 +102,7 @@ class Keeping:
 
     def failed(self, rm: str, problem: str, now: float) -> None:
         """What has happened already could not be recorded: that is tried again."""
-        self._books.warnings.append(f"what is new of RM {rm} cannot be recorded, and waits: {problem}")
+        self._books.warnings.append(f"changes of RM {rm} cannot be recorded now, and are tried again: {problem}")
         self._again[rm] = now + RETRY_S
 
     def _count(self, problem: str, now: float) -> None:

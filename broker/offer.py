@@ -36,7 +36,7 @@ class Offer:
         books = self._books
         books.file_checksum = checksum_of(text)
         if not text.strip():
-            books.warnings.append(f"the file of queues {books.watched} is empty now: the configuration in force stays")
+            books.warnings.append(f"the file of queues {books.watched} is empty: the configuration in force stays")
             return
         problems = understood(text).problems
         if problems:

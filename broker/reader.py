@@ -61,7 +61,7 @@ class Reader:
         try:
             judgement = await self._judged(message.body)
         except (OSError, TimeoutError) as error:
-            _log.warning("a configuration is read by the broker itself, no process could: %s", error or "it took long")
+            _log.warning("the broker parses a configuration itself, as its process failed: %s", error or "timeout")
             judgement = b""
         self._answers.append(Delivery(READER, Header(kind="TextRead", ref=message.header.ref), judgement))
         self._wake()

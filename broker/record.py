@@ -135,7 +135,7 @@ class Record:
         self._incarnation = max(unix_s, (last or 0) + 1)
         self.problem = self._write_incarnation()
         if self.problem:
-            _log.warning("the beginning of broker %d is not recorded: %s", self._incarnation, self.problem)
+            _log.warning("the start of broker %d could not be recorded: %s", self._incarnation, self.problem)
         return self._incarnation
 
     def _write_incarnation(self) -> str:
@@ -160,7 +160,7 @@ class Record:
             try:
                 found.append(decoded_facts(text))
             except msgspec.MsgspecError as error:
-                _log.warning("what is recorded of RM %s cannot be read, it has to register anew: %s", rm, error)
+                _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
         return sorted(found, key=recorded_order)
 
     def histories(self) -> dict[str, History]:
@@ -214,7 +214,7 @@ class Record:
                 self._known = dict.fromkeys(one for one in (*self._known, rm) if one != forgotten)
         except sqlite3.Error as error:
             problem = str(error)
-            _log.warning("what is new of RM %s is not recorded: %s", rm, error)
+            _log.warning("changes of RM %s could not be recorded: %s", rm, error)
         self._answer(send(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm)))
 
     def _write_facts(self, rm: str, facts: bytes) -> None:
@@ -257,7 +257,7 @@ class Record:
             )
         except sqlite3.Error as error:
             problem = str(error)
-            _log.warning("the configuration of RM %s: its new base is not recorded: %s", rm, error)
+            _log.warning("the base of the configuration of RM %s could not be recorded: %s", rm, error)
         self._answer(send(RECORD, Recorded(number=0, problem=problem)))
 
     def _read(self, header: Header, asked: ReadConfig) -> None:

@@ -172,7 +172,7 @@ def _own_or_changed(books: Books, rm: str, own: str) -> tuple[str, Configuration
         if text == own:
             raise
         books.warnings.append(
-            f"RM {rm} begins with its own configuration, the one changed on top cannot be: {refusal.in_one_line}"
+            f"RM {rm} begins with its own configuration, as its changed one is not valid: {refusal.in_one_line}"
         )
         return own, books.checked(rm, own)
 

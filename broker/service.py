@@ -23,7 +23,7 @@ from common.process import Life
 from common.process_figures import ProcessFigures
 from common.sockets import Wire
 
-_log = logging.getLogger("core.rmproxy")
+_log = logging.getLogger("core.broker")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:

@@ -63,6 +63,7 @@ from common.messages import (
 )
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.wire import WireError, body_of, decoded
+from common.wording import counted
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
@@ -109,7 +110,7 @@ class Switch:
         for one in tuple(durable.values()):
             self._restore(one, now)
         if self.roster.away:
-            self.books.notes.append(f"known from before, and waited for: {len(self.roster.away)} RMs")
+            self.books.notes.append(f"waiting for {counted(len(self.roster.away), 'RM')} registered before this start")
         self._watch.arm(now)
         self._wanted: dict[str, int] | None = self.roster.leases()
         """What the supervisor was told last; None for one that has just said hello and knows nothing."""
@@ -123,7 +124,7 @@ class Switch:
         except ConfigError as error:
             self.roster.changed[facts.rm] = None
             reason = "; ".join(str(error).splitlines())
-            self.books.warnings.append(f"RM {facts.rm} has to register anew, its configuration cannot be: {reason}")
+            self.books.warnings.append(f"RM {facts.rm} has to register again, its record is not valid: {reason}")
             return
         self.roster.restore(registration, facts.leases, leave_by=now + RETIRE_MAX_S)
         self.roster.away[facts.rm] = now
@@ -159,7 +160,7 @@ class Switch:
         sends += [*self._changes.expire(now), *self._still_due(self.books.announcements.overdue(now))]
         for partition in [name for name, at in self.roster.leaving.items() if at <= now]:
             if self._changes.concerning(partition) is None:
-                self.books.warnings.append(f"partition {partition} ends, its RM has not acknowledged everything")
+                self.books.warnings.append(f"partition {partition} ends with results that its RM has not acknowledged")
                 self._let_go(partition)
         return self._followed_up([*sends, *self._keeping.try_again(now)], now)
 
@@ -378,7 +379,7 @@ class Switch:
         """Nothing is left of a partition, and nobody wants it again meanwhile."""
         partition = delivery.header.partition
         if self._leased(delivery) is not None and self._ends(partition):
-            self.books.notes.append(f"partition {partition} is gone")
+            self.books.notes.append(f"partition {partition} has been removed")
             self._let_go(partition)
         return []
 

@@ -75,7 +75,7 @@ class Updating(Change):
         sends = [*self.rollout.commit(books.roster), *first_settings(books, registration, new)]
         ends = [retirement(books, registration, partition) for partition in gone]
         asker = self.wish.asker
-        books.notes.append(f"RM {registration.rm} has another configuration, by {asker.described}")
+        books.notes.append(f"configuration of RM {registration.rm} changed by {asker.described}")
         books.notes += [f"partition {partition} is no longer configured and is taken down" for partition in gone]
         back = bool(books.watched) and registration.follows_core and not asker.owns
         if back:
@@ -102,7 +102,7 @@ def update(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
 
 def _refused(books: Books, wish: Wish, refusal: Refused) -> list[Send]:
     if not isinstance(wish.asker, WatchedFile):  # which tells it by the log itself
-        books.notes.append(f"another configuration of RM {wish.rm} refused: {refusal}")
+        books.notes.append(f"configuration change of RM {wish.rm} refused: {refusal}")
     return wish.asker.refused(books, wish.rm, refusal)
 
 

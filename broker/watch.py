@@ -56,7 +56,7 @@ class Watch:
         late = now - self.deadline
         self.deadline = now + LOOK_S
         if late > LATE_S:
-            self._books.warnings.append(f"stood still for {late:.1f} s: everybody has so much longer to be heard")
+            self._books.warnings.append(f"the broker did not run for {late:.1f} s: all deadlines are extended by that")
             self._books.roster.extend(late, now)
             self._changes.extend(late)
         self._look_at_workers(now)
@@ -68,14 +68,14 @@ class Watch:
             if seat.present:
                 if now - seat.heard >= policy.lease_s:
                     self._books.warnings.append(
-                        f"the worker {seat.worker} was silent for {now - seat.heard:.0f} s, another one takes over"
+                        f"worker {seat.worker} was silent for {now - seat.heard:.0f} s: another one takes over"
                     )
                     roster.renew(partition)
                     self._books.tally.renewed += 1
             elif not seat.missed_since:
                 seat.missed_since = now
             elif now - seat.missed_since >= OVERDUE_S and self._changes.concerning(partition) is None:
-                self._books.warnings.append(f"the worker {seat.worker} is wanted, and has not come for a while")
+                self._books.warnings.append(f"worker {seat.worker} has not connected within {OVERDUE_S:g} s")
                 seat.missed_since = NEVER
 
     def _look_at_proxies(self, now: float) -> list[Send]:

@@ -128,7 +128,7 @@ def _locked(path: Path, source: str, patience_s: float) -> int:
         if holders and not waits:
             waits = True
             _log.warning(
-                "process %s, which used %s, is gone; waiting up to %g s for what it has left behind: %s",
+                "process %s, which used %s, has ended; waiting up to %g s for the processes that it left behind: %s",
                 *(supervisor, path.parent, patience_s, " ".join(holders)),
             )
         time.sleep(POLL_S)

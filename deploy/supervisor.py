@@ -176,7 +176,8 @@ class Supervisor:
         running = [child for child in self._children.values() if child.phase is not Phase.PAUSED]
         if late_s > LATE_MAX_S and running:
             yield Note(
-                "warning", f"the supervisor itself stood still for {late_s:.1f} s: everybody gets as much longer"
+                "warning",
+                f"the supervisor itself did not run for {late_s:.1f} s: all deadlines are extended by as much",
             )
             for child in running:
                 child.due += late_s
@@ -270,7 +271,7 @@ class Supervisor:
             child.complaint = child.complaint or f"not ready after {START_MAX_S:.0f} s"
         elif child.phase is Phase.READY:
             child.complaint, child.cause = f"silent for {self._patience_s(child):g} s", Cause.SILENT
-        reason = child.complaint or f"still there {_stop_max_s(child):.0f} s after it was asked to stop"
+        reason = child.complaint or f"still running {_stop_max_s(child):.0f} s after it was asked to stop"
         yield Note("warning", f"{child.title}: {reason}: killing it")
         yield from self._kill(child)
 

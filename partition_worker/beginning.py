@@ -16,6 +16,7 @@ from typing import Final
 
 from common import garbage
 from common.messages import Step
+from common.wording import counted
 from partition_worker import poison
 from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files, JournalDamaged
@@ -68,7 +69,7 @@ async def begun(
     except (JournalDamaged, Diverged, RememberedWronglyError, _Broken) as error:
         aside = files.put_aside()
         problem = f"its journal cannot be used: {error}"
-        _log.error("%s: %s; it lies in %s now, and the partition begins with nothing", files.partition, problem, aside)
+        _log.error("%s: %s; it was moved to %s, and the partition starts empty", files.partition, problem, aside)
     attempts.end()
     worker = new_worker()
     worker.problem = problem
@@ -96,8 +97,8 @@ def _played(worker: Worker, journal: Journal, attempts: poison.Attempts) -> Begu
     took_s = time.monotonic() - started_s
     if steps.taken or found.snapshot is not None:
         size = len(found.snapshot or b"")
-        base = f"a snapshot of {size} bytes after step {found.snapshot_number}" if size else "the beginning"
-        _log.info("%s: goes on from %s with %d steps played again, in %.2f s", worker.name, base, steps.taken, took_s)
+        base = f"a snapshot of {counted(size, 'byte')} at step {found.snapshot_number}" if size else "no snapshot"
+        _log.info("%s: recovered %s (%s) in %.2f s", worker.name, counted(steps.taken, "journal step"), base, took_s)
     return Begun(worker, journal, steps.taken, took_s)
 
 

@@ -170,5 +170,5 @@ class Groups:
         except LookupFailed as error:
             return _problem(user, str(error))
         except Exception as error:  # whatever it is, somebody waits for an answer
-            _log.warning("looking up the groups of user %s broke", ascii(user), exc_info=True)
+            _log.warning("looking up the groups of user %s failed", ascii(user), exc_info=True)
             return _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")

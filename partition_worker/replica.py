@@ -296,7 +296,7 @@ class Replica:
     def _commit(self, rollout: int, now: float) -> list[Send]:
         """Run what was prepared. A worker that was started between vote and commit gets both again."""
         if self.prepared is None or self.prepared[1].rollout != rollout:
-            self.warnings.append(f"commit of roll-out {rollout}, which this worker has not prepared")
+            self.warnings.append(f"commit of roll-out {rollout} ignored, as this worker has not prepared it")
             return []
         header, message = self.prepared
         self.prepared = None
@@ -320,7 +320,7 @@ class Replica:
         self.noted([])
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
-            self.warnings.append(f"no placement rule is active, every application is rejected: {problem}")
+            self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
 
     def _set(self, settings: Settings) -> list[Send]:
         """The RM's settings are these from now on."""

@@ -262,7 +262,7 @@ class Worker:
         header = delivery.header
         if header.kind in _QUESTIONS:
             return [send(BROKER, Answer(status=400, body=problem.encode(errors="replace")), self._reply(header))]
-        self.replica.warnings.append(f"{delivery.source} sent what cannot be read: {problem}")
+        self.replica.warnings.append(f"a message from {delivery.source} cannot be read: {problem}")
         return []
 
     def _answered(self, delivery: Delivery) -> list[Send] | None:
@@ -460,13 +460,15 @@ class Worker:
         match delivery.header.kind:
             case "Kept":
                 if recorder.problem:
-                    replica.announcements.append("what happens becomes durable again, and is told")
+                    replica.announcements.append("the journal can be written again, and results are sent")
                 return recorder.heard_kept(decoded(Kept, delivery.body))
             case "NotKept":
                 message = decoded(NotKept, delivery.body)
                 sends = recorder.heard_not_kept(message, now)
-                hope = "" if message.fenced else "; it is tried again each second"
-                replica.warnings.append(f"nothing becomes durable, so nothing is told: {message.problem}{hope}")
+                hope = "" if message.fenced else "; this is tried again each second"
+                replica.warnings.append(
+                    f"no results are sent, as the journal cannot be written: {message.problem}{hope}"
+                )
                 if message.fenced:
                     self.over = f"{self.name}: {message.problem}"
                 return sends

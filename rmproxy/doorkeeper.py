@@ -116,7 +116,7 @@ class Doorkeeper:
             self._take(_read(self._file))
         except (AllowListError, OSError) as error:
             if self._complaints.is_new(str(error)):
-                _log.warning("the allow-list is not usable, what it said before holds: %s: %s", self._file, error)
+                _log.warning("the allow-list is not usable, the previous one stays in force: %s: %s", self._file, error)
             return
         self._complaints.mended()
         gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))

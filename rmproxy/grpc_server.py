@@ -108,7 +108,7 @@ class OpenServer:
         now = asyncio.get_running_loop().time()
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now
-            _log.warning("a call whose name is no text has ended gRPC's server; another one is open at %s", address)
+            _log.warning("a call with a name that is not UTF-8 ended the gRPC server; a new one listens at %s", address)
 
 
 def _is_about_something_else(record: logging.LogRecord) -> bool:

@@ -68,7 +68,7 @@ class TlsFiles:
             self._stamps = stamps
             read = self._read()
         except OSError as error:
-            _log.warning("the TLS files of the gRPC port are not usable, the ones before hold: %s", error)
+            _log.warning("the TLS files of the gRPC port are not usable, the previous ones stay in force: %s", error)
             return None
         _log.info("the TLS files of the gRPC port were read again")
         return read

@@ -114,8 +114,8 @@ def _memory_limit(most_bytes: int, life: Life) -> MemoryLimit:
 
     def exceeded(used_bytes: int) -> None:
         _log.error(
-            "more arrives than can be dealt with, or somebody sends a message without end: %d MiB are used, %d MiB are "
-            "allowed; everybody is disconnected and the port opens anew",
+            "the proxy uses %d MiB of memory and may use %d MiB (`proxy-memory-max`): it starts again, and all RMs "
+            "connect anew; clients send more than can be processed, or a message without end",
             used_bytes >> 20,
             most_bytes >> 20,
         )

@@ -198,6 +198,8 @@ def _server(api: Api, tls: Tls | None) -> _Server:
 
 def _too_much(used_bytes: int, life: Life) -> None:
     _log.error(
-        "requests take %d MiB of memory, %d MiB are allowed: begin anew", used_bytes >> 20, MEMORY_MAX_BYTES >> 20
+        "the web service uses %d MiB of memory and may use %d MiB: it starts again",
+        used_bytes >> 20,
+        MEMORY_MAX_BYTES >> 20,
     )
     life.stopping.set()

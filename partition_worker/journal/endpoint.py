@@ -93,7 +93,7 @@ class Journal:
         """Write what waits, and end. A snapshot that is being taken may end, too, if it does so soon."""
         until = time.monotonic() + CLOSE_MAX_S
         if self._child is not None and not self._child.end(CLOSE_MAX_S):
-            _log.warning("no snapshot within %g s: the next worker plays steps again", CLOSE_MAX_S)
+            _log.warning("no snapshot within %g s: the next worker has to replay steps", CLOSE_MAX_S)
         self._writer.close(until - time.monotonic())
 
     # Endpoint -------------------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ class Writer:
         except (sqlite3.Error, OSError) as error:
             if isinstance(error, sqlite3.Error) and not passing(error):
                 raise
-            _log.warning("what is no longer needed stays for now: %s", error)
+            _log.warning("old steps cannot be removed from the journal for now: %s", error)
             self._database.forgetful = False
 
 

@@ -16,7 +16,7 @@ def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() ->
     house = registered()
     asked = house.update(TWO)
     assert news(house.agree([*asked, *house.hello(GPU)])) == [(PROXY, "update", UPDATED)]
-    assert house.switch.books.notes[-1] == "RM rm-1 has another configuration, by RM rm-1 (update)"
+    assert house.switch.books.notes[-1] == "configuration of RM rm-1 changed by RM rm-1 (update)"
 
 
 def test_an_rm_that_asked_for_what_it_has_is_answered_at_once() -> None:
@@ -36,7 +36,7 @@ def test_an_rm_that_is_refused_hears_why_and_goes_on() -> None:
     asked = house.update(TWO)
     refusal = Refused(code="configuration", reason="update of configuration failed: partition rm-1_default: no")
     assert sent(PROXY, refusal, ref="update") in house.vote(asked[0], "no")
-    assert house.switch.books.notes[-1] == ("another configuration of RM rm-1 refused: partition rm-1_default: no")
+    assert house.switch.books.notes[-1] == ("configuration change of RM rm-1 refused: partition rm-1_default: no")
     [again] = said(house.update("]"))
     assert isinstance(again, Refused)
     assert again.reason.startswith("update of configuration failed: ")
@@ -65,7 +65,7 @@ def test_a_front_end_is_answered_and_the_rm_hears_who_changed_it() -> None:
     assert sent(WEB, Answer(status=200, body=in_force), rm="", session="", ref="web 1") in sends
     [(to, ref, told)] = news(sends)
     assert (to, ref, told.author) == (PROXY, "", "alice")
-    assert house.switch.books.notes[-1] == "RM rm-1 has another configuration, by alice (api)"
+    assert house.switch.books.notes[-1] == "configuration of RM rm-1 changed by alice (api)"
 
 
 def test_a_front_end_that_is_refused_is_the_only_one_to_hear_of_it() -> None:
@@ -74,7 +74,7 @@ def test_a_front_end_that_is_refused_is_the_only_one_to_hear_of_it() -> None:
     sends = house.vote(asked, "no room")
     assert answers(sends) == [(409, "partition rm-1_default: no room")]
     assert [one for one in sends if one.to == PROXY] == []
-    assert house.switch.books.notes[-1] == "another configuration of RM rm-1 refused: partition rm-1_default: no room"
+    assert house.switch.books.notes[-1] == "configuration change of RM rm-1 refused: partition rm-1_default: no room"
 
 
 def test_a_front_end_hears_of_each_problem_where_it_is() -> None:

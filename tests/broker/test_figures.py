@@ -58,7 +58,7 @@ def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
     tells(house, RMPROXY)
     house.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
     assert samples(house, UP)[RMPROXY, ""] == 1
-    assert house.switch.books.warnings[-1].startswith("the figures of rmproxy cannot be read: ")
+    assert house.switch.books.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
 
 
 def test_nobody_else_tells_figures() -> None:

@@ -128,7 +128,9 @@ def test_what_has_happened_is_tried_again_until_the_disk_takes_it() -> None:
     house = registered()
     house.disk_problem = "disk full"
     assert house.lost(PARTITION) == []
-    assert house.switch.books.warnings[-1] == "what is new of RM rm-1 cannot be recorded, and waits: disk full"
+    assert (
+        house.switch.books.warnings[-1] == "changes of RM rm-1 cannot be recorded now, and are tried again: disk full"
+    )
     for _ in range(3):
         assert house.switch.deadline == house.now + RETRY_S
         assert house.wait(house.now + RETRY_S) == []

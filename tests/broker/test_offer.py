@@ -48,7 +48,7 @@ def test_another_text_is_offered_to_every_rm_that_sent_none_in_a_roll_out_of_its
         checksum_of(MORE),
     )
     [warning] = house.switch.books.warnings
-    assert house.switch.books.notes[1:] == ["RM rm-1 has another configuration, by the file /etc/queues.yaml"]
+    assert house.switch.books.notes[1:] == ["configuration of RM rm-1 changed by the file /etc/queues.yaml"]
     assert warning == (
         "RM rm-2 goes on with the configuration it has, /etc/queues.yaml was refused: partition rm-2_default: no; "
         "mend the file, or send it once more with `yunishard config put`"
@@ -100,7 +100,7 @@ def test_an_rm_that_registers_later_has_the_text_that_the_file_has_then() -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "the file of queues /etc/queues.yaml is empty now: the configuration in force stays"),
+        ("", "the file of queues /etc/queues.yaml is empty: the configuration in force stays"),
         (
             "partitions: [{name: default}]",
             f"the file of queues {FILE_PATH} is refused, the configuration in force stays: ",

@@ -218,7 +218,7 @@ def test_the_same_call_of_a_session_that_the_last_broker_registered_is_an_answer
 def test_one_that_does_not_come_back_has_been_away_since_the_broker_began() -> None:
     house = registered()
     house.begin_again()
-    assert house.switch.books.notes == ["known from before, and waited for: 1 RMs"]
+    assert house.switch.books.notes == ["waiting for 1 RM registered before this start"]
     assert kinds(house.returns(PARTITION)) == [(PARTITION, "Settings"), (PARTITION, "Pause")]
     house.wait(house.now + PAUSE_S + 2)
     assert house.facts == {}
@@ -228,6 +228,6 @@ def test_one_whose_configuration_is_none_in_this_release_has_to_register_anew() 
     house = registered()
     house.facts[RM] = replace(house.facts[RM], text="]")
     house.begin_again()
-    assert house.switch.books.warnings[0].startswith("RM rm-1 has to register anew, its configuration cannot be: ")
+    assert house.switch.books.warnings[0].startswith("RM rm-1 has to register again, its record is not valid: ")
     assert kinds(house.resume()) == [(PROXY, "Refused")]
     assert house.facts == {}

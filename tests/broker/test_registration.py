@@ -178,7 +178,7 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     assert kinds(house.register(rm="a"))[-1] == (PROXY, "Registered")
     assert house.text("a") == ONE_QUEUE
     [warning] = house.switch.books.warnings
-    assert warning.startswith("RM a begins with its own configuration, the one changed on top cannot be: ")
+    assert warning.startswith("RM a begins with its own configuration, as its changed one is not valid: ")
     assert (house.record[-1].number, house.record[-1].base) == (3, checksum_of(ONE_QUEUE))
 
 

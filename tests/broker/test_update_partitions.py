@@ -173,7 +173,7 @@ def test_until_it_is_gone_it_still_talks_with_its_rm() -> None:
 def test_it_is_gone_when_its_rm_has_acknowledged_everything() -> None:
     house = shrunk()
     assert wanted(house.retired(GPU)) == [{PARTITION: 1}]
-    assert "partition rm-1_gpu is gone" in house.switch.books.notes
+    assert "partition rm-1_gpu has been removed" in house.switch.books.notes
     assert house.switch.deadline == NEVER
     assert house.hear(PROXY, Ack(), partition=GPU, ack=1) == []
     assert house.hear(PROXY, NodeRequest(), partition=GPU, seq=2)[0].to == PROXY
@@ -184,7 +184,7 @@ def test_or_when_its_time_is_up() -> None:
     assert house.switch.deadline == 1.0 + RETIRE_MAX_S
     assert house.wait(RETIRE_MAX_S) == []
     assert wanted(house.wait(1.0 + RETIRE_MAX_S)) == [{PARTITION: 1}]
-    assert house.switch.books.warnings == ["partition rm-1_gpu ends, its RM has not acknowledged everything"]
+    assert house.switch.books.warnings == ["partition rm-1_gpu ends with results that its RM has not acknowledged"]
     assert house.switch.deadline == NEVER
 
 

@@ -229,7 +229,7 @@ def test_a_supervisor_that_was_stopped_kills_nobody(folder: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             system.process.wait(timeout=3)
         system.process.send_signal(signal.SIGCONT)
-        system.until(lambda: system.says("the supervisor itself stood still for "))
+        system.until(lambda: system.says("the supervisor itself did not run for "))
         wanted(folder, rm_a=1, rm_b=1)
         system.until(lambda: whole(system, folder, workers=2))
         assert before.keys() <= system.children.keys()

@@ -173,7 +173,7 @@ def test_processes_of_a_killed_instance_that_do_not_leave_are_named(
             tmp_path, patience_s=0.2
         )
         [line] = caplog.messages
-        assert line.endswith(f" is gone; waiting up to 0.2 s for what it has left behind: {child.pid}")
+        assert line.endswith(f" has ended; waiting up to 0.2 s for the processes that it left behind: {child.pid}")
 
 
 def test_a_process_that_has_got_the_number_of_the_dead_supervisor_is_not_taken_for_it(tmp_path: Path) -> None:

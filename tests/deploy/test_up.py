@@ -141,6 +141,7 @@ def test_a_worker_that_is_killed_is_replaced_and_leaves_with_the_others(tmp_path
     with up("--ephemeral", *FREE_PORTS, folder=tmp_path) as system:
         asyncio.run(story(system))
         assert re.search(r"partition_worker rm-1_default#[0-9]+ starts again in 0\.2 s\n", system.errors)
+        assert " broker core.broker: RM rm-1 registered, with partitions rm-1_default\n" in system.errors
         children = system.children
         assert system.stop() == 0
         assert all(map(gone, children))

@@ -29,7 +29,7 @@ TRACEBACK_LINES: Final = 60
 _ORDINARY: Final = re.compile(r" (INFO|DEBUG) ")
 """Registrations, other configurations, changes that were refused over REST: each has a line by intention."""
 
-_DEATH: Final = re.compile(r"WARNING .* ended after|killing it|Traceback|Exception|exception|begin anew|opens anew")
+_DEATH: Final = re.compile(r"WARNING .* ended after|killing it|Traceback|Exception|exception|it starts again")
 CORE: Final = {"the broker": "-m broker", "the proxy": "-m rmproxy", "the web service": "-m webservice"}
 
 

@@ -1,6 +1,8 @@
 """What a worker begins from: its journal, or nothing and a problem."""
 
 import asyncio
+import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +25,9 @@ def hello_of(start: Begun) -> Hello:
     return decoded(Hello, start.worker.hello().body)
 
 
-def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     async def test() -> None:
         first = Start(tmp_path, 1)
         start = await first.begins()
@@ -36,13 +40,18 @@ def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         assert start.worker.partition is not None
         assert start.worker.partition.fleet.get("n1")
         assert (start.replayed, start.took_s > 0) == (3, True)
+        assert "rm-1_default: recovered 3 journal steps (no snapshot) in " in caplog.text
         await second.goes_on(start, (NodeRequest(), 2))
         closed(start)
 
     asyncio.run(test())
 
 
-def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
     async def test() -> None:
         first = Start(tmp_path, 1)
         start = await first.begins()
@@ -58,6 +67,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(tmp_path: Pa
         assert start.worker.partition.fleet.get("n1")
         assert start.worker.recorder is not None
         assert start.worker.recorder.last == 4
+        assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 4\) in ", caplog.text)
         closed(start)
 
     asyncio.run(test())

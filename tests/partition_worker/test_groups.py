@@ -228,7 +228,7 @@ def test_look_ups_that_break_are_answered_and_their_threads_go_on(caplog: pytest
         assert [one.groups for one in await desk.answers(THREADS)] == [["dev"]] * THREADS
 
     play(story)
-    assert "looking up the groups of user 'broken-0' broke" in caplog.text
+    assert "looking up the groups of user 'broken-0' failed" in caplog.text
 
 
 def test_when_too_many_wait_the_next_is_answered_at_once() -> None:

@@ -280,10 +280,10 @@ def test_a_disk_that_cannot_keep_up_stops_decisions(desk: Desk, monkeypatch: pyt
 def test_a_full_disk_is_complained_of_and_what_waits_goes_out_later(desk: Desk) -> None:
     desk.tell(NODES)
     assert desk.journal(NotKept(problem="no space left")) == []
-    told = "nothing becomes durable, so nothing is told: no space left; it is tried again each second"
+    told = "no results are sent, as the journal cannot be written: no space left; this is tried again each second"
     assert desk.worker.replica.warnings == [told]
     assert kinds(desk.kept()) == ["NodeResponse"]
-    assert desk.worker.replica.announcements[-1] == "what happens becomes durable again, and is told"
+    assert desk.worker.replica.announcements[-1] == "the journal can be written again, and results are sent"
 
 
 def test_a_worker_that_lost_its_journal_to_another_says_nothing_any_more(desk: Desk) -> None:

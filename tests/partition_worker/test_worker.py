@@ -128,7 +128,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
     """A worker that was started between the vote of its predecessor and the commit: it gets both again."""
     bench = Bench(running=False)
     assert bench.hear(CommitConfig(rollout=7)) == []
-    assert bench.worker.replica.warnings == ["commit of roll-out 7, which this worker has not prepared"]
+    assert bench.worker.replica.warnings == ["commit of roll-out 7 ignored, as this worker has not prepared it"]
     bench.configure()
     assert bench.worker.partition is not None
 
@@ -137,7 +137,7 @@ def test_rules_that_cannot_be_built_are_a_warning_and_no_reason_against_the_part
     bench = Bench(running=False)
     bench.configure("partitions: [{name: default, placementrules: [{name: magic}], queues: [{name: root}]}]")
     (warning,) = bench.worker.replica.warnings
-    assert warning.startswith("no placement rule is active, every application is rejected: unknown rule name")
+    assert warning.startswith("no placement rule is active, so every application is rejected: unknown rule name")
     assert bench.worker.partition is not None
 
 

@@ -77,7 +77,7 @@ def test_what_a_live_partition_objects_to_is_its_vote_and_a_commit_changes_nothi
     before = queues(bench)
     assert bench.hear(CommitConfig(rollout=9)) == []
     assert queues(bench) == before
-    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9, which this worker has not prepared"
+    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
 
 
 def test_an_abort_or_a_commit_of_another_roll_out_leaves_the_old() -> None:
@@ -94,7 +94,7 @@ def test_a_commit_counts_once() -> None:
     vote(bench, MORE)
     for _ in range(2):
         bench.hear(CommitConfig(rollout=9))
-    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9, which this worker has not prepared"
+    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
     bench.check()
 
 

@@ -164,7 +164,7 @@ def test_a_broken_list_changes_nothing_and_is_told_once(
     told = [record.getMessage() for record in caplog.records if "not usable" in record.getMessage()]
     assert len(told) == 1
     assert told[0].startswith(
-        f"the allow-list is not usable, what it said before holds: {tmp_path / 'allowed'}: {reason}"
+        f"the allow-list is not usable, the previous one stays in force: {tmp_path / 'allowed'}: {reason}"
     )
     assert ONE.public not in caplog.text
 

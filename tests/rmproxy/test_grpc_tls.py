@@ -158,4 +158,4 @@ def test_files_that_do_not_belong_together_leave_the_old_ones_in_use(
     play(scenario)
     complaints = [record.getMessage() for record in caplog.records if "not usable" in record.getMessage()]
     assert len(complaints) == 1, "it is said once, and not for each connection"
-    assert complaints[0].startswith("the TLS files of the gRPC port are not usable, the ones before hold: ")
+    assert complaints[0].startswith("the TLS files of the gRPC port are not usable, the previous ones stay in force: ")

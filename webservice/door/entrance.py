@@ -127,7 +127,7 @@ class Entrance:
         minute = int(self._clock() // 60)
         if minute != self._minute:
             if self._untold:
-                _log.info("%d more requests in that minute were not let in", self._untold)
+                _log.info("requests refused in that minute besides those logged: %d", self._untold)
             self._minute, self._told, self._untold = minute, 0, 0
         if self._told == TOLD_A_MINUTE_MAX:
             self._untold += 1
@@ -135,7 +135,7 @@ class Entrance:
         self._told += 1
         what = written(request.scope["raw_path"])
         host = request.client.host if request.client else "an unknown address"
-        _log.info("not let in: %s %s from %s: %s", request.method, what, host, reason)
+        _log.info("refused: %s %s from %s: %s", request.method, what, host, reason)
 
     def _own(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
         """The origins whose pages may change something: ours, as the browser sees it, and those that are allowed."""

@@ -49,9 +49,9 @@ class KeyFile:
         try:
             self._keys = read_token_keys(self._file)
         except TokenKeyError as error:
-            _log.warning("the keys of tokens stay as they were: %s: %s", self._file, error)
+            _log.warning("the token keys are not usable, so the previous ones stay in force: %s: %s", self._file, error)
         else:
-            _log.info("%s has changed; keys of tokens in it: %d", self._file, len(self._keys.keys))
+            _log.info("%s has changed; token keys in it: %d", self._file, len(self._keys.keys))
 
     def _seen(self) -> _Sign:
         try:

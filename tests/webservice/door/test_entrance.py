@@ -32,10 +32,10 @@ def test_who_is_not_let_in_is_told_without_a_secret_and_not_without_end(caplog: 
     for _ in range(TOLD_A_MINUTE_MAX + 3):
         knock()
     assert len(caplog.messages) == TOLD_A_MINUTE_MAX
-    assert caplog.messages[0].startswith("not let in: GET /ws/v1/clusters from 127.0.0.1: 127.0.0.1 is no proxy ")
+    assert caplog.messages[0].startswith("refused: GET /ws/v1/clusters from 127.0.0.1: 127.0.0.1 is no proxy ")
     clock.now += 60
     knock()
-    assert caplog.messages[TOLD_A_MINUTE_MAX] == "3 more requests in that minute were not let in"
+    assert caplog.messages[TOLD_A_MINUTE_MAX] == "requests refused in that minute besides those logged: 3"
     assert len(caplog.messages) == TOLD_A_MINUTE_MAX + 2
     assert not any(part in "".join(caplog.messages) for part in secret.split("."))
 
@@ -45,4 +45,4 @@ def test_an_attempt_to_change_something_is_told_once(caplog: pytest.LogCaptureFi
     guard = Guard(Entrance(people(), Door(certificates=True)), Cors(is_open=False))
     path = "/ws/v1/partition/default/schedule"
     assert request(FakeLink(), path, "POST", guard=guard).status_code == 401
-    assert caplog.messages == [f"not let in: POST {path} from 127.0.0.1: It is not known who asks"]
+    assert caplog.messages == [f"refused: POST {path} from 127.0.0.1: It is not known who asks"]

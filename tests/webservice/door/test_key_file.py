@@ -49,7 +49,7 @@ def test_while_it_is_broken_the_keys_before_hold_and_the_log_says_it_once(
         clock.now += LOOK_EVERY_S
         assert ids(file) == ["rsa"]
     [line] = caplog.messages
-    assert line.startswith(f"the keys of tokens stay as they were: {path}: ")
+    assert line.startswith(f"the token keys are not usable, so the previous ones stay in force: {path}: ")
     path.write_bytes(jwks(rsa_jwk(kid="mended")))
     clock.now += LOOK_EVERY_S
     assert ids(file) == ["mended"]

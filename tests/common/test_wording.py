@@ -1,0 +1,8 @@
+import pytest
+
+from common.wording import counted
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 RMs"), (1, "1 RM"), (2, "2 RMs")])
+def test_one_thing_is_singular(count: int, text: str) -> None:
+    assert counted(count, "RM") == text
