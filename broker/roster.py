@@ -246,6 +246,7 @@ class Roster:
                 rm_id=one.rm,
                 epoch=self.seats[full_name].epoch,
                 life=one.life(full_name),
+                session=one.session,
                 problem=self.seats[full_name].problem,
             )
 

@@ -1043,8 +1043,15 @@ class PartitionEntry(Part, frozen=True):
     """Of its worker's lease."""
     life: int = 0
     """In the RM's session."""
+    session: str = ""
+    """Of the RM."""
     problem: str = ""
     """Why its worker cannot start; empty once it has started."""
+
+    @property
+    def generation(self) -> str:
+        """Another text for each partition of this name that began from nothing."""
+        return f"{self.session} {self.life}"
 
 
 class ManagerEntry(Part, frozen=True):

@@ -162,6 +162,8 @@ class Named:
     full_name: str
     shown: str
     rm_id: str
+    generation: str
+    """As in `PartitionEntry`."""
 
 
 async def registered(call: Call) -> PartitionList:
@@ -203,7 +205,7 @@ def named(directory: Directory, name: str) -> Named:
     entry = directory.find(name)
     if entry is None:
         raise RequestError(404, "Partition not found")
-    return Named(entry.full_name, directory.shown(entry), entry.rm_id)
+    return Named(entry.full_name, directory.shown(entry), entry.rm_id, entry.generation)
 
 
 def document(answer: Answer) -> bytes:

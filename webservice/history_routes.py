@@ -209,7 +209,7 @@ async def _viewer(call: Call, partition: str) -> Viewer | None:
 
 async def _right(call: Call, partition: PartitionEntry) -> tuple[str, Right]:
     query = Query(what="visible", viewer=call.viewer)
-    answer = (await call.shelf.answer(partition.full_name, query)).answer
+    answer = (await call.shelf.answer(partition.full_name, query, partition.generation)).answer
     if answer.status != 200:
         told = answer.body.decode(errors="replace")
         raise RequestError(503, f"Partition {partition.full_name} does not say what may be seen: {told}")

@@ -171,7 +171,7 @@ async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
 
 
 async def _asked(call: Call, shown: str, entry: PartitionEntry, what: str) -> Shelved:
-    found = await call.shelf.answer(entry.full_name, Query(what=what, name=shown))
+    found = await call.shelf.answer(entry.full_name, Query(what=what, name=shown), entry.generation)
     if found.answer.status != 200:
         told = found.answer.body.decode(errors="replace").strip()
         raise RequestError(503, f"Partition {entry.full_name} answered with status {found.answer.status}: {told}")

@@ -143,7 +143,7 @@ def _wanted(call: Call, states: tuple[str, ...]) -> dict[str, str]:
 async def _ask(call: Call, partition: Named, what: str, **args: str) -> Reply:
     """Ask, and pass on the document."""
     query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
-    return lasting(call, await call.shelf.answer(partition.full_name, query))
+    return lasting(call, await call.shelf.answer(partition.full_name, query, partition.generation))
 
 
 _USER: Final = about_usage_of("user", user_name, "User not found")

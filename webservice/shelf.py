@@ -118,14 +118,14 @@ class Shelf:
             [((what,), spent_s) for what, spent_s in sorted(self._spent_s.items())],
         )
 
-    async def answer(self, partition: str, query: Query) -> Shelved:
-        """What the partition answers.
+    async def answer(self, partition: str, query: Query, generation: str = "") -> Shelved:
+        """What the partition answers. What one of another `generation` answered is not given again.
 
         Raises:
             RequestError: 503, with what went wrong.
         """
         came = self._clock()
-        key = _key(partition, query)
+        key = _key(partition, query, generation)
         place = self._places.setdefault(key, _Place(partition))
         self._places.move_to_end(key)
         if not self._given_again(place, MAKING_MAX_S):
@@ -248,7 +248,7 @@ def _is_one_of_few(query: Query) -> bool:
     return query.viewer is None and not query.args
 
 
-def _key(partition: str, query: Query) -> str:
+def _key(partition: str, query: Query, generation: str) -> str:
     who = query.viewer
     viewer = who and (who.user, who.groups, who.scheduler_admin)
-    return repr((partition, query.what, query.name, sorted(query.args.items()), viewer))
+    return repr((partition, generation, query.what, query.name, sorted(query.args.items()), viewer))

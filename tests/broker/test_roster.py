@@ -103,9 +103,9 @@ def test_time_in_which_nobody_could_be_heard_counts_for_nobody() -> None:
 def test_partitions_are_listed_by_rm_under_both_names() -> None:
     first, second = registration("b", "x", "y").ordered(None, 1), registration("a", "x").ordered(None, 2)
     assert list(roster(first, second).entries()) == [
-        PartitionEntry(full_name="b_x", name="x", rm_id="b", epoch=1),
-        PartitionEntry(full_name="b_y", name="y", rm_id="b", epoch=2),
-        PartitionEntry(full_name="a_x", name="x", rm_id="a", epoch=3),
+        PartitionEntry(full_name="b_x", name="x", rm_id="b", epoch=1, session="s"),
+        PartitionEntry(full_name="b_y", name="y", rm_id="b", epoch=2, session="s"),
+        PartitionEntry(full_name="a_x", name="x", rm_id="a", epoch=3, session="s"),
     ]
 
 

@@ -282,15 +282,19 @@ def test_a_question_about_nothing_is_answered_at_once() -> None:
 def test_a_front_end_hears_who_is_registered() -> None:
     house = registered()
     house.register(two_partitions("b", "a"), rm="rm-0", session="another")
-    entries = [("rm-1_default", "default", RM, 1), ("rm-0_a", "a", "rm-0", 3), ("rm-0_b", "b", "rm-0", 2)]
+    entries = [
+        ("rm-1_default", "default", RM, 1, SESSION),
+        ("rm-0_a", "a", "rm-0", 3, "another"),
+        ("rm-0_b", "b", "rm-0", 2, "another"),
+    ]
     house.hear(PROXY, ManagerAway(), rm="rm-0", session="another")
     assert house.hear(WEB, ListPartitions(), ref="7", **NONE) == [
         sent(
             WEB,
             PartitionList(
                 partitions=[
-                    PartitionEntry(full_name=full, name=name, rm_id=rm, epoch=epoch)
-                    for full, name, rm, epoch in entries
+                    PartitionEntry(full_name=full, name=name, rm_id=rm, epoch=epoch, session=session)
+                    for full, name, rm, epoch, session in entries
                 ],
                 build_information={RM: {"v": "1", "rmId": RM}, "rm-0": {"v": "1", "rmId": "rm-0"}},
                 started_ns=10**9,

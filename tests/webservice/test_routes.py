@@ -1,6 +1,7 @@
 """Which question each path asks, in which order requests are checked, and what all partitions say together."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import httpx
@@ -300,3 +301,29 @@ def test_without_a_partition_events_are_those_of_the_first_rm() -> None:
 
 def test_a_history_of_a_partition_that_does_not_exist_is_not_found() -> None:
     assert request(link(), f"{EVENTS}?partition=other").json()["message"] == "Partition not found"
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/partition/default/queues", "/ws/v1/partitions"])
+@pytest.mark.parametrize("changed", [{"session": "second"}, {"life": 1}])
+def test_an_expensive_answer_of_a_partition_that_ended_is_not_given_for_the_one_that_took_its_place(
+    path: str, changed: dict[str, str | int]
+) -> None:
+    def worker(query: Query) -> Answer:
+        document = json.dumps({"name": query.name, "generation": generation}).encode()
+        return Answer(status=200, body=document, took_micro_seconds=1_000_000)
+
+    async def run() -> list[str]:
+        nonlocal generation
+        entry = replace(partition(), session="first")
+        link = FakeLink(entry, worker=worker)
+        transport = httpx.ASGITransport(app=Api(link, people(), Startup()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
+            texts = [(await reader.get(path)).text]
+            generation = "later"
+            texts.append((await reader.get(path)).text)
+            link.known = replace(link.known, partitions=[replace(entry, **changed)])
+            texts.append((await reader.get(path)).text)
+        return ["later" if "later" in text else "first" for text in texts]
+
+    generation = "first"
+    assert asyncio.run(run()) == ["first", "first", "later"]
