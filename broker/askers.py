@@ -91,6 +91,7 @@ class FrontEnd(Asker):
             partitions=list(registration.configs),
             file=written_back,
             followers=sorted(one.rm for one in others if one.follows_core) if written_back else [],
+            warnings=books.warnings_about(registration.text),
         )
         return [answer(self.peer, self.ref, 200, msgspec.json.encode(in_force))]
 

@@ -24,6 +24,9 @@ SameHierarchy = Literal["off", "warn", "enforce"]
 DOUBTS_LOGGED_MAX: Final = 20
 """Lines about what is doubtful in one configuration; of more, only how many there are is told."""
 
+WARNINGS_MAX: Final = 100
+"""Warnings in the answer to a change; further ones are counted in one more."""
+
 PARTITIONS_MAX: Final = 500
 """Partitions of all RMs together, if nothing else is said: the processes of their workers take about 12 GiB."""
 
@@ -129,6 +132,17 @@ class Books:
         self._check_hierarchy(rm, judgement.hierarchy)
         self._note_doubts(rm, judgement.doubts)
         return configuration
+
+    def warnings_about(self, text: str) -> list[Problem]:
+        """What is allowed in a configuration in force and probably not meant, as `yunishard validate` lists it."""
+        judgement = understood(text)
+        hierarchy = judgement.hierarchy if self.policy.same_hierarchy == "warn" else ()
+        found = [*hierarchy, *judgement.doubts]
+        listed = found[:WARNINGS_MAX]
+        if len(found) > len(listed):
+            text = f"{len(found) - len(listed)} more such warnings: `yunishard validate` shows them"
+            listed.append(Problem(message=text, kind="more"))
+        return listed
 
     def _check_room(self, rm: str, configuration: Configuration) -> None:
         """Whether there may be so many partitions."""

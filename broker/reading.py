@@ -10,6 +10,7 @@ import msgspec
 from broker.books import NOT_FOUND, Books
 from broker.said import answer
 from broker.versions import Entry
+from common.config.checksum import checksum_of
 from common.machine import Delivery, Send
 from common.messages import Header, ReadConfig
 from common.names import RECORD
@@ -32,6 +33,15 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, str]
 
 
+class Default(msgspec.Struct, frozen=True, kw_only=True):
+    """What an RM gets that sends no configuration; `config` as it was written."""
+
+    checksum: str
+    config: str
+    file: str
+    """The watched file that it is from; empty for the built-in one."""
+
+
 def read(books: Books, delivery: Delivery, asked: ReadConfig) -> Send:
     """The answer, or the question to whom can answer it."""
     header = delivery.header
@@ -40,10 +50,13 @@ def read(books: Books, delivery: Delivery, asked: ReadConfig) -> Send:
             return _current(books, header.rm, delivery.source, header.ref)
         case "history":
             return _history(books, header.rm, delivery.source, header.ref)
+        case "default":
+            document = Default(checksum=checksum_of(books.core_text), config=books.core_text, file=books.watched)
+            return answer(delivery.source, header.ref, 200, msgspec.json.encode(document))
         case "version":
             onward = Header(kind="ReadConfig", rm=header.rm, ref=f"{delivery.source} {header.ref}")
             return Send(RECORD, onward, delivery.body)
-    text = f"unknown question {asked.what!r}, expected current, history or version"
+    text = f"unknown question {asked.what!r}, expected current, default, history or version"
     return answer(delivery.source, header.ref, 400, text.encode())
 
 

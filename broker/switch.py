@@ -317,7 +317,13 @@ class Switch:
             case "ChangeConfig":
                 request = decoded(ChangeConfig, delivery.body)
                 asker = FrontEnd(request.author, request.origin, delivery.source, header.ref)
-                wish = Wish(rm=header.rm, text=request.config, asker=asker, expected=request.expected)
+                wish = Wish(
+                    rm=header.rm,
+                    text=request.config,
+                    asker=asker,
+                    expected=request.expected,
+                    overwrite=request.overwrite,
+                )
                 return update(self.books, self._changes, wish, now)
             case "ReadConfig":
                 return [read(self.books, delivery, decoded(ReadConfig, delivery.body))]

@@ -6,7 +6,7 @@ fail their applications, tell the RM, and end when it has acknowledged that, or 
 Not here: the vote (`rollout.py`), and how each asker is answered (`askers.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,6 +35,8 @@ class Wish:
     asker: Asker
     expected: str = ""
     """Checksum of what is to be replaced; empty for whatever it is."""
+    overwrite: bool = False
+    """Whether an edit of the watched file that is not in force may be overwritten."""
     follows_core: bool | None = None
     """Whether the RM has the core's text from then on; None leaves that as it is."""
 
@@ -77,7 +79,7 @@ class Updating(Change):
         asker = self.wish.asker
         books.notes.append(f"configuration of RM {registration.rm} changed by {asker.described}")
         books.notes += [f"partition {partition} is no longer configured and is taken down" for partition in gone]
-        back = bool(books.watched) and registration.follows_core and not asker.owns
+        back = _is_written_back(books, registration, asker)
         if back:
             sends.append(send(FILE, WriteFile(text=self.wish.text, replaces=self.file), Header(kind="WriteFile")))
         told, granted = asker.announced(registration), asker.granted(books, registration, written_back=back)
@@ -123,8 +125,9 @@ def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
             books.roster.put(replace(registration, follows_core=wish.follows_core))
         rebased = owned(books, rm, checksum) if wish.asker.owns else []
         return [*rebased, *wish.asker.granted(books, registration)]
-    configs = books.roster.by_full_name(rm, books.checked(rm, wish.text, registration.configs))
     latest = books.versions.history(rm).latest
+    _check_file(books, wish, {checksum, registration.checksum, latest.base if latest else ""}, registration)
+    configs = books.roster.by_full_name(rm, books.checked(rm, wish.text, registration.configs))
     for partition in configs:
         if partition in books.roster.leaving:
             name = usual_name(partition)
@@ -136,6 +139,30 @@ def _begun(books: Books, changes: Changes, wish: Wish, now: float) -> list[Send]
     )
     rollout = _rollout(books, registration, configs, now)
     return changes.begin(Updating(rollout, version, wish, file=books.file_checksum))
+
+
+def _is_written_back(books: Books, registration: Registration, asker: Asker) -> bool:
+    """Whether a change that is carried out is written to the watched file."""
+    return bool(books.watched) and registration.follows_core and not asker.owns
+
+
+def _check_file(books: Books, wish: Wish, known: Collection[str], registration: Registration) -> None:
+    """Refuse a change that would overwrite an edit of the watched file. `known` are the checksums of texts that may be
+    overwritten: what is in force, what it stands on (where writing the file failed), and the wanted text itself.
+
+    Raises:
+        Refused: with what to do about it.
+    """
+    if wish.overwrite or books.file_empty or not _is_written_back(books, registration, wish.asker):
+        return
+    if books.file_checksum in known:
+        return
+    raise Refused(
+        CONFLICT,
+        f"the watched file {books.watched} has been edited, and RM {wish.rm} does not run that text (the log says why):"
+        " the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then mend the "
+        "file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",
+    )
 
 
 def _rollout(books: Books, registration: Registration, configs: Mapping[str, PartitionConfig], now: float) -> Rollout:

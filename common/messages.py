@@ -679,13 +679,17 @@ class ChangeConfig(Control, frozen=True):
     """Where it comes from, for the history: `api`, or `rollback to N`."""
     expected: str = ""
     """Checksum of what the author believes to change; with another one in force the answer is 412. Empty: any."""
+    overwrite: bool = False
+    """Whether to overwrite the watched file even if it was edited and the edit is not in force; else the answer is
+    409.
+    """
 
 
 class ReadConfig(Control, frozen=True):
     """Front end to broker: what the RM of the header runs, or has run. Answered by an `Answer` with a JSON document."""
 
     what: str
-    """`current`, `history`, or `version` with its number."""
+    """`current`, `history`, `version` with its number, or `default`: what an RM gets that sends no configuration."""
     version: int = 0
 
 

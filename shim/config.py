@@ -31,7 +31,8 @@ N: the number of a version, as `history` shows it.
 examples:
   yunishard config get > queues.yaml       the text in force
   yunishard config get 3                   that of version 3
-  yunishard config put queues.yaml         run this instead
+  yunishard config put queues.yaml         run this instead; what is probably
+                                           not meant is printed as a warning
   yunishard config history
   yunishard config diff                    what the last change was
   yunishard config diff current queues.yaml
@@ -66,9 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             case "put":
                 own.add_argument("file", metavar="FILE", help=f"the queues.yaml; {STDIN} for standard input")
                 _add_if_match(own, "that in the file's key `checksum`, or else what is in force now")
+                _add_force(own)
             case "rollback":
                 own.add_argument("version", metavar="N", type=_number, help="number of the version")
                 _add_if_match(own, "what is in force now")
+                _add_force(own)
             case "diff":
                 own.add_argument("a", metavar=SIDE, nargs="?", default="", help="(default: the version before that)")
                 own.add_argument("b", metavar=SIDE, nargs="?", default=CURRENT, help=f"(default: {CURRENT})")
@@ -80,10 +83,19 @@ def _add_if_match(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--if-match", metavar="CHECKSUM", default="", help=about)
 
 
+def _add_force(parser: argparse.ArgumentParser) -> None:
+    about = "overwrite the watched file even if it has an edit that is not in force; the edit is kept in FILE.previous"
+    parser.add_argument("--force", action="store_true", help=about)
+
+
 def _number(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"expected the number of a version, got {text!r}")
     return int(text)
+
+
+class NobodyThere(Failed):
+    """No resource manager is registered."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -91,7 +103,13 @@ def main(args: argparse.Namespace) -> int:
     act, _ = _ACTIONS[args.action]
     try:
         rest = Rest(args.rest, args.ca, args.token_file)
-        return act(args, rest, args.rm or _only_rm(rest))
+        try:
+            rm = args.rm or _only_rm(rest)
+        except NobodyThere as nobody:
+            if args.action != "get" or args.version:
+                raise
+            return _get_default(args, rest, nobody)
+        return act(args, rest, rm)
     except Failed as failed:
         if args.json and failed.problems:
             sys.stdout.write(json.dumps({"problems": failed.problems}, indent=2, ensure_ascii=False) + "\n")
@@ -109,7 +127,7 @@ def _only_rm(rest: Rest) -> str:
     if len(ids) == 1:
         return ids[0]
     if not ids:
-        raise Failed(
+        raise NobodyThere(
             "no resource manager is registered now: start one, or name one that was here before with --rm ID"
             " to see its `history` or a version of it (`get N`)"
         )
@@ -129,18 +147,40 @@ def _get(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     return 0
 
 
+def _get_default(args: argparse.Namespace, rest: Rest, nobody: Failed) -> int:
+    """What the first resource manager will get that sends no configuration, as none is registered yet."""
+    try:
+        answer = rest.get("config", "default")
+    except Failed as failed:
+        raise (nobody if failed.code == NOT_FOUND else failed) from None  # of an earlier release, which cannot say
+    if args.json:
+        found = {"rm": "", "checksum": answer.tag, "config": answer.text}
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        return 0
+    sys.stdout.write(answer.text)
+    sys.stderr.write(
+        "yunishard config get: no resource manager is registered now (name one that was here before with --rm ID); "
+        "this is what one gets that sends no configuration\n"
+    )
+    return 0
+
+
 def _put(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     text = _read(args.file)
     in_force = _current(rest, rm).tag
     if_match = required(option=args.if_match, text=text, in_force=in_force)
-    answer = rest.change("PUT", "config", body=text.encode(), if_match=if_match, query={"rm": rm})
+    answer = rest.change("PUT", "config", body=text.encode(), if_match=if_match, query=_query(args, rm))
     return _changed(args, rm, answer, before=in_force)
+
+
+def _query(args: argparse.Namespace, rm: str) -> dict[str, str]:
+    return {"rm": rm, "force": "true" if args.force else ""}
 
 
 def _rollback(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     in_force = _current(rest, rm).tag
     if_match = required(option=args.if_match, text="", in_force=in_force)
-    query = {"rm": rm, "version": str(args.version)}
+    query = {**_query(args, rm), "version": str(args.version)}
     try:
         answer = rest.change("POST", "config", "rollback", if_match=if_match, query=query)
     except Failed as failed:
@@ -183,6 +223,9 @@ def _changed(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) 
         return 0
     found = answer.as_json()
     told = found if isinstance(found, dict) else {}
+    warnings = told.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else []:
+        sys.stderr.write(_line_of(getattr(args, "file", ""), warning, "warning: ") + "\n")
     checksum, partitions = told.get("checksum"), ", ".join(map(str, told.get("partitions", [])))
     version = told.get("version")
     outcome = f"already in force: version {version} of {rm}" if checksum == before else f"{rm} runs version {version}"
@@ -282,13 +325,13 @@ def _read(file: str) -> str:
     return text
 
 
-def _line_of(file: str, problem: dict[str, object]) -> str:
+def _line_of(file: str, problem: dict[str, object], label: str = "") -> str:
     """A problem as `yunishard validate` writes it."""
     name = "<stdin>" if file == STDIN else file or "configuration"
     place = ":".join(str(part) for part in (name, problem.get("line")) if part)
     path = f"{problem['path']}: " if problem.get("path") else ""
     hint = f" ({problem['hint']})" if problem.get("hint") else ""
-    return " ".join(f"{place}: {path}{problem.get('message', '')}{hint}".splitlines())
+    return " ".join(f"{place}: {label}{path}{problem.get('message', '')}{hint}".splitlines())
 
 
 _ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str], int], str]]] = {

@@ -49,6 +49,7 @@ BODY_BYTES_MAX: Final = 16 << 20
 PRIVATE: Final = frozenset(
     {
         "/ws/v1/settings",
+        "/ws/v1/config/default",
         "/ws/v1/config/history",
         "/ws/v1/config/version/{number}",
         *(f"/ws/v1/history/{name}" for name in LISTS),

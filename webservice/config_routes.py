@@ -69,6 +69,11 @@ async def configuration(call: Call) -> Reply:
     return await _view(call, current.config, current.extra, in_json=in_json)
 
 
+async def default(call: Call) -> Reply:
+    """The text that a resource manager gets which sends none: of the watched file, or the built-in one."""
+    return _as_written(call, await _read(call, "", ReadConfig(what="default")))
+
+
 async def version(call: Call) -> Reply:
     """The text of a version, current or not."""
     number = _version_number(call.parameters["number"])
@@ -152,7 +157,7 @@ async def replace(call: Call, actor: Actor) -> Reply:
     if not text.strip():  # it would mean the default configuration, which nobody asks for by saying nothing
         hint = "the body of the request is the whole configuration, as YAML"
         raise _wrong([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
-    wanted = ChangeConfig(config=text, author=actor.user, expected=expected)
+    wanted = ChangeConfig(config=text, author=actor.user, expected=expected, overwrite=_force(call))
     return await _change(call, await _changed_rm(call), wanted)
 
 
@@ -163,7 +168,9 @@ async def roll_back(call: Call, actor: Actor) -> Reply:
     rm = await _changed_rm(call)
     earlier = await _read(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
-    wanted = ChangeConfig(config=earlier.config, author=actor.user, origin=origin, expected=expected)
+    wanted = ChangeConfig(
+        config=earlier.config, author=actor.user, origin=origin, expected=expected, overwrite=_force(call)
+    )
     return await _change(call, rm, wanted)
 
 
@@ -213,6 +220,14 @@ async def _rm_of(call: Call) -> str:
     return rm
 
 
+def _force(call: Call) -> bool:
+    """Whether an edit of the watched file may be overwritten."""
+    text = call.query.get("force", "false")
+    if text not in ("true", "false"):
+        raise RequestError(400, f"force is {text[:RM_SHOWN_MAX]!r}, expected true or false")
+    return text == "true"
+
+
 def _version_number(text: str) -> int:
     if not _VERSION.fullmatch(text):
         raise RequestError(400, f"Version {text!r} is not a number from 1, as GET /ws/v1/config/history lists them")
@@ -230,6 +245,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     Route("GET", "/ws/v1/config", configuration, Access.ADMINS),
     Route("PUT", "/ws/v1/config", Changing(replace), Access.ADMINS),
     Route("POST", "/ws/v1/config", Changing(replace), Access.ADMINS),
+    Route("GET", "/ws/v1/config/default", default, Access.ADMINS),
     Route("GET", "/ws/v1/config/history", history, Access.ADMINS),
     Route("GET", "/ws/v1/config/version/{number}", version, Access.ADMINS),
     Route("POST", "/ws/v1/config/rollback", Changing(roll_back), Access.ADMINS),

@@ -5,6 +5,8 @@ Not here: how a configuration itself is shown (`webservice/config_view.py`).
 
 from msgspec import Struct
 
+from common.config.problems import Problem
+
 
 class VersionView(Struct, frozen=True, kw_only=True):
     """One entry of the history of a resource manager; `at` in Unix nanoseconds."""
@@ -27,3 +29,5 @@ class ChangedView(Struct, frozen=True, kw_only=True):
     """Whether the change is written back to the watched file."""
     followers: list[str]
     """Ids of the other resource managers that follow the file, and so the change."""
+    warnings: list[Problem] = []
+    """What is allowed in this configuration and probably not meant, at most 100 and one that counts the others."""

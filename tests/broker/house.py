@@ -220,9 +220,11 @@ class House:
         request = UpdateConfiguration(rm_id=rm, config=config, extra_config=extra)
         return self.hear(proxy, request, rm=rm, session=session, ref="update")
 
-    def change(self, config: str, *, rm: str = RM, expected: str = "", origin: str = "api") -> list[Send]:
+    def change(
+        self, config: str, *, rm: str = RM, expected: str = "", origin: str = "api", overwrite: bool = False
+    ) -> list[Send]:
         """Somebody at a front end."""
-        request = ChangeConfig(config=config, author="alice", expected=expected, origin=origin)
+        request = ChangeConfig(config=config, author="alice", expected=expected, origin=origin, overwrite=overwrite)
         return self.hear(WEB, request, rm=rm, session="", ref="web 1")
 
     def edit(self, text: str) -> list[Send]:

@@ -60,6 +60,7 @@ def test_a_front_end_is_answered_and_the_rm_hears_who_changed_it() -> None:
             "partitions": [PARTITION, GPU],
             "file": False,
             "followers": [],
+            "warnings": [],
         }
     )
     assert sent(WEB, Answer(status=200, body=in_force), rm="", session="", ref="web 1") in sends

@@ -71,12 +71,50 @@ def test_a_text_that_was_refused_is_offered_once_and_the_next_one_again() -> Non
     assert [one.to for one in house.edit(OTHER)] == [PARTITION]
 
 
-@pytest.mark.parametrize("said", ["no: configuration", ""])
-def test_what_the_file_says_in_vain_gives_way_to_a_change(said: str) -> None:
+@pytest.mark.parametrize("edit", ["no: configuration", ""])
+@pytest.mark.parametrize("origin", ["api", "rollback to 1"])
+def test_a_change_does_not_overwrite_an_edit_of_the_file_that_is_not_in_force(edit: str, origin: str) -> None:
     house = following()
-    assert house.edit(said) == []
-    write = WriteFile(text=MORE, replaces=checksum_of(said))
-    assert sent(FILE, write, rm="", session="") in house.agree(house.change(MORE))
+    assert house.edit(edit) == []
+    [(status, text)] = answers(house.change(MORE, origin=origin))
+    assert status == 409
+    assert f"the watched file {FILE_PATH} has been edited, and RM rm-1 does not run that text" in text
+    assert "--force" in text
+    assert house.text() == ONE_QUEUE
+    write = WriteFile(text=MORE, replaces=checksum_of(edit))
+    assert sent(FILE, write, rm="", session="") in house.agree(house.change(MORE, overwrite=True))
+
+
+def test_a_change_does_not_overwrite_an_edit_that_a_worker_refused_but_may_send_it_once_more() -> None:
+    house = following()
+    [asked] = house.edit(MORE)
+    house.vote(asked, "no")
+    assert answers(house.change(OTHER))[0][0] == 409
+    house.agree(house.change(MORE))
+    assert house.text() == MORE
+
+
+def test_an_edit_that_was_taken_back_is_in_nobodys_way() -> None:
+    house = following()
+    house.edit("no: configuration")
+    house.edit(ONE_QUEUE)
+    assert WRITE in house.agree(house.change(MORE))
+
+
+def test_a_file_that_could_not_be_written_is_no_edit() -> None:
+    house = following()
+    house.agree(house.change(MORE))  # the shell could not write it: it still has the text before
+    house.agree(house.change(OTHER))
+    assert house.text() == OTHER
+
+
+def test_the_answer_to_a_change_has_the_warnings_of_its_text() -> None:
+    house = following()
+    text = ONE_QUEUE.replace("{name: batch}", "{name: batch, properties: {application.sort.polic: fifo}}")
+    sends = house.agree(house.change(text))
+    document = json.loads(answers(sends)[0][1])
+    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in understood(text).doubts]
+    assert document["warnings"]
 
 
 def test_what_it_says_since_a_change_is_under_way_does_not() -> None:

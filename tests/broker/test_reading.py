@@ -1,7 +1,10 @@
+import json
+
 import msgspec
 import pytest
 
 from broker.versions import Versions
+from common.config.check import DEFAULT_TEXT
 from common.config.checksum import checksum_of
 from common.messages import Answer, ReadConfig
 from common.names import RECORD
@@ -84,6 +87,15 @@ def test_an_earlier_text_is_asked_of_the_record_and_its_answer_finds_back() -> N
     ]
 
 
+@pytest.mark.parametrize(("config", "watched"), [(ONE_QUEUE, "/etc/queues.yaml"), ("", "")])
+def test_what_an_rm_gets_that_sends_nothing_can_be_read_before_there_is_one(config: str, watched: str) -> None:
+    house = House(default_config=config, watched=watched)
+    [(status, text)] = asked(house, "default")
+    expected = config or DEFAULT_TEXT
+    document = {"checksum": checksum_of(expected), "config": expected, "file": watched}
+    assert (status, json.loads(text)) == (200, document)
+
+
 def test_another_question_is_refused() -> None:
-    text = "unknown question 'weather', expected current, history or version"
+    text = "unknown question 'weather', expected current, default, history or version"
     assert asked(registered(), "weather") == [(400, text)]

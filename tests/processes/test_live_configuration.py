@@ -87,7 +87,11 @@ def test_the_file_is_watched_and_changes_by_api_are_written_back_to_it(tmp_path:
         file.write_text(BROKEN)
         system.until(lambda: system.says(f"the file of queues {file} is refused"))
         assert web.in_force() == MORE
-        assert web.ask("/ws/v1/config?rm=rm-1", put=TWO)[0] == 200
+        status, answer = web.ask("/ws/v1/config?rm=rm-1", put=TWO)
+        assert status == 409
+        assert f"the watched file {file} has been edited" in answer
+        assert (web.in_force(), file.read_text()) == (MORE, BROKEN)
+        assert web.ask("/ws/v1/config?rm=rm-1&force=true", put=TWO)[0] == 200
         assert web.partitions() == ["default", "gpu"]
         assert file.read_text() == TWO
         assert file.with_name("queues.yaml.previous").read_text() == BROKEN

@@ -59,7 +59,54 @@ def test_of_several_resource_managers_one_must_be_named(fake: FakeWeb, capsys: p
     assert capsys.readouterr().err.endswith("say which with --rm: a, b\n")
 
 
+def test_before_any_resource_manager_get_prints_what_the_first_will_get(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.says("GET clusters", [])
+    fake.says("GET config/default", "partitions: [] # of the file\n", tag=OLD)
+    assert config(fake, "get") == 0
+    told = capsys.readouterr()
+    assert told.out == "partitions: [] # of the file\n"
+    assert "no resource manager is registered now" in told.err
+    assert "what one gets that sends no configuration" in told.err
+    assert config(fake, "get", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["checksum"] == OLD
+
+
+@pytest.mark.parametrize("words", [["put", "FILE"], ["rollback", "1"]])
+def test_an_edit_of_the_watched_file_is_overwritten_only_by_force(
+    fake: FakeWeb, file: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    words = [str(file) if word == "FILE" else word for word in words]
+    what = "PUT config?rm=rm-1" if words[0] == "put" else "POST config/rollback?rm=rm-1&version=1"
+    reason = "the watched file /q.yaml has been edited: overwrite it (`--force`)"
+    fake.refuses(what, 409, reason)
+    assert config(fake, *words) == 1
+    assert capsys.readouterr().err == f"yunishard config {words[0]}: {reason}\n"
+    forced = what.replace("rm=rm-1", "rm=rm-1&force=true")
+    fake.says(forced, CHANGED, tag=NEW)
+    assert config(fake, *words, "--force") == 0
+
+
+def test_put_prints_the_warnings_that_validate_prints(
+    fake: FakeWeb, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warning = {
+        "message": "nobody may submit",
+        "path": "partitions[0].queues[0]",
+        "line": 3,
+        "hint": "submitacl",
+        "kind": "x",
+    }
+    fake.says("PUT config?rm=rm-1", {**CHANGED, "warnings": [warning]}, tag=NEW)
+    assert config(fake, "put", str(file)) == 0
+    told = capsys.readouterr()
+    assert told.err == f"{file}:3: warning: partitions[0].queues[0]: nobody may submit (submitacl)\n"
+    assert told.out.endswith(f"{NEW}\n")
+
+
 def test_without_a_resource_manager_there_is_nothing_to_show(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a system of an earlier release, which does not say what the first one will get."""
     fake.says("GET clusters", [])
     assert config(fake, "get") == 1
     told = capsys.readouterr().err

@@ -59,6 +59,8 @@ def read(rm: str, question: ReadConfig) -> Answer:
             return answer({**document, "config": QUEUES, "extra": {"log.level": "INFO"}})
         case "version" if question.version == 3:
             return answer({**document, "config": QUEUES})
+        case "default":
+            return answer({"checksum": CHECKSUM, "config": QUEUES, "file": "queues.yaml"})
         case "history":
             return answer([{"version": 3, "checksum": CHECKSUM}])
     return Answer(status=404, body=f"RM {rm} has no version {question.version}".encode())

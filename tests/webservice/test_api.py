@@ -200,7 +200,7 @@ def test_options_of_everything_tell_nothing() -> None:
 # Other sites, other hosts ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["?rm=rm-1", "?rm=no", "?x=1&rm=", "/history", "/version/3", "/version/x"])
+@pytest.mark.parametrize("path", ["?rm=rm-1", "?rm=no", "?x=1&rm=", "/default", "/history", "/version/3", "/version/x"])
 def test_what_only_we_tell_is_for_no_other_site(path: str) -> None:
     for answered in (request(LINK, f"/ws/v1/config{path}"), request(LINK, "/ws/v1/settings")):
         assert not [name for name in answered.headers if name.startswith("access-control")]
@@ -208,6 +208,7 @@ def test_what_only_we_tell_is_for_no_other_site(path: str) -> None:
 
 PRIVATE_PATHS = [
     "/ws/v1/config?rm=rm-1",
+    "/ws/v1/config/default",
     "/ws/v1/config/history",
     "/ws/v1/config/version/3",
     "/ws/v1/settings",

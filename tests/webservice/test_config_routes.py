@@ -99,6 +99,13 @@ def test_a_compressed_text_varies_by_both() -> None:
     assert (response.text, response.headers["vary"]) == (long, "Accept, Accept-Encoding")
 
 
+def test_what_a_manager_gets_that_sends_none_is_told_before_there_is_one() -> None:
+    asked = FakeLink()
+    response = request(asked, f"{CONFIG}/default")
+    assert (response.text, response.headers["etag"]) == (QUEUES, f'"{CHECKSUM}"')
+    assert asked.read_of == [("", ReadConfig(what="default"))]
+
+
 def test_an_earlier_text_is_found_by_its_number() -> None:
     asked = link()
     response = request(asked, f"{CONFIG}/version/3?rm=rm-1")
@@ -185,11 +192,23 @@ def test_an_administrator_gives_a_manager_another_configuration(method: str) -> 
     asked = link()
     response = request(asked, ONE, method, body=QUEUES.encode(), who=people(0))
     document = (
-        f'{{"checksum":"{CHECKSUM}","version":4,"partitions":["rm-1_default"],"file":true,"followers":["rm-2"]}}\n'
+        f'{{"checksum":"{CHECKSUM}","version":4,"partitions":["rm-1_default"],"file":true,"followers":["rm-2"],'
+        '"warnings":[]}\n'
     )
     assert (response.status_code, response.text) == (200, document)
     assert response.headers["etag"] == f'"{CHECKSUM}"'
     assert asked.changes == [("rm-1", ChangeConfig(config=QUEUES, author="root", origin="api", expected=""))]
+
+
+@pytest.mark.parametrize("path", [ONE, f"{CONFIG}/rollback?rm=rm-1&version=3"])
+def test_an_edit_of_the_watched_file_is_overwritten_only_on_demand(path: str) -> None:
+    asked = link()
+    for query in ("", "&force=false", "&force=true"):
+        method = "PUT" if path == ONE else "POST"
+        body = QUEUES.encode() if path == ONE else b""
+        assert request(asked, f"{path}{query}", method, body=body, who=people(0)).status_code == 200
+    assert [wanted.overwrite for _, wanted in asked.changes if isinstance(wanted, ChangeConfig)] == [False, False, True]
+    assert told(link(), f"{ONE}&force=yes", "PUT") == (400, "force is 'yes', expected true or false")
 
 
 def test_so_does_somebody_on_the_list_of_administrators() -> None:

@@ -26,8 +26,14 @@ _NUMBER: Final = Parameter(
     {"type": "integer", "minimum": 1, "maximum": 999_999_999},
     required=True,
 )
+_FORCE: Final = Parameter(
+    "force",
+    "Whether to overwrite the watched file even if it has an edit that is not in force.",
+    {"type": "boolean", "default": False},
+)
 _CHANGING: Final = {
-    409: "It is not possible now, or there are several RMs and neither `rm` nor the setting `default-rm` names one.",
+    409: "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are "
+    "several RMs and neither `rm` nor the setting `default-rm` names one.",
     412: "Another configuration is in force than `If-Match` says.",
     413: "The body is too large.",
 }
@@ -60,7 +66,7 @@ _CHANGE: Final = Operation(
     "Give a resource manager another configuration",
     (Content(ChangedView),),
     says="For all its partitions or none. All that is wrong with it is listed in `problems`.",
-    parameters=(RM, IF_MATCH),
+    parameters=(RM, _FORCE, IF_MATCH),
     body=_BODY,
     statuses=_CHANGING,
     headers={"ETag": "The checksum of what is in force now."},
@@ -81,6 +87,14 @@ CONFIGURATION: Final = Area(
         ),
         "PUT /ws/v1/config": _CHANGE,
         "POST /ws/v1/config": _CHANGE,
+        "GET /ws/v1/config/default": Operation(
+            "The configuration of resource managers that send none, as it was written",
+            (Content(_CONFIGURATION, YAML),),
+            says="The text of the watched file, the last that could be used, or the built-in queues.",
+            parameters=(IF_NONE_MATCH,),
+            statuses=UNCHANGED,
+            headers={"ETag": "The checksum of the text."},
+        ),
         "GET /ws/v1/config/history": Operation(
             "The versions of a configuration, the newest first",
             (Content(list[VersionView]),),
@@ -96,7 +110,7 @@ CONFIGURATION: Final = Area(
         "POST /ws/v1/config/rollback": Operation(
             "Go back to an earlier configuration, as a new version",
             (Content(ChangedView),),
-            parameters=(_NUMBER, RM, IF_MATCH),
+            parameters=(_NUMBER, RM, _FORCE, IF_MATCH),
             statuses=_CHANGING,
             headers={"ETag": "The checksum of what is in force now."},
         ),
