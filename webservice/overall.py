@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from common.messages import PartitionEntry, PartitionList, Query
-from common.rest.partition import CapacityView, NodeSortingView, PartitionView
-from common.rest.utilisation import UtilisationView
+from common.rest.partition import CapacityView, NodeSortingView, PartitionView, SilentPartitionView
+from common.rest.utilisation import SilentUtilisationView
 from webservice import health
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, directory_of, registered
@@ -21,9 +21,6 @@ from webservice.shelf import Shelved
 from webservice.views import ClusterView, encoded
 
 CLUSTER_NAME: Final = "kubernetes"
-
-SILENT: Final = "Silent"
-"""State of a partition that does not answer."""
 
 PART_MAX_S: Final = 3.0
 """How long a partition may take to give its part of a list or of health. Whoever collects them waits for ten
@@ -64,18 +61,14 @@ async def partitions(call: Call) -> Reply:
 
 def _silent(shown: str, entry: PartitionEntry) -> PartitionView:
     """An entry for a partition that does not answer, with every key that the web UI reads."""
-    return PartitionView(
+    return SilentPartitionView(
         cluster_id=entry.rm_id,
         name=shown,
         capacity=CapacityView(),
         node_sorting_policy=NodeSortingView(type="", resource_weights={}),
         preemption_enabled=False,
         quota_preemption_enabled=False,
-        total_nodes=0,
         applications={"total": 0},
-        total_containers=0,
-        state=SILENT,
-        last_state_transition_time=0,
     )
 
 
@@ -92,7 +85,7 @@ async def node_utilisations(call: Call) -> Reply:
         call,
         known,
         parts,
-        lambda shown, entry: encoded(UtilisationView(cluster_id=entry.rm_id, partition=shown, utilizations=[])),
+        lambda shown, entry: encoded(SilentUtilisationView(cluster_id=entry.rm_id, partition=shown)),
     )
 
 

@@ -66,14 +66,20 @@ class PartitionView(View, frozen=True, kw_only=True):
     node_sorting_policy: NodeSortingView
     preemption_enabled: bool
     quota_preemption_enabled: bool
-    total_nodes: int
+    total_nodes: int = 0
     applications: dict[str, int]
     """Number by state, of those that exist, and `total`, even if that is 0."""
-    total_containers: int
+    total_containers: int = 0
     """Allocations with placeholders and without foreign ones."""
     state: str
-    """`Active`, or `Silent` for a partition that does not answer: then everything but its names is empty or 0."""
     last_state_transition_time: int
+
+
+class SilentPartitionView(PartitionView, frozen=True, kw_only=True, omit_defaults=False):
+    """The entry of a partition that does not answer, with every key that the web UI reads."""
+
+    state: str = "Silent"
+    last_state_transition_time: int = 0
 
 
 # Queues -------------------------------------------------------------------------------------------------------------

@@ -29,4 +29,8 @@ class UtilisationView(View, frozen=True, kw_only=True):
     cluster_id: str
     """RM id."""
     partition: str
-    utilizations: list[TypeUtilisationView]
+    utilizations: list[TypeUtilisationView] = field(default_factory=list)
+
+
+class SilentUtilisationView(UtilisationView, frozen=True, kw_only=True, omit_defaults=False):
+    """The entry of a partition that does not answer: its list is there, and empty."""

@@ -33,7 +33,6 @@ class Deliberate(NamedTuple):
 INSIDE: Final = "partitions are called <rm-id>_<name>, without the brackets that break paths and metrics"
 ASIDE: Final = "what nothing can be done for is set aside, and is not tried again before something has changed"
 OUR_OWN: Final = "a field or check of our own"
-ZERO: Final = "the web UI reads the key, and shows or fails on what is left out"
 NOT_KEPT: Final = "an application that ended counts against nothing any more"
 AT_ONCE: Final = "series that the reference makes with its first record of history are there at once"
 REMOVED: Final = "an application that is removed is in no state any more"
@@ -86,10 +85,6 @@ DELIBERATE: Final = (
     ),
     Deliberate("updated-*", "*/root.retired/drainingApplications", 1, OUR_OWN),
     Deliberate("updated-*", "*/root.retired/drainingSince", _is_time, OUR_OWN),
-    # keys that are there although they are empty
-    Deliberate("empty-partitions", "/body/0/totalNodes", 0, ZERO),
-    Deliberate("empty-partitions", "/body/0/totalContainers", 0, ZERO),
-    Deliberate("empty-node-utilizations", "/body/0/utilizations", [], ZERO),
     # names
     Deliberate("*", "*/attributes/si/node-partition", "rm-golden_default", INSIDE),
     Deliberate("main-applications-rejected", "/body/app-running/rejectedMessage", _ALREADY, INSIDE),

@@ -126,9 +126,7 @@ def test_an_empty_partition_still_shows_its_capacity_its_policy_and_its_applicat
         node_sorting_policy=NodeSortingView(type="fair", resource_weights={"vcore": 1}),
         preemption_enabled=False,
         quota_preemption_enabled=False,
-        total_nodes=0,
         applications={"total": 0},
-        total_containers=0,
         state="Active",
         last_state_transition_time=0,
     )
@@ -139,9 +137,7 @@ def test_an_empty_partition_still_shows_its_capacity_its_policy_and_its_applicat
         "nodeSortingPolicy": {"type": "fair", "resourceWeights": {"vcore": 1}},
         "preemptionEnabled": False,
         "quotaPreemptionEnabled": False,
-        "totalNodes": 0,
         "applications": {"total": 0},
-        "totalContainers": 0,
         "state": "Active",
         "lastStateTransitionTime": 0,
     }
