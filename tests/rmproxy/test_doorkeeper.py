@@ -146,6 +146,7 @@ def test_a_key_that_is_revoked_is_refused_from_its_next_message_on(tmp_path: Pat
         ("# fine\n\xff".encode("latin-1").decode("latin-1"), "line 2: expected a public key"),
         (f"{OTHER.public} rm-1\n{OTHER.public} rm-1\n", "line 2: this key is there already"),
     ],
+    ids=["no-key", "not-utf-8", "twice"],  # the texts hold new keys, which would give the tests other names each time
 )
 def test_a_broken_list_changes_nothing_and_is_told_once(
     text: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
