@@ -46,7 +46,7 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
     if before is None:
         reason = f"RM {header.rm!r} has no such session, register again"
         return [refusal_of(delivery.source, header, "unknown-session", reason)]
-    if any(life > before.latest_life(partition) for partition, life in request.lives.items()):
+    if any(life > before.latest_life(before.full_name(partition)) for partition, life in request.lives.items()):
         reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
         books.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
         return [refusal_of(delivery.source, header, "unknown-session", reason)]
@@ -56,12 +56,13 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
         books.notes.append(f"RM {header.rm} is back")
     sends = [registered(registration, header.ref)]
     for partition in registration.partitions:
-        received = request.received.get(usual_name(partition))
-        same_life = request.lives.get(usual_name(partition), 0) == registration.life(partition)
+        name = usual_name(partition)
+        received = request.received.get(name)
+        same_life = request.lives.get(name, 0) == registration.life(partition)
         if received is not None and not same_life and partition in registration.configs:
             sends.append(restarted(registration, partition, "it began anew meanwhile"))
         if same_life:
-            acknowledged = request.acknowledged.get(partition, 0)
+            acknowledged = request.acknowledged.get(name, 0)
             repeat = repetition(books, registration, partition, received=received or 0, acknowledged=acknowledged)
         else:
             repeat = repetition(books, registration, partition)

@@ -15,6 +15,7 @@ from common.messages import (
     Received,
     Refused,
     Registered,
+    Repeat,
     Resume,
 )
 from common.names import external, normalised
@@ -22,6 +23,11 @@ from common.wire import decoded
 from tests.broker.house import PROXY, House, answers
 
 PLAIN: Final = "partitions: [{name: %s, queues: [{name: root, submitacl: '*'}]}]"
+TWO: Final = """
+partitions:
+  - {name: default, queues: [{name: root, submitacl: '*'}]}
+  - {name: other, queues: [{name: root, submitacl: '*'}]}
+"""
 ANYTHING: Final = st.text(alphabet="ab_", min_size=1, max_size=4)
 PAIRS: Final = st.tuples(ANYTHING, ANYTHING).filter(lambda pair: not pair[1].startswith(f"{pair[0]}_"))
 
@@ -124,6 +130,29 @@ def test_what_an_rm_is_told_later_has_its_own_names_too(pairs: tuple[tuple[str, 
     [refused] = [decoded(Refused, one.body) for one in house.vote(asked[0], "no") if one.header.kind == "Refused"]
     assert "partition a_b_default: no" in refused.reason
     assert "~" not in refused.reason
+
+
+@ORDERS
+def test_a_resumption_counts_for_the_partition_under_the_name_that_its_rm_knows(
+    pairs: tuple[tuple[str, str], ...],
+) -> None:
+    house = in_order(*pairs)
+    rm, _ = pairs[1]
+    session = f"s-{rm}"
+    resume = Resume(received={"a_b_default": 3}, acknowledged={"a_b_default": 7})
+    sends = house.hear(PROXY, resume, rm=rm, session=session, ref="again")
+    [repeat] = [one for one in sends if one.header.kind == "Repeat"]
+    assert (repeat.header.ack, decoded(Repeat, repeat.body)) == (3, Repeat(acknowledged=7))
+
+
+def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older_whatever_the_name() -> None:
+    house = in_order(("a", "b_default"))
+    house.register(TWO, rm="a_b", session="s-a_b")
+    house.lost("a_b_other")
+    resume = Resume(lives={"a_b_default": 1, "a_b_other": 1})
+    sends = house.hear(PROXY, resume, rm="a_b", session="s-a_b", ref="again")
+    assert [one.header.kind for one in sends] == ["Refused"]
+    assert decoded(Refused, sends[0].body).code == "unknown-session"
 
 
 @ORDERS
