@@ -24,12 +24,15 @@ from common.messages import (
     NUMBERED,
     AllocationRequest,
     ApplicationRequest,
+    Command,
     Header,
     NodeRequest,
     RejectedAllocation,
     SetAside,
 )
+from common.names import usual_name
 from common.wire import WireError, body_of, decoded
+from partition_worker.replica import check_length
 
 ATTEMPTS_MAX: Final = 2
 """Times that handling a message may end the worker. The next time the message is set aside."""
@@ -89,21 +92,27 @@ def identity(kind: str, body: bytes) -> bytes:
 
 
 def reason(header: Header, body: bytes, partition: str) -> str:
-    """Why a message is set aside, for people."""
+    """Why a message is set aside, for people, and for the RM: it names the partition as the RM does."""
+    name = usual_name(partition)
     return (
-        f"{header.kind} of {len(body)} bytes ended the worker of partition {partition} {ATTEMPTS_MAX} times "
+        f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
         "while it was handled: it was set aside and has no effect"
     )
 
 
-def set_aside(delivery: Delivery, why: str) -> Delivery:
-    """The message that takes the place of a command of the RM, and names what the command would have added."""
+def set_aside(delivery: Delivery, why: str, *, itemized: bool) -> Delivery:
+    """The message that takes the place of a command of the RM. If `itemized`, it names what the command would have
+    added; for that the command has to be decoded.
+    """
     header, body = delivery.header, delivery.body
     message = SetAside(kind=header.kind, reason=why)
-    try:
-        command = decoded(NUMBERED[header.kind], body)
-    except WireError:  # it is refused as a whole, as it would have been
-        command = None
+    command: Command | None = None
+    if itemized:
+        try:
+            command = decoded(NUMBERED[header.kind], body)
+            check_length(command)
+        except WireError:  # it is refused as a whole, as it would have been
+            command = None
     match command:
         case NodeRequest(nodes=nodes):
             created = [one.node_id for one in nodes if one.action in (NODE_CREATE, NODE_CREATE_DRAIN)]

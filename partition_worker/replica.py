@@ -21,9 +21,7 @@ from common.messages import (
     PREDICATES,
     UPDATE_ITEMS_MAX,
     AllocationRequest,
-    AllocationResponse,
     ApplicationRequest,
-    ApplicationResponse,
     Command,
     CommitConfig,
     ConfigVote,
@@ -32,9 +30,7 @@ from common.messages import (
     Header,
     KillApplication,
     MoveApplication,
-    News,
     NodeRequest,
-    NodeResponse,
     PredicatesAnswered,
     PrepareConfig,
     RejectedApplication,
@@ -47,7 +43,7 @@ from common.messages import (
 from common.names import BROKER, usual_name
 from common.wire import WireError, decoded
 from partition_worker import actions, news, steps
-from partition_worker.engine.effects import Effect
+from partition_worker.engine.effects import Effect, Part
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
@@ -196,7 +192,7 @@ class Replica:
             self.lane.inbox.took(header.seq)
         try:
             command = decoded(NUMBERED[header.kind], delivery.body)
-            _check_length(command)
+            check_length(command)
         except WireError as error:
             return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
         effects = self.noted(self.partition.apply(command, now))
@@ -218,17 +214,14 @@ class Replica:
         message = decoded(SetAside, delivery.body)
         self.note_poison(message.reason, now)
         why = message.reason
-        nodes = [RejectedNode(node_id=one, reason=why) for one in message.nodes if partition.fleet.get(one) is None]
-        known = partition.applications
-        new = [RejectedApplication(application_id=one, reason=why) for one in message.applications if one not in known]
-        asks = [one for one in message.allocations if partition.allocations.get(one.allocation_key) is None]
-        rejections: list[News] = []
-        if nodes:
-            rejections.append(NodeResponse(rejected=nodes))
-        if new:
-            rejections.append(ApplicationResponse(rejected=new))
-        if asks:
-            rejections.append(AllocationResponse(rejected_allocations=asks))
+        nodes = [one for one in message.nodes if partition.fleet.get(one) is None]
+        new = [one for one in message.applications if one not in partition.applications]
+        rejected: list[Part] = [
+            *(RejectedNode(node_id=one, reason=why) for one in nodes),
+            *(RejectedApplication(application_id=one, reason=why) for one in new),
+            *(one for one in message.allocations if partition.allocations.get(one.allocation_key) is None),
+        ]
+        rejections = news.messages([Effect(0, one) for one in rejected])
         refusal = self.lane.refusal(header, "poison", message.reason)
         return [refusal, *self.lane.tell(rejections), self.lane.received(header.ref)]
 
@@ -363,7 +356,7 @@ class Replica:
         return [*self._tell(effects), send(BROKER, answer, header)]
 
 
-def _check_length(command: Command) -> None:
+def check_length(command: Command) -> None:
     """Raises WireError for an update with too many items."""
     match command:
         case NodeRequest(nodes=nodes):

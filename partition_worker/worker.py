@@ -30,6 +30,7 @@ from common.messages import (
     PrepareConfig,
     Query,
     Repeat,
+    SetAside,
     SnapshotTaken,
     Step,
 )
@@ -175,7 +176,7 @@ class Worker:
             why = self._begin_attempt(delivery, now)
             if why and delivery.header.kind not in NUMBERED:
                 return [self._turned_away(delivery, why)]
-            delivery = poison.set_aside(delivery, why) if why else delivery
+            delivery = self._set_aside_command(delivery, why) if why else delivery
             began_s = self.stopwatch()
             sends = self.replica.take(delivery, now)
             if delivery.header.kind == "Schedule":
@@ -241,6 +242,15 @@ class Worker:
         if header.kind not in NUMBERED:
             self.replica.note_poison(why, now)
         return why
+
+    def _set_aside_command(self, delivery: Delivery, why: str) -> Delivery:
+        """What takes the place of a command. To decode the command may be what ended the workers: that is an attempt of
+        its own, and left out once it has ended as many.
+        """
+        identity = poison.identity(SetAside.__name__, delivery.body)
+        itemized = self.attempts.deaths(identity) < poison.ATTEMPTS_MAX
+        self.attempts.begin(identity)
+        return poison.set_aside(delivery, why, itemized=itemized)
 
     def _turned_away(self, delivery: Delivery, why: str) -> Send:
         """The answer to what is set aside and is no command with a number of its own."""

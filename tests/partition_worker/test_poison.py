@@ -7,6 +7,9 @@ from common.machine import Delivery, Send
 from common.messages import (
     NODE_CREATE,
     NODE_UPDATE,
+    UPDATE_ITEMS_MAX,
+    Allocation,
+    AllocationRequest,
     AllocationResponse,
     Answer,
     Append,
@@ -22,11 +25,12 @@ from common.messages import (
     Query,
     Refused,
     Repeat,
+    SetAside,
     Step,
 )
 from common.names import BROKER, JOURNAL
 from common.wire import decoded
-from partition_worker import poison
+from partition_worker import news, poison, replica
 from partition_worker.answers import queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
@@ -137,6 +141,48 @@ def test_an_update_that_ends_the_worker_twice_is_refused_and_later_ones_are_serv
     lives.tell(ask("k2"))
     assert list(lives.partition.allocations) == ["k2"]
     assert lives.deaths == 2
+
+
+def test_a_command_that_ends_the_worker_while_it_is_decoded_is_refused_as_a_whole(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As decoding takes too much memory, for example."""
+
+    def deadly(kind: type[Message], body: bytes) -> Message:
+        if kind is AllocationRequest and DEADLY.encode() in body:
+            raise WorkerKilled
+        return decoded(kind, body)
+
+    monkeypatch.setattr(replica, "decoded", deadly)
+    monkeypatch.setattr(poison, "decoded", deadly)
+    lives.tell(NODES)
+    lives.tell(APP)
+    told = lives.tell(ask(DEADLY))
+    assert lives.deaths == 4
+    assert [one.code for one in refusals(told)] == ["poison"]
+    assert not [one for one in told if isinstance(one, AllocationResponse)]
+    lives.tell(ask("k2"))
+    assert list(lives.partition.allocations) == ["k2"]
+    assert lives.deaths == 4
+
+
+def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
+    """As it would have been if it had not ended the worker: nobody is sent millions of rejections."""
+    update = AllocationRequest(allocations=[Allocation(allocation_key="k")] * (UPDATE_ITEMS_MAX + 1))
+    taken = poison.set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
+    assert decoded(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
+
+
+def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
+    keys = [f"k{number}" for number in range(news.ITEMS_MAX)]
+    told = lives.tell(ask(*keys, DEADLY))
+    assert [len(one.rejected_allocations) for one in told if isinstance(one, AllocationResponse)] == [len(keys), 1]
+
+
+def test_the_reason_names_the_partition_as_its_rm_does() -> None:
+    delivery = arrives(BROKER, ask("k1"), partition="a_b_default~3")
+    why = poison.reason(delivery.header, delivery.body, "a_b_default~3")
+    assert "the worker of partition a_b_default 2 times" in why
 
 
 def test_its_refusal_is_a_step_that_recovery_plays_again(lives: Lives) -> None:
