@@ -20,15 +20,20 @@ KNOWN: Final = (
 )
 """All variables that `up`, the commands and the SDK read."""
 
-_OF_KUBERNETES: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$")
-"""What Kubernetes puts into each container beside a service whose name begins with `yunishard`."""
+_SERVICE_HOST: Final = "_SERVICE_HOST"
+_OF_SERVICE: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+"""What Kubernetes puts into each container for a service, after the service's name; `_SERVICE_HOST` is always there."""
 
 
 def unknown_variables(names: Iterable[str]) -> list[str]:
     """A line for each variable that nothing reads, with the nearest known name."""
+    ours = sorted(name for name in names if name.startswith(PREFIX))
+    services = [name.removesuffix(_SERVICE_HOST) for name in ours if name.endswith(_SERVICE_HOST)]
     lines = []
-    for name in sorted(names):
-        if not name.startswith(PREFIX) or name in KNOWN or _OF_KUBERNETES.search(name):
+    for name in ours:
+        if name in KNOWN or any(
+            name.startswith(service) and _OF_SERVICE.fullmatch(name.removeprefix(service)) for service in services
+        ):
             continue
         near = get_close_matches(
             name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in KNOWN], n=1, cutoff=0.7

@@ -31,6 +31,11 @@ def test_variables_that_kubernetes_sets_for_services_are_no_mistakes() -> None:
     assert unknown_variables([f"YUNISHARD{part}_{name}" for name in names for part in ("", "_REST")]) == []
 
 
+@pytest.mark.parametrize("name", ["YUNISHARD_GRPC_PORT", "YUNISHARD_PORT", "YUNISHARD_REST_SERVICE_PORT"])
+def test_a_name_that_kubernetes_could_have_set_is_a_mistake_where_it_has_set_none(name: str) -> None:
+    assert [line.split()[0] for line in unknown_variables([name, "YUNISHARD_WEB_SERVICE_HOST"])] == [name]
+
+
 def test_all_variables_of_clients_are_known() -> None:
     assert {KEYS_VARIABLE, TOKEN_FILE} <= set(KNOWN)
 
