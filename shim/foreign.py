@@ -6,6 +6,7 @@ otherwise be silent until a timeout, or print raw bytes. Not here: what is done 
 
 import asyncio
 import os
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -64,6 +65,10 @@ async def probe(address: str) -> Finding | None:
     try:
         async with asyncio.timeout(PROBE_MAX_S):
             reader, writer = await asyncio.open_connection(host, port)
+    except ValueError as error:  # names with empty or long labels, or with a NUL
+        return Finding(f"{host!r} is no host name: {error}")
+    except socket.gaierror as error:
+        return Finding(f"the host {host!r} is not found: {(error.strerror or str(error)).lower()}")
     except (OSError, TimeoutError) as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error) or "no connection in time"
         return Finding(f"nothing listens there ({reason})")

@@ -129,3 +129,18 @@ def test_the_final_error_says_what_was_found() -> None:
 @pytest.mark.parametrize("address", ["ipc:///tmp/x", "tcp://127.0.0.1", "tcp://[::1", "tcp://*:*"])
 def test_what_cannot_be_probed_is_left_alone(address: str) -> None:
     assert asyncio.run(probe(address)) is None
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", "a\0b"])
+def test_a_host_that_cannot_be_a_name_is_said_to_be_none(host: str) -> None:
+    finding = asyncio.run(probe(f"tcp://{host}:9090"))
+    assert finding is not None
+    assert finding.text.startswith(f"{host!r} is no host name: ")
+    assert not finding.foreign
+
+
+def test_a_host_that_is_not_found_is_said_in_words() -> None:
+    finding = asyncio.run(probe("tcp://core.invalid:9090"))
+    assert finding is not None
+    assert finding.text.startswith("the host 'core.invalid' is not found: ")
+    assert "unknown error" not in finding.text
