@@ -147,12 +147,12 @@ def _write_no_more() -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    if misplaced := _options_first(words):
-        sys.stderr.write(f"{PROGRAM}: {misplaced}\n")
-        return 2
     parser = parser_of(words[:1])  # what stands before the subcommand can only be --help or --version
     if not words:
         parser.print_help(sys.stderr)
+        return 2
+    if misplaced := _misplaced_options(parser, words):
+        sys.stderr.write(f"{misplaced}\n")
         return 2
     args, unknown = _parsed(parser, words)
     if unknown:
@@ -161,13 +161,23 @@ def _run(words: Sequence[str]) -> int:
     return COMMANDS[args.command].run(args)
 
 
-def _options_first(words: Sequence[str]) -> str:
-    """What is wrong with options that stand before the command; empty if none do."""
-    if not words or not words[0].startswith("-") or words[0] in ("-h", "--help", "--version"):
+def _misplaced_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """What is wrong with options that stand before the command, or before its action; empty if none do."""
+    branch = _branch_of(parser)
+    if branch is None or not words:
         return ""
-    at = next((number for number, word in enumerate(words) if word in COMMANDS), None)
-    own = f"; see {PROGRAM} --help" if at is None else f": {PROGRAM} {shlex.join([*words[at:], *words[:at]])}"
-    return f"{words[0]}: options come after the command{own}"
+    if words[0] in branch.choices:
+        return _misplaced_options(branch.choices[words[0]], words[1:])
+    if not words[0].startswith("-") or words[0] in parser._option_string_actions:
+        return ""
+    at = next((number for number, word in enumerate(words) if word in branch.choices), None)
+    own = f"; see {parser.prog} --help" if at is None else f": {parser.prog} {shlex.join([*words[at:], *words[:at]])}"
+    return f"{parser.prog}: {words[0]}: options come after the {str(branch.metavar).lower()}{own}"
+
+
+def _branch_of(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser] | None":
+    """The commands or actions of a parser; None if it has none."""
+    return next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)
 
 
 def _warn_of_variables(command: str) -> None:
@@ -188,7 +198,7 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argp
     argparse mixes them only for a parser without subcommands, so the one of the subcommand is asked itself.
     """
     args = argparse.Namespace()
-    while branch := next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None):
+    while branch := _branch_of(parser):
         if not words or words[0] not in branch.choices:
             return parser.parse_known_args(words, args)  # help, or wrong usage
         setattr(args, branch.dest, words[0])

@@ -57,6 +57,27 @@ def test_options_before_the_command_are_told_where_they_belong(
     assert capsys.readouterr().err == f"yunishard: {message}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["config", "--rest", "http://x", "get"],
+            "config: --rest: options come after the action: yunishard config get --rest http://x",
+        ),
+        (
+            ["keys", "--dir", "d", "new", "rm-1"],
+            "keys: --dir: options come after the action: yunishard keys new rm-1 --dir d",
+        ),
+        (["journal", "--last"], "journal: --last: options come after the action; see yunishard journal --help"),
+    ],
+)
+def test_options_before_the_action_are_told_where_they_belong(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == f"yunishard {message}\n"
+
+
 def test_without_a_command_it_shows_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "usage: yunishard" in capsys.readouterr().err
