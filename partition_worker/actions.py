@@ -20,7 +20,7 @@ def kill(partition: Partition, rm: str, message: KillApplication, now: float) ->
     """Kill an application: what the asker is answered, and what follows for everybody else."""
     application = partition.applications.get(message.application_id)
     try:
-        _check_seen(partition, message)
+        _check_there(partition, message)
         effects = partition.kill(message.application_id, message.actor, now)
     except NotDone as refusal:
         return _refused(refusal), []
@@ -35,7 +35,7 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     if not message.queue:
         return Answer(status=400, body=b"no queue to move the application to"), []
     try:
-        _check_seen(partition, message)
+        _check_there(partition, message)
         effects = partition.move(message.application_id, message.queue, message.actor, now)
     except NotDone as refusal:
         return _refused(refusal), []
@@ -45,19 +45,17 @@ def move(partition: Partition, rm: str, message: MoveApplication, now: float) ->
     return Answer(status=200, body=encode(view)), effects
 
 
-def _check_seen(partition: Partition, message: KillApplication | MoveApplication) -> None:
-    """See that the actor may see what the message names, where that matters.
+def _check_there(partition: Partition, message: KillApplication | MoveApplication) -> None:
+    """See that what the message names is there and, where that matters, that the actor may see it.
 
     Raises:
-        NotDone: 404, as if it were not there.
+        NotDone: 404, also for what is there and may not be seen.
     """
-    if not message.seen_only:
-        return
-    visible = Visibility(partition, message.actor)
     application = partition.applications.get(message.application_id)
-    if application is not None and not visible.application(application):
-        raise no_application(partition, message.application_id)
-    if isinstance(message, MoveApplication):
+    visible = Visibility(partition, message.actor) if message.seen_only else None
+    if application is None or (visible is not None and not visible.application(application)):
+        raise no_application(message.application_id, message.name or partition.name)
+    if visible is not None and isinstance(message, MoveApplication):
         leaf = partition.tree.find(message.queue)
         if leaf is not None and not visible.shows(leaf):
             raise no_queue(message.queue)

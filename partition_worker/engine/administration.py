@@ -148,13 +148,13 @@ def _used(application: Application) -> list[str]:
 def _application(books: Books, application_id: str) -> Application:
     application = books.applications.get(application_id)
     if application is None:
-        raise no_application(books, application_id)
+        raise no_application(application_id, books.name)
     return application
 
 
-def no_application(books: Books, application_id: str) -> NotDone:
-    """That there is no such application."""
-    return NotDone(404, f"application {application_id} does not exist in partition {books.name}, or has ended")
+def no_application(application_id: str, partition: str) -> NotDone:
+    """That there is no such application in the partition of this name."""
+    return NotDone(404, f"application {application_id} does not exist in partition {partition}, or has ended")
 
 
 def no_queue(path: str) -> NotDone:

@@ -102,6 +102,17 @@ def test_what_was_not_done_is_answered_with_the_reason_and_the_rm_hears_nothing(
     bench.check()
 
 
+@pytest.mark.parametrize("seen_only", [False, True])
+def test_an_unknown_application_is_refused_under_the_name_that_the_partition_is_shown_by(
+    bench: Bench, seen_only: bool
+) -> None:
+    for message in (
+        KillApplication(application_id="x", actor=OP, seen_only=seen_only, name="shown"),
+        MoveApplication(application_id="x", queue="root.other", actor=OP, seen_only=seen_only, name="shown"),
+    ):
+        assert answer(bench, message) == (404, "application x does not exist in partition shown, or has ended")
+
+
 def kill(application_id: str) -> KillApplication:
     """By somebody who administers another queue, and sees what is theirs only."""
     return KillApplication(application_id=application_id, actor=Actor(user="ann"), seen_only=True)
