@@ -39,6 +39,8 @@ from common.messages import (
     Schedule,
     SetAside,
     Settings,
+    SyncDone,
+    SyncEnd,
 )
 from common.names import BROKER, usual_name
 from common.wire import WireError, decoded
@@ -205,7 +207,7 @@ class Replica:
 
     def _refuse(self, delivery: Delivery, now: float) -> list[Send]:
         """A command of the RM counts as received and has no effect. What it would have added, and what is not known
-        already, is rejected, each item by itself.
+        already, is rejected, each item by itself. A `SyncEnd` is answered, as the RM waits for that.
         """
         header, partition = delivery.header, self.partition
         assert partition is not None, header
@@ -221,6 +223,8 @@ class Replica:
             *(RejectedApplication(application_id=one, reason=why) for one in new),
             *(one for one in message.allocations if partition.allocations.get(one.allocation_key) is None),
         ]
+        if message.kind == SyncEnd.__name__:
+            rejected.append(SyncDone(problem=why))
         rejections = news.messages([Effect(0, one) for one in rejected])
         refusal = self.lane.refusal(header, "poison", message.reason)
         return [refusal, *self.lane.tell(rejections), self.lane.received(header.ref)]

@@ -27,6 +27,9 @@ from common.messages import (
     Repeat,
     SetAside,
     Step,
+    SyncBegin,
+    SyncDone,
+    SyncEnd,
 )
 from common.names import BROKER, JOURNAL
 from common.wire import decoded
@@ -164,6 +167,25 @@ def test_a_command_that_ends_the_worker_while_it_is_decoded_is_refused_as_a_whol
     lives.tell(ask("k2"))
     assert list(lives.partition.allocations) == ["k2"]
     assert lives.deaths == 4
+
+
+def test_the_end_of_a_report_is_answered_so_that_its_rm_reports_again(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = Partition.apply
+
+    def deadly(self: Partition, command: Command, now: float) -> list[Effect]:
+        if isinstance(command, SyncEnd):
+            raise WorkerKilled
+        return apply(self, command, now)
+
+    monkeypatch.setattr(Partition, "apply", deadly)
+    lives.tell(SyncBegin())
+    told = lives.tell(SyncEnd())
+    assert lives.deaths == 2
+    [refused] = refusals(told)
+    assert [one.problem for one in told if isinstance(one, SyncDone)] == [refused.reason]
+    assert lives.partition.report is not None
 
 
 def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
