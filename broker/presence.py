@@ -62,7 +62,8 @@ def resumed(books: Books, delivery: Delivery, request: Resume) -> list[Send]:
         if received is not None and not same_life and partition in registration.configs:
             sends.append(restarted(registration, partition, "it began anew meanwhile"))
         if same_life:
-            acknowledged = request.acknowledged.get(name, 0)
+            # commands for a partition that is being taken down are acknowledged by the proxy, and never reach it
+            acknowledged = request.acknowledged.get(name, 0) if partition in registration.configs else 0
             repeat = repetition(books, registration, partition, received=received or 0, acknowledged=acknowledged)
         else:
             repeat = repetition(books, registration, partition)

@@ -210,6 +210,18 @@ def test_an_rm_that_resumes_hears_from_it_again() -> None:
     ]
 
 
+def test_what_the_proxy_has_acknowledged_for_it_is_not_compared_with_what_it_has() -> None:
+    """Commands for a partition that is being taken down are refused and acknowledged by the proxy. Its worker, which
+    never gets them, must not take its journal for one that has lost them.
+    """
+    house = shrunk()
+    resumed = house.hear(PROXY, Resume(received={GPU: 2}, acknowledged={PARTITION: 3, GPU: 4}), ref="again")
+    assert resumed[1:] == [
+        sent(PARTITION, Repeat(acknowledged=3), partition=PARTITION),
+        sent(GPU, Repeat(), partition=GPU, ack=2),
+    ]
+
+
 def test_a_new_session_of_its_rm_waits_for_nothing() -> None:
     house = shrunk()
     assert wanted(house.register(session="session-2")) == [{PARTITION: 1}]
