@@ -30,7 +30,7 @@ from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
 from partition_worker.journal import figures as journal_figures
 from partition_worker.journal import poisons
-from partition_worker.journal.attempts import AttemptsFile
+from partition_worker.journal.attempts import AttemptsFile, parent_process
 from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files
 from partition_worker.log_levels import LogLevels
@@ -165,7 +165,7 @@ def _around(start: Begun, process: ProcessFigures) -> list[Family]:
 def _attempts(files: Files) -> poison.Attempts:
     """Where the messages that ended a worker are counted; nowhere if there is no room for that."""
     try:
-        return AttemptsFile(files)
+        return AttemptsFile(files, parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
         return poison.UNTRACKED

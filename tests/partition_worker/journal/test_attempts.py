@@ -51,6 +51,23 @@ def test_a_message_that_is_handled_after_all_is_forgotten(files: Files) -> None:
     assert (fourth.deaths(ONE), fourth.deaths(OTHER)) == (0, 1)
 
 
+def test_two_ends_together_with_the_supervisor_count_as_one_death(files: Files) -> None:
+    """An operator has killed everything while a large update was handled."""
+    for number in range(4):
+        AttemptsFile(files, f"supervisor {number}".encode()).begin(ONE)
+    assert AttemptsFile(files, b"supervisor 4").deaths(ONE) == 2
+    AttemptsFile(files, b"supervisor 5").begin(ONE)
+    assert AttemptsFile(files, b"supervisor 5").deaths(ONE) == 3
+
+
+def test_two_workers_of_one_supervisor_know_it_and_those_of_another_do_not() -> None:
+    program = "from partition_worker.journal.attempts import parent_process; print(parent_process().hex())"
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    children = [subprocess.check_output([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert children[0] == children[1]
+    assert bytes.fromhex(children[0].decode()) != attempts.parent_process()
+
+
 def test_a_process_that_is_killed_leaves_what_it_was_doing(files: Files) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path; from partition_worker.journal.attempts import AttemptsFile; "
