@@ -407,8 +407,8 @@ class AllocationResponse(News, frozen=True):
 
 
 class ReleasesIgnored(News, frozen=True):
-    """Releases of one `AllocationRequest` that had no effect, because the partition has no such application, ask or
-    allocation. Sent for diagnosis only: it is not numbered, so it is lost if the connection breaks.
+    """Releases of one `AllocationRequest` that had no effect, because there is no such partition, or it has no such
+    application, ask or allocation. Sent for diagnosis only: it is not numbered, so it is lost if the connection breaks.
     """
 
     ignored: list[AllocationRelease] = field(default_factory=list)

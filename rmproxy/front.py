@@ -43,7 +43,7 @@ from rmproxy import patience
 from rmproxy.credit import mark
 from rmproxy.patience import Patience
 from rmproxy.seats import GRPC, Seat, seated
-from rmproxy.strangers import refusal, says_something
+from rmproxy.strangers import ignored_releases, refusal, says_something
 
 CALLS_MAX: Final = 4096
 """Calls that may wait for the broker; beyond it the oldest is forgotten and its caller hears nothing but may ask
@@ -253,7 +253,10 @@ class Front:
         header = delivery.header
         wrong: list[Send] = []
         try:
-            answer = refusal(decoded(NUMBERED[header.kind], delivery.body), partition)
+            command = decoded(NUMBERED[header.kind], delivery.body)
+            answer = refusal(command, partition)
+            if (ignored := ignored_releases(command, partition)) is not None:
+                wrong = [send(delivery.source, ignored, _from_nobody(header, "ReleasesIgnored"))]
         except WireError as error:
             answer, wrong = Received(), self._wrong(delivery, "malformed", str(error), now)
             if not header.seq:
@@ -263,15 +266,7 @@ class Front:
             wrong = [send(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
         if not says_something(answer):
             answer = Received()
-        back = Header(
-            kind=type(answer).__name__,
-            rm=header.rm,
-            partition=header.partition,
-            session=header.session,
-            ack=header.seq,
-            life=header.life,
-        )
-        return [*wrong, send(delivery.source, answer, back)]
+        return [*wrong, send(delivery.source, answer, _from_nobody(header, type(answer).__name__, ack=header.seq))]
 
     # From the core --------------------------------------------------------------------------------------------------
 
@@ -389,6 +384,13 @@ def _back(kind: str, asked: Header) -> Header:
     """The header of the answer to a call, or to a question, which alone is about a partition."""
     partition = asked.partition if asked.kind == "Query" else ""
     return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
+
+
+def _from_nobody(header: Header, kind: str, *, ack: int = 0) -> Header:
+    """The header of what the proxy itself says about a command for a partition that does not exist."""
+    return Header(
+        kind=kind, rm=header.rm, partition=header.partition, session=header.session, ack=ack, life=header.life
+    )
 
 
 def _to(header: Header, partition: str, ref: str = "") -> Header:

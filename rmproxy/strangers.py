@@ -1,14 +1,18 @@
 """Refusals of updates for partitions that do not exist.
 
 Such an update reaches no worker, so the proxy itself says of each item what a partition would have said. Items that a
-partition would ignore in silence (removals, releases, changes of nodes) are ignored here too.
+partition would ignore in silence (removals, changes of nodes) are ignored here too; releases are reported without a
+number, as a partition reports those that have no effect.
 
 Not here: finding out whether a partition exists (`front.py`).
 """
 
+from msgspec.structs import replace
+
 from common.messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
+    RELEASES_IGNORED_MAX,
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
@@ -21,6 +25,7 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     SyncDone,
     SyncEnd,
 )
@@ -66,6 +71,16 @@ def refusal(command: Command, partition: str) -> News:
         case SyncEnd():
             return SyncDone(problem=f"failed to find partition {partition}")
     return Received()
+
+
+def ignored_releases(command: Command, partition: str) -> ReleasesIgnored | None:
+    """The report about the releases in an update for a partition of this name that nobody has; None if it has none."""
+    releases = command.releases.allocations_to_release if isinstance(command, AllocationRequest) else []
+    if not releases:
+        return None
+    reason = f"partition {partition} does not exist"
+    listed = [replace(one, message=reason) for one in releases[:RELEASES_IGNORED_MAX]]
+    return ReleasesIgnored(ignored=listed, more=len(releases) - len(listed))
 
 
 def says_something(news: News) -> bool:

@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from common.machine import MALFORMED, NEVER, Delivery, Send
 from common.messages import (
@@ -8,6 +9,7 @@ from common.messages import (
     AllocationReleasesRequest,
     AllocationRequest,
     AllocationResponse,
+    ApplicationRequest,
     Header,
     NodeInfo,
     NodeRequest,
@@ -21,6 +23,8 @@ from common.messages import (
     Registered,
     RegisterResourceManager,
     RejectedAllocation,
+    ReleasesIgnored,
+    RemoveApplicationRequest,
     Resume,
     StateDumpAnswered,
     StateDumpAsked,
@@ -218,10 +222,20 @@ def test_a_partition_of_nobody_or_of_another_rm_is_unknown(name: str) -> None:
 
 
 def test_what_a_partition_would_ignore_is_acknowledged_for_an_unknown_one() -> None:
-    releases = AllocationReleasesRequest(allocations_to_release=[AllocationRelease(allocation_key="k")])
-    update = AllocationRequest(releases=releases)
+    update = ApplicationRequest(remove=[RemoveApplicationRequest(application_id="a")])
     assert open_front().handle(arrives(PEER, update, partition="rm-1_zzz", seq=4), 0) == [
         sent(PEER, Received(), partition="rm-1_zzz", ack=4)
+    ]
+
+
+@pytest.mark.parametrize("seq", [0, 4])
+def test_releases_for_an_unknown_partition_are_reported_and_acknowledged(seq: int) -> None:
+    one = AllocationRelease(application_id="a", allocation_key="k")
+    update = AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[one]))
+    ignored = [replace(one, message="partition rm-1_zzz does not exist")]
+    assert open_front().handle(arrives(PEER, update, partition="rm-1_zzz", seq=seq), 0) == [
+        sent(PEER, ReleasesIgnored(ignored=ignored), partition="rm-1_zzz"),
+        sent(PEER, Received(), partition="rm-1_zzz", ack=seq),
     ]
 
 

@@ -1,6 +1,8 @@
 import pytest
+from msgspec.structs import replace
 
 from common.messages import (
+    RELEASES_IGNORED_MAX,
     Ack,
     AddApplicationRequest,
     Allocation,
@@ -19,9 +21,10 @@ from common.messages import (
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
+    ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from rmproxy.strangers import refusal, says_something
+from rmproxy.strangers import ignored_releases, refusal, says_something
 
 CREATE, UPDATE, DRAIN, DECOMMISSION, CREATE_DRAIN = 1, 2, 3, 4, 6
 
@@ -83,3 +86,17 @@ def test_what_a_partition_would_ignore_gets_an_answer_without_anything_in_it(com
 )
 def test_only_refusals_say_something(news: News, answer: bool) -> None:
     assert says_something(news) is answer
+
+
+def test_releases_are_reported_as_without_effect_up_to_a_bound() -> None:
+    one = AllocationRelease(application_id="a", allocation_key="k")
+    releases = AllocationReleasesRequest(allocations_to_release=[one] * (RELEASES_IGNORED_MAX + 2))
+    told = ignored_releases(AllocationRequest(releases=releases), "rm1_zzz")
+    assert told == ReleasesIgnored(
+        ignored=[replace(one, message="partition rm1_zzz does not exist")] * RELEASES_IGNORED_MAX, more=2
+    )
+
+
+@pytest.mark.parametrize("command", [AllocationRequest(), NodeRequest(), Ack()])
+def test_without_releases_there_is_nothing_to_report(command: Command) -> None:
+    assert ignored_releases(command, "rm1_zzz") is None
