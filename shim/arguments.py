@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Final
 
+from msgspec import Struct
+from msgspec.msgpack import encode
+from msgspec.structs import fields
+
 from common.messages import INT64_MAX, INT64_MIN, Command
 from common.wire import WireError, body_of, decoded
 
@@ -109,9 +113,31 @@ def check_command(function: str, command: Command) -> None:
     """Raises TypeError if a field of a struct has a value that no message can carry; names the place."""
     try:
         decoded(type(command), body_of(command))
-    except (WireError, TypeError, OverflowError, UnicodeEncodeError) as error:
+    except WireError as error:
         reason = str(error).removeprefix(f"{type(command).__name__}: ")
-        raise TypeError(f"{function}: a field has a value that cannot be sent: {reason}") from None
+    except _UNENCODABLE as error:
+        reason = f"{error} - at `{_unencodable_part(command, '$')}`"
+    else:
+        return
+    raise TypeError(f"{function}: a field has a value that cannot be sent: {reason}")
+
+
+_UNENCODABLE: Final = (TypeError, OverflowError, UnicodeEncodeError)
+
+
+def _unencodable_part(value: object, place: str) -> str:
+    """The place of the innermost part of a value that cannot be encoded, written as in the errors of decoding."""
+    parts: list[tuple[str, object]] = []
+    if isinstance(value, Struct):
+        parts = [(f"{place}.{one.encode_name}", getattr(value, one.name)) for one in fields(value)]
+    elif isinstance(value, list):
+        parts = [(f"{place}[{number}]", item) for number, item in enumerate(value)]
+    for inner, part in parts:
+        try:
+            encode(part)
+        except _UNENCODABLE:
+            return _unencodable_part(part, inner)
+    return place
 
 
 def wrong_type(function: str, argument: str, value: object, wanted: str, hint: str = "") -> TypeError:

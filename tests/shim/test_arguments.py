@@ -3,11 +3,12 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any  # what is passed here is wrong on purpose
+from typing import Any, cast  # what is passed here is wrong on purpose
 
 import pytest
 
-from common.messages import Allocation, NodeInfo
+from common.messages import Allocation, AllocationRelease, AllocationReleasesRequest, AllocationRequest, NodeInfo
+from shim.arguments import check_command
 from shim.blocking import BlockingResourceManager
 from shim.manager import Callbacks, ResourceManager
 from shim.parts import amounts, application, ask, node, release
@@ -166,3 +167,21 @@ def test_connecting_names_the_argument_that_is_wrong(named: dict[str, object], m
         asyncio.run(ResourceManager.connect("tcp://127.0.0.1:1", **arguments))
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         BlockingResourceManager("tcp://127.0.0.1:1", **arguments)
+
+
+@pytest.mark.parametrize("key", ["k\ud800", object(), 2**70])
+def test_an_item_that_cannot_be_encoded_is_named(key: object) -> None:
+    wrong = Allocation(allocation_key=cast(str, key), application_id="a")
+    request = AllocationRequest(allocations=[ask("k-1", "a", {}), wrong])
+    with pytest.raises(
+        TypeError,
+        match=r"^f\(\): a field has a value that cannot be sent: .* - at `\$\.allocations\[1\]\.allocationKey`$",
+    ):
+        check_command("f()", request)
+
+
+def test_a_release_that_cannot_be_encoded_is_named() -> None:
+    releases = [release("a", "k"), AllocationRelease(allocation_key="k\ud800")]
+    request = AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
+    with pytest.raises(TypeError, match=r" - at `\$\.releases\.allocationsToRelease\[1\]\.allocationKey`$"):
+        check_command("f()", request)
