@@ -30,8 +30,8 @@ MEANINGS: Final = {
     "Allocation.partition_name": "From the RM: plain or normalised name of the partition, empty for `default`; only "
     "looked at where the header names no partition. In news left out: the header names it",
     "Refused.partition_name": "Left out: the header names the partition",
-    "ReleasesIgnored": "Releases of one `AllocationRequest` that had no effect, also those for a partition that does not "
-    "exist. For diagnosis: not numbered, not acknowledged, and not repeated if it is lost",
+    "ReleasesIgnored": "Releases of one `AllocationRequest` that had no effect, also those for a partition that does "
+    "not exist. For diagnosis: not numbered, not acknowledged, and not repeated if it is lost",
     "ReleasesIgnored.ignored": "The releases as the RM sent them, at most 100, each with the reason as `message`",
     "ReleasesIgnored.more": "How many others of the same request are not in the list",
     "*.policy_group": "Name of the group of queues, as in YuniKorn; not looked at",
