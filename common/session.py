@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from common.messages import (
+    NUMBERED,
     Ack,
     Call,
     Command,
@@ -166,6 +167,14 @@ class Session:
         """The same for one partition, by its normalised name."""
         lanes = self._lanes.get(partition)
         return lanes is not None and lanes.outbox.full
+
+    def waiting(self, header: Header, seq: int) -> Command | None:
+        """The command of this number to the partition of the header, while it waits for its acknowledgement."""
+        lanes = self._lanes.get(header.partition)
+        if lanes is None or header.life != lanes.life:
+            return None
+        found = (decoded(NUMBERED[kind], body) for number, kind, body in lanes.outbox.unacknowledged() if number == seq)
+        return next(found, None)
 
     def repeated(self) -> list[Outgoing]:
         """All commands that are not acknowledged, in order."""

@@ -16,14 +16,20 @@ from typing import Final
 
 from common.machine import Delivery
 from common.messages import (
+    NODE_CREATE,
+    NODE_CREATE_DRAIN,
+    AllocationRequest,
     AllocationResponse,
     Answer,
+    ApplicationRequest,
     ApplicationResponse,
+    Command,
     Goodbye,
     Header,
     Left,
     ManagerAway,
     Message,
+    NodeRequest,
     NodeResponse,
     PartitionRestarted,
     Query,
@@ -221,7 +227,7 @@ class GrpcRm:
             case Refused() if header.ref and self.session.state != "refused":
                 return  # who asked does not wait any more
             case Refused():
-                self._refused(message)
+                self._refused(header, message)
             case _:
                 return  # the scheduler interface has no word for it
 
@@ -252,7 +258,7 @@ class GrpcRm:
         elif self._streamless:
             self._left()
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, header: Header, refused: Refused) -> None:
         """No to the registration, to going on, or to an update."""
         if not self.answered.is_set():
             self.end(endings.refused(refused.code, refused.reason))
@@ -263,7 +269,10 @@ class GrpcRm:
             if self.session.state == "open":
                 self._resume()
         elif refused.code == "poison":
-            return  # each item of the update is rejected by a response of its own
+            command = self.session.waiting(header, refused.seq)
+            if command is not None and not _only_adds(command):  # what it adds is rejected by responses of its own
+                why = f"the core set aside an update that ends or changes something: {refused.reason}"
+                raise SessionLostError(why)
         elif refused.seq:
             raise SessionLostError(f"the core refused an update: {refused.reason}")
         else:
@@ -383,3 +392,15 @@ def _answer_in(body: bytes) -> Message:
         return decoded(Answer, body)
     except WireError as error:
         return Refused(code="malformed", reason=str(error))
+
+
+def _only_adds(command: Command) -> bool:
+    """Whether an update creates, submits and asks, and does nothing else."""
+    match command:
+        case NodeRequest(nodes=nodes):
+            return all(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes)
+        case ApplicationRequest(remove=remove):
+            return not remove
+        case AllocationRequest(releases=releases):
+            return not releases.allocations_to_release
+    return False

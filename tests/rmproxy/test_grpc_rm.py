@@ -156,6 +156,40 @@ def test_a_poison_update_ends_no_stream_as_its_items_are_rejected() -> None:
     play(scenario)
 
 
+def test_a_poison_update_that_releases_something_ends_the_session_as_nothing_rejects_that() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.acknowledges = False
+            call = world.stub.UpdateAllocation(metadata=BOUND)
+            await call.initial_metadata()
+            release = pb.AllocationRelease(applicationID="a", allocationKey="k", partitionName="default")
+            wanted = pb.AllocationReleasesRequest(allocationsToRelease=[release])
+            await call.write(pb.AllocationRequest(rmID="rm-1", releases=wanted))
+            header, _ = await world.front.commands.get()
+            refused = Refused(code="poison", reason="it ended the worker twice", seq=header.seq)
+            world.front.repeat(refused, seq=0)
+            why = "the core set aside an update that ends or changes something: it ended the worker twice"
+            assert await end_of(call) == (Code.ABORTED, f"{why}: register again")
+
+    play(scenario)
+
+
+def test_a_poison_update_that_only_adds_ends_no_session() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            await world.register()
+            world.front.acknowledges = False
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            header, _ = await world.front.commands.get()
+            world.front.repeat(Refused(code="poison", reason="it ended the worker twice", seq=header.seq), seq=0)
+            world.front.say(accepted("n2"))
+            assert await call.read() == accepted_pb("n2")
+
+    play(scenario)
+
+
 def test_what_a_stream_could_not_carry_any_more_goes_out_on_the_next_one() -> None:
     async def scenario() -> None:
         async with running() as world:
