@@ -138,7 +138,9 @@ class Roster:
         """Ids of the RMs of which something is another than when somebody last looked."""
         self.rearranged = False
         """Whether the leases are others than when somebody last looked."""
-        self._epochs = incarnation * NUMBERS_PER_INCARNATION
+        self._first_epoch = incarnation * NUMBERS_PER_INCARNATION
+        """Leases that this broker gives have later epochs."""
+        self._epochs = self._first_epoch
         self._order = 0
         """The last place in the order of registration that was given."""
 
@@ -210,6 +212,15 @@ class Roster:
         after = self.seats[partition]
         after.begun, after.inherited, after.problem = before.begun, before.inherited, before.problem
         self.changed[before.rm] = None
+
+    def renew_restored(self, partition: str) -> bool:
+        """Renew a lease that an earlier broker gave; False if this one gave it. A record that was restored from a
+        backup may hold an older lease than the partition's journal, which then accepts no worker under it.
+        """
+        if self.seats[partition].epoch > self._first_epoch:
+            return False
+        self.renew(partition)
+        return True
 
     def _lease(self, rm: str, partition: str) -> None:
         self._epochs += 1

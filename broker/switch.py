@@ -367,6 +367,12 @@ class Switch:
             return []
         if ended.cannot_start:
             seat.problem = ended.reason
+            if self.roster.renew_restored(header.partition):
+                self.books.warnings.append(
+                    f"worker {seat.worker} cannot start ({ended.reason}): its lease is from before this broker started "
+                    "and may be older than the journal, so the partition gets a new one"
+                )
+                ended = structs.replace(ended, cannot_start=False)  # the next attempt may succeed
         return self._changes.worker_ended(header.partition, ended)
 
     def _leaving(self, registration: Registration, header: Header, hello: Hello) -> list[Send]:

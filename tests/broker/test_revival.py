@@ -13,10 +13,11 @@ from common.messages import (
     Received,
     ResumeWanted,
     Settings,
+    WorkerEnded,
 )
-from common.names import worker_name
+from common.names import SUPERVISOR, worker_name
 from common.wire import decoded
-from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered
+from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
@@ -160,6 +161,18 @@ def test_the_next_life_is_above_the_one_in_a_journal_that_is_newer_than_the_reco
     house = inherited()
     assert kinds(house.returns(PARTITION, life=3)) == [*AGAIN, (PROXY, "PartitionRestarted")]
     assert house.facts[RM].lives == {PARTITION: 4}
+
+
+def test_a_lease_that_a_restored_record_holds_is_renewed_once_if_no_worker_can_start_under_it() -> None:
+    house = inherited()
+    restored = house.epoch(PARTITION)
+    ended = WorkerEnded(reason="another worker has the partition", cannot_start=True)
+    sends = house.hear(SUPERVISOR, ended, partition=PARTITION, epoch=restored, rm="", session="")
+    renewed = house.epoch(PARTITION)
+    assert renewed > restored
+    assert wanted(sends) == [{PARTITION: renewed}]
+    assert house.hear(SUPERVISOR, ended, partition=PARTITION, epoch=renewed, rm="", session="") == []
+    assert house.epoch(PARTITION) == renewed
 
 
 def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what_it_had_to_tell() -> None:

@@ -88,7 +88,7 @@ class Roles:
 
     def _assigned(self, process: Process, assign: Assign, keeper: "Keeper") -> None:
         if process.alive:
-            self._worker(process, assign.partition, assign.epoch)
+            self._worker(process, assign.partition, assign.epoch, keeper)
             keeper.ready_is(process, assign.name)
 
     def _ready(self, process: Process, start: Start, keeper: "Keeper") -> None:
@@ -107,7 +107,7 @@ class Roles:
             case _:
                 partition = next(one for one in start.arguments if one.startswith("--partition=")).partition("=")[2]
                 epoch = int(start.arguments[start.arguments.index("--epoch") + 1])
-                self._worker(process, partition, epoch)
+                self._worker(process, partition, epoch, keeper)
         if process.alive:
             keeper.ready_is(process, start.name)
 
@@ -156,11 +156,12 @@ class Roles:
         process.route(BROKER, lambda one: world.network.up(dealer, process.frames(one)))
         process.run(asker)
 
-    def _worker(self, process: Process, partition: str, epoch: int) -> None:
+    def _worker(self, process: Process, partition: str, epoch: int, keeper: "Keeper") -> None:
         world = self._world
         peer = process.peer = worker_name(partition, epoch)
         file = world.disk.journal(partition)
         if file.epoch > epoch:
+            keeper.failed(process, "another worker has the partition")
             world.kill(process, "another worker has the partition")
             return
         worker = recovered(world, partition, epoch)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.families import encoded
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import Figures, Header, Heartbeat, Hello, WorkersWanted
+from common.messages import Figures, Header, Heartbeat, Hello, WorkerEnded, WorkersWanted
 from common.names import BROKER, SUPERVISOR
 from common.process_up import up
 from common.wire import decoded
@@ -24,9 +24,11 @@ from deploy.instructions import (
     Died,
     Disconnect,
     Event,
+    Failed,
     Instruction,
     Kill,
     Ready,
+    Report,
     Start,
     Terminate,
 )
@@ -130,6 +132,11 @@ class Keeper:
                 del self.children[name]
                 self._world.timeline.after(0.002, partial(self.report, Died(name, "SIGKILL")))
 
+    def failed(self, child: "Process", reason: str) -> None:
+        """A child says why it cannot start, and ends."""
+        for name in [name for name, one in self.children.items() if one is child]:
+            self.report(Failed(name, reason))
+
     def ready_is(self, child: "Process", name: str) -> None:
         """A child has opened everything; from now on it says that it lives."""
         if child.alive:
@@ -163,6 +170,9 @@ class Keeper:
                     sends += self._connect()
                 case Disconnect():
                     self._disconnect()
+                case Report() if self._dealer is not None:
+                    header = Header(kind=WorkerEnded.__name__, partition=one.partition, epoch=one.epoch)
+                    sends.append(send(BROKER, WorkerEnded(reason=one.reason, cannot_start=one.cannot_start), header))
         return sends
 
     def _connect(self) -> list[Send]:
