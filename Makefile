@@ -35,8 +35,8 @@ compiled: setup ## compile the engine as it is now, for the workers of this chec
 up: setup ## start the system and leave it running
 	$(BIN)/yunishard up
 
-test: setup ## run all tests
-	$(BIN)/python -m pytest -q
+test: setup ## run all tests, on all processors
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 differential: setup ## compare with the reference, which needs Go: AREAS= TRACES= SEED= REPLAY= ORACLE_DIR= ORACLE=
 	$(BIN)/python -m tests.differential $(if $(ORACLE_DIR),--oracle-dir "$(ORACLE_DIR)") $(if $(ORACLE),--oracle "$(ORACLE)") \
