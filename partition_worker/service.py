@@ -177,7 +177,7 @@ def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
         one = worker.poisons.pop()
         assert journal is not None, "nothing is counted where nothing is kept"
         try:
-            _log.error("%s: %s; it lies in %s", worker.name, one.reason, poisons.keep(journal.files, one))
+            _log.error("%s: %s; it is kept in %s", worker.name, one.reason, poisons.keep(journal.files, one))
         except OSError as error:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, one.reason, error)
 
