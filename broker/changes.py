@@ -93,6 +93,7 @@ class Changes:
         """A worker has made up its mind."""
         change = self.concerning(partition)
         if change is None or change.rollout.number != vote.rollout:
+            self._note_objection(partition, vote)
             return []
         if change.recording:
             return []  # a worker that was started again, after the decision
@@ -101,6 +102,15 @@ class Changes:
             return self.abort(change, refusal, "objected")
         change.rollout.accept(partition, now)
         return self._decide(change)
+
+    def _note_objection(self, partition: str, vote: ConfigVote) -> None:
+        """A worker that came back may object to the configuration in force: then its partition cannot begin."""
+        owner = self._books.roster.owner(partition)
+        if owner is None or not vote.reason or vote.rollout != owner.rollout:
+            return
+        problem = f"its worker cannot run the configuration in force: {vote.reason}"
+        self._books.roster.seats[partition].problem = problem
+        self._books.warnings.append(f"partition {partition}: {problem}")
 
     def worker_ended(self, partition: str, ended: WorkerEnded) -> list[Send]:
         """A worker ended before it was ready. The first reason why one cannot start ends the change: callers hear it at

@@ -115,7 +115,7 @@ class Seat:
     heard: float = 0.0
     """When the worker last said anything, since it is present."""
     problem: str = ""
-    """Why its worker cannot start; empty once one under this lease has said hello."""
+    """Why its worker cannot start, or run the configuration in force; empty once one with this lease said hello."""
     missed_since: float = 0.0
     """Since when it has been looked out for, while it is not; 0 until somebody does."""
 

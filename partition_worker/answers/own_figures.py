@@ -23,7 +23,7 @@ def families(
 ) -> Iterator[Family]:
     """All of them; `now` is Unix seconds."""
     yield from _deciding(replica.name, partition, cycles)
-    what = "Messages that were set aside as they ended the worker twice. Worry at any: the log says where they are kept."
+    what = "Messages that were set aside as they ended the worker twice. Worry at any: the log says where each is kept."
     yield counter("yunishard_poison_messages_total", what, _LABELS, _one(replica.name, replica.poisons))
     yield from _outbox(replica)
     what = (

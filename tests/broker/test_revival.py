@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.rollout import ROLLOUT_MAX_S
 from common.config.checksum import checksum_of
 from common.messages import (
     AbortConfig,
@@ -48,6 +49,26 @@ def test_one_that_missed_the_latest_configuration_gets_it_and_goes_on_from_what_
         sent(PARTITION, Settings(values={}), partition=PARTITION),
         ASKED_TO_RESUME,
     ]
+
+
+def test_a_worker_that_cannot_run_the_configuration_in_force_is_a_problem_of_its_partition() -> None:
+    """As it was upgraded meanwhile, or as the configuration ended workers and was set aside."""
+    house = registered()
+    [prepare, *_] = house.returns(PARTITION, rollout=0, session="")
+    assert house.vote(prepare, "it ended the worker") == []
+    reason = "its worker cannot run the configuration in force: it ended the worker"
+    assert house.switch.books.warnings == [f"partition {PARTITION}: {reason}"]
+    assert [one.problem for one in house.switch.roster.entries()] == [reason]
+    house.returns(PARTITION)
+    assert [one.problem for one in house.switch.roster.entries()] == [""]
+
+
+def test_an_objection_to_a_change_that_was_given_up_is_no_problem() -> None:
+    house = registered()
+    [prepare, *_] = house.update(MORE)
+    house.wait(house.now + ROLLOUT_MAX_S)
+    assert house.vote(prepare, "too late") == []
+    assert [one.problem for one in house.switch.roster.entries()] == [""]
 
 
 @pytest.mark.parametrize("session", ["", "earlier"])
