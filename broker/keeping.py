@@ -22,7 +22,7 @@ from common.names import RECORD
 RETRY_S: Final = 1.0
 """Between two attempts to have something recorded."""
 
-PROBE_S: Final = 5.0
+PROBE_S: Final = 2.0
 """Seconds after a failed write until the record is asked whether it can be written again, if nothing else is written
 meanwhile."""
 
