@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
-from shim.replay.plan import LOAD_DEFAULT, NODE_PROCESSORS, NODES_MAX, OTHER, PARTITIONS_DEFAULT, TASKS_MAX
+from shim.replay.plan import (
+    LOAD_DEFAULT,
+    NODE_PROCESSORS,
+    NODES_MAX,
+    OTHER,
+    PARTITIONS_DEFAULT,
+    PARTITIONS_MAX,
+    TASKS_MAX,
+)
 
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
-PARTITIONS_MAX: Final = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from shim.replay.plan import PARTITIONS_MAX
+
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 20.0
 PR_SET_PDEATHSIG: Final = 1
@@ -20,7 +22,9 @@ PR_SET_PDEATHSIG: Final = 1
 COMMAND: Final = (
     *(sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning"),
     *("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "off"),
+    *("--partitions-max", str(PARTITIONS_MAX)),
 )
+"""The bound on partitions keeps the need for file descriptors below 1,024, which is a usual hard limit."""
 
 
 class LocalSystemError(Exception):

@@ -20,6 +20,9 @@ LOAD_DEFAULT: Final = 0.7
 """Queues build up at the busy hours and are empty again by the end, in every log that was tried."""
 
 NODE_PROCESSORS: Final = 16
+PARTITIONS_MAX: Final = 64
+"""Partitions that a replay can have."""
+
 NODES_MAX: Final = 10_000
 """Nodes of one partition; beyond it the nodes become bigger instead of more."""
 TASKS_MAX: Final = 128

@@ -86,3 +86,12 @@ def test_one_that_ends_or_hangs_at_the_start_is_an_error(monkeypatch: pytest.Mon
         asyncio.run(start("echo ready; exit 2"))
     with pytest.raises(LocalSystemError, match="not ready within"):
         asyncio.run(start("exec sleep 60"))
+
+
+@pytest.mark.processes
+def test_the_usual_hard_limit_of_file_descriptors_is_enough() -> None:
+    async def story() -> None:
+        async with local_system(("prlimit", "--nofile=1024:1024", *local.COMMAND)) as address:
+            assert address.startswith("tcp://127.0.0.1:")
+
+    asyncio.run(story())
