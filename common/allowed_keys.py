@@ -53,19 +53,11 @@ class AllowList:
 
     entries: Mapping[str, Allowed] = field(default_factory=dict)
     _patterns: dict[str, re.Pattern[str]] = field(default_factory=dict, repr=False)
-    _rm_ids: frozenset[str] = frozenset()
-    """RM ids that entries name in full."""
-    _wildcards: re.Pattern[str] = field(default=matching(()), repr=False)
-    """Matches the RM ids that entries name with `*`."""
 
     def admits(self, key: str, rm: str) -> bool:
         """Whether this key may speak for this resource manager."""
         pattern = self._patterns.get(key)
         return pattern is not None and RM_ID.fullmatch(rm) is not None and pattern.fullmatch(rm) is not None
-
-    def has_key_for(self, rm: str) -> bool:
-        """Whether any key may speak for this resource manager."""
-        return rm in self._rm_ids or (RM_ID.fullmatch(rm) is not None and self._wildcards.fullmatch(rm) is not None)
 
 
 def is_key(text: str) -> bool:
@@ -91,14 +83,7 @@ def allow_list(text: str) -> AllowList:
         entries[found.key] = found
     if len(entries) > KEYS_MAX:
         raise AllowListError(f"line 1: {len(entries)} keys, at most {KEYS_MAX} are possible")
-    rm_ids = frozenset(rm_id for one in entries.values() for rm_id in one.rm_ids)
-    wildcards = frozenset(rm_id for rm_id in rm_ids if "*" in rm_id)
-    return AllowList(
-        entries,
-        {key: matching(one.rm_ids) for key, one in entries.items()},
-        rm_ids - wildcards,
-        matching(sorted(wildcards)),
-    )
+    return AllowList(entries, {key: matching(one.rm_ids) for key, one in entries.items()})
 
 
 def entry_of(line: str, number: int = 1) -> Allowed | None:

@@ -7,6 +7,7 @@ Not here: reading the options (`settings.py`), the state directory (`state.py`),
 """
 
 import errno
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from common.config.rules import rule_problems
 from common.descriptors import raise_limit
 from common.names import PREDICATE_PLUGINS
 from common.token_keys import TokenKeyError, read_token_keys
+from common.wording import counted
 from deploy.exposure import check_exposure
 from deploy.native_keys import NativeKeys, native_keys
 from deploy.settings import Resolved, Settings, Tls, reason_of
@@ -146,17 +148,23 @@ def _check_web_root(settings: Settings) -> None:
 
 
 def _check_descriptors(settings: Settings) -> None:
-    """Raise the limit, which the processes inherit, and see that it is enough for all partitions."""
+    """Raise the limit, which the processes inherit, and check that it is enough for all partitions. The default of
+    `partitions-max` is more than most systems use, so it is only worth a warning.
+    """
     available = raise_limit()
     needed = descriptors_needed(settings.partitions_max + settings.spare_workers)
-    if needed > available:
-        fitting = (available - descriptors_needed(settings.spare_workers)) // DESCRIPTORS_OF_PARTITION
-        lower = f", or choose at most {fitting} partitions" if fitting > 0 else ""
-        raise Unusable(
-            f"{settings.source('partitions-max')}: {settings.partitions_max} partitions need up to {needed} file "
-            f"descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of a "
-            f"systemd unit, `--ulimit nofile=` of a container){lower}"
-        )
+    if needed <= available:
+        return
+    fitting = (available - descriptors_needed(settings.spare_workers)) // DESCRIPTORS_OF_PARTITION
+    lower = f", or choose at most {counted(fitting, 'partition')}" if fitting > 0 else ""
+    problem = (
+        f"{settings.source('partitions-max')}: {counted(settings.partitions_max, 'partition')} may need {needed} file "
+        f"descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of a "
+        f"systemd unit, `--ulimit nofile=` of a container){lower}"
+    )
+    if not settings.is_default("partitions-max"):
+        raise Unusable(problem)
+    logging.getLogger("core.supervisor").warning("%s", problem)
 
 
 def descriptors_needed(workers: int) -> int:

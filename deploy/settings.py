@@ -145,6 +145,10 @@ class Settings:
         """Where to change a setting."""
         return self.sources.get(option, OPTIONS[option].flag)
 
+    def is_default(self, option: str) -> bool:
+        """Whether no source sets it."""
+        return any(one.name == option and one.source == DEFAULT_PLACE for one in self.resolved)
+
 
 def settings_from(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
     """All settings, from every source.
@@ -200,7 +204,7 @@ def _with_resolved(settings: Settings, given: Mapping[str, Given], state: Given 
     """The same with every setting as people see it: paths in full, and `state` and `ephemeral` after their dispute."""
     resolved = []
     for name, option in OPTIONS.items():
-        value = given.get(name) or Given("", option.flag, rank=DEFAULT_RANK, place="default")
+        value = given.get(name) or Given("", option.flag, rank=DEFAULT_RANK, place=DEFAULT_PLACE)
         if name == "state":
             value = state or replace(given["ephemeral"], text="")
         text = str(path(value)) if option.metavar in ("FILE", "DIR") and value.text else value.text
@@ -213,6 +217,7 @@ def _with_resolved(settings: Settings, given: Mapping[str, Given], state: Given 
 # Sources --------------------------------------------------------------------------------------------------------------
 
 DEFAULT_RANK: Final = 3
+DEFAULT_PLACE: Final = "default"
 
 
 def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
@@ -226,7 +231,7 @@ def _sources(flags: Mapping[str, str | None], environment: Mapping[str, str]) ->
     if file:
         yield from _in_file(Path(file), f"--{SETTINGS_FILE}" if flags.get(SETTINGS_FILE) else variable)
     for name, option in OPTIONS.items():
-        yield name, Given(option.default, option.flag, rank=DEFAULT_RANK, place="default")
+        yield name, Given(option.default, option.flag, rank=DEFAULT_RANK, place=DEFAULT_PLACE)
 
 
 def _in_file(file: Path, source: str) -> Iterator[tuple[str, Given]]:
@@ -284,7 +289,7 @@ def _usual_state(environment: Mapping[str, str]) -> Given:
             folder = Path.home() / ".local" / "state"
         except RuntimeError:
             raise Unusable("--state: your home directory is unknown: set HOME, or choose a directory") from None
-    return Given(str(folder / "yunishard"), "--state", rank=DEFAULT_RANK, place="default")
+    return Given(str(folder / "yunishard"), "--state", rank=DEFAULT_RANK, place=DEFAULT_PLACE)
 
 
 def _check_times(given: Mapping[str, Given]) -> None:

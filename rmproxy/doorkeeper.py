@@ -24,6 +24,8 @@ from zmq.utils import z85
 from common.allowed_keys import LIST_BYTES_MAX, AllowList, AllowListError, allow_list
 from common.driver import clock
 from common.keys import Pair, fingerprint, guard
+from common.names import RM_ID
+from common.rm_ids import matching
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = "yunishard-native"
@@ -33,6 +35,9 @@ LOOK_EVERY_S: Final = 1.0
 
 REFUSALS_LOGGED_MAX: Final = 10
 """Refused connections that are logged in a minute; how many there were beside them is logged with the next one."""
+
+RM_IDS_NAMED_MAX: Final = 100_000
+"""RM ids and patterns that are remembered as having, or having had, a key. Beyond, every id counts as one that has."""
 
 ZAP_AT_ONCE: Final = 64
 """Connections that are judged before anything else gets its turn."""
@@ -55,6 +60,8 @@ class Doorkeeper:
     def __init__(self, pair: Pair, allowed: Path, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self.on_change: Callable[[], None] = _nothing
         """Called after the list has changed."""
+        self._rm_ids_named: set[str] = set()
+        """RM ids and patterns in any list since the start; at most RM_IDS_NAMED_MAX and those of one list more."""
         self._pair = pair
         self._look_every_s = look_every_s
         self._file = allowed
@@ -88,8 +95,13 @@ class Doorkeeper:
         return self._fingerprints.get(key) or fingerprint(key)
 
     def has_key_for(self, rm: str) -> bool:
-        """Whether the list has a key for this resource manager, so that it cannot be taken without one."""
-        return self._list.has_key_for(rm)
+        """Whether the list has a key for this resource manager, or had one since this process started, so that the id
+        cannot be taken without one. Otherwise revoking a stolen key, or an editor that empties the file before it
+        writes it, would open the id to every client.
+        """
+        if RM_ID.fullmatch(rm) is None:
+            return False
+        return rm in self._rm_ids_named or self._patterns_named.fullmatch(rm) is not None
 
     def objection(self, key: str, rm: str) -> str:
         """Why whoever holds this public key may not speak for this resource manager; empty if they may."""
@@ -103,6 +115,10 @@ class Doorkeeper:
 
     def _take(self, new: AllowList) -> None:
         self._list = new
+        if len(self._rm_ids_named) <= RM_IDS_NAMED_MAX:
+            self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
+        everyone = len(self._rm_ids_named) > RM_IDS_NAMED_MAX
+        self._patterns_named = matching(["*"] if everyone else sorted(one for one in self._rm_ids_named if "*" in one))
         self._fingerprints = {key: fingerprint(key) for key in new.entries}
 
     def _look(self) -> None:

@@ -28,19 +28,6 @@ def test_a_star_admits_only_what_can_be_an_id() -> None:
     assert not listed.admits(KEY, "rm 1")
 
 
-def test_which_rm_ids_have_a_key() -> None:
-    listed = allow_list(f"{KEY} rm-1,test-*\n{OTHER} rm-2,*-eu\n")
-    known = [
-        rm
-        for rm in ("rm-1", "rm-2", "rm-3", "test-", "test-7", "a-eu", "eu", "rm-1,test-*", "")
-        if listed.has_key_for(rm)
-    ]
-    assert known == ["rm-1", "rm-2", "test-", "test-7", "a-eu"]
-    assert allow_list(f"{KEY} *").has_key_for("anything")
-    assert not allow_list(f"{KEY} *").has_key_for("not an id")
-    assert not allow_list("").has_key_for("rm-1")
-
-
 def test_an_entry_is_written_as_it_is_read() -> None:
     for one in (
         Allowed(KEY, ("a", "b-*")),

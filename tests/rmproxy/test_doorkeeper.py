@@ -180,6 +180,27 @@ def test_a_list_that_is_gone_changes_nothing(tmp_path: Path, caplog: pytest.LogC
     assert "No such file" in caplog.records[0].getMessage()
 
 
+def test_an_rm_id_that_had_a_key_is_not_free_because_the_list_is_empty(tmp_path: Path) -> None:
+    async def story(port: Port) -> None:
+        has_key = port.doorkeeper.has_key_for
+        assert [rm for rm in ("rm-1", "rm-2", "test-", "test-7", "a test-7", "") if has_key(rm)] == [
+            *("rm-1", "test-", "test-7"),
+        ]
+        port.writes("")
+        await until(lambda: not port.admits(ONE))
+        assert has_key("rm-1")
+        assert has_key("test-7")
+        assert not has_key("rm-2")
+        port.allows((OTHER, "rm-2"))
+        await until(lambda: has_key("rm-2"))
+        assert has_key("rm-1")
+        port.allows((OTHER, "*"))
+        await until(lambda: has_key("anything"))
+        assert not has_key("not an id")
+
+    play(tmp_path, story)
+
+
 def test_there_is_no_beginning_without_a_list(tmp_path: Path) -> None:
     async def story() -> None:
         with pytest.raises(FileNotFoundError):
