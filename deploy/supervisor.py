@@ -349,8 +349,9 @@ class Supervisor:
         """
         workers = [child for child in self._children.values() if child.role == WORKER]
         waiting = [child for child in workers if child.phase is Phase.PAUSED and child.due <= now]
-        since = [child.since for child in workers if self._is_starting(child, now)]
-        counts = Counter(self._managers.get(child.partition, "") for child in workers if self._is_starting(child, now))
+        starting = [child for child in workers if child.phase is Phase.STARTING and now < child.since + TURN_MAX_S]
+        since = [child.since for child in starting]
+        counts = Counter(self._managers.get(child.partition, "") for child in starting)
         while waiting and len(since) < self._plan.starts_max:
             child = min(waiting, key=lambda one: self._turn(one, counts))
             waiting.remove(child)
@@ -360,10 +361,6 @@ class Supervisor:
         for child in waiting:
             child.queued = True
         self._turn_at = min(since) + TURN_MAX_S if waiting else NEVER
-
-    def _is_starting(self, child: Child, now: float) -> bool:
-        """Whether it counts among those that start at the same time."""
-        return child.phase is Phase.STARTING and now < child.since + TURN_MAX_S
 
     def _turn(self, child: Child, starting: Counter[str]) -> tuple[bool, int, bool, float]:
         """What is less comes first; `starting` counts workers by RM."""

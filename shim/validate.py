@@ -21,6 +21,7 @@ from common.config.nodes import TEXT_BYTES_MAX
 from common.config.normal import root_place
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.rules import rule_problems
+from common.wording import counted
 from shim.text_file import STDIN, start_of
 
 VALID: Final = 0
@@ -173,7 +174,7 @@ def _tell(verdict: Verdict) -> None:
     for problem in verdict.warnings:
         sys.stdout.write(line_of(verdict.file, problem, "warning: ") + "\n")
     if not verdict.problems:
-        counts = f"{_counted(verdict.partitions, 'partition')}, {_counted(verdict.queues, 'queue')}"
+        counts = f"{counted(verdict.partitions, 'partition')}, {counted(verdict.queues, 'queue')}"
         sys.stdout.write(f"{verdict.file}: valid, {counts}\n")
 
 
@@ -188,7 +189,3 @@ def line_of(file: str, problem: Problem, label: str = "") -> str:
     hint = f" ({problem.hint})" if problem.hint else ""
     told = f"{place}: {label}{path}{_CANNOT_BE_BUILT.get(problem.kind, '')}{problem.message}{hint}"
     return " ".join(told.splitlines())
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -11,6 +11,7 @@ from typing import Final
 from common import event_codes
 from common.machine import NEVER
 from common.messages import EventRecord
+from common.wording import counted
 from partition_worker.engine import happenings
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue
@@ -63,9 +64,8 @@ def _remind(books: Books) -> None:
 
 def _left(queue: Queue) -> str:
     """How many applications, and who may administer the queue: the lists that apply, as the configuration has them."""
-    count = queue.population
     lists = [f"{level.admin_text.strip()!r} of {level.path}" for level in queue.ancestry() if level.admin_text.strip()]
-    return f"{count} application{'' if count == 1 else 's'} in it, administrators: {', '.join(lists) or 'none'}"
+    return f"{counted(queue.population, 'application')} in it, administrators: {', '.join(lists) or 'none'}"
 
 
 def _event(kind: int, object_id: str, message: str, at_ns: int, reference_id: str = "") -> EventRecord:

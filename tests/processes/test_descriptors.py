@@ -4,7 +4,6 @@ import os
 import resource
 import socket
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.system import System
-from tests.processes.test_hostile_grpc import play, registered
+from tests.processes.test_hostile_grpc import everything_works
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -73,18 +72,6 @@ def load_of(number: int) -> float:
     began, before = time.monotonic(), busy_s(number)
     eventually(lambda: time.monotonic() > began + OBSERVED_S)
     return (busy_s(number) - before) / (time.monotonic() - began)
-
-
-def everything_works(system: System) -> None:
-    """A well-behaved client of each port is served."""
-
-    async def story() -> None:
-        async with registered(system):
-            pass
-
-    play(story)
-    with urllib.request.urlopen(f"http://{system.rest}/ws/v1/partitions", timeout=30) as answer:
-        assert answer.status == 200
 
 
 def socket_of_broker(system: System) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -100,6 +101,18 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
             await story()
 
     asyncio.run(bounded())
+
+
+def everything_works(system: System) -> None:
+    """A well-behaved client of each port is served."""
+
+    async def story() -> None:
+        async with registered(system):
+            pass
+
+    play(story)
+    with urllib.request.urlopen(f"http://{system.rest}/ws/v1/partitions", timeout=30) as answer:
+        assert answer.status == 200
 
 
 def test_nodes_that_cannot_be(system: System) -> None:

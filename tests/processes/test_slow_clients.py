@@ -1,7 +1,6 @@
 """Clients of the gRPC and the REST port that never finish what they begin: they are left in time, and slow nobody."""
 
 import socket
-import urllib.request
 from contextlib import ExitStack
 from typing import Final
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests.processes.system import System
 from tests.processes.test_flood import bounded
-from tests.processes.test_hostile_grpc import play, registered
+from tests.processes.test_hostile_grpc import everything_works
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -62,22 +61,10 @@ def test_whoever_begins_and_does_not_go_on_is_left(system: System) -> None:
         ]
         for what, connection, data in connections:
             _send(connection, data, what)
-        _works(system)
+        everything_works(system)
         for what, connection, _ in connections:
             _ends(connection, what)
-        _works(system)
-
-
-def _works(system: System) -> None:
-    """A well-behaved client of each port is served."""
-
-    async def story() -> None:
-        async with registered(system):
-            pass
-
-    play(story)
-    with urllib.request.urlopen(f"http://{system.rest}/ws/v1/partitions", timeout=30) as answer:
-        assert answer.status == 200
+        everything_works(system)
 
 
 def _connected(address: str) -> socket.socket:
