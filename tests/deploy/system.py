@@ -84,11 +84,12 @@ class Up:
 
 
 def gone(number: int) -> bool:
-    """Whether a process is no more; one that nobody has waited for yet counts as gone."""
+    """Whether a process has ended, with all its threads, and so has closed its files. A zombie counts as ended."""
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        threads = [(folder / "stat").read_text() for folder in Path(f"/proc/{number}/task").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
         return True
+    return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in threads)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -25,12 +25,12 @@ async def shoot(world: World) -> None:
     while not hit:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(NAMELESS)
-            while not hit:
-                head = await reader.readexactly(9)
-                await reader.readexactly(int.from_bytes(head[:3], "big"))
-                hit = head[3] == GOAWAY
-            writer.close()
+            with closing(writer):
+                writer.write(NAMELESS)
+                while not hit:
+                    head = await reader.readexactly(9)
+                    await reader.readexactly(int.from_bytes(head[:3], "big"))
+                    hit = head[3] == GOAWAY
         await asyncio.sleep(0)
 
 
