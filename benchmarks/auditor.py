@@ -12,7 +12,7 @@ from time import process_time
 from typing import Final, NamedTuple
 
 from common.config.check import load
-from common.messages import (
+from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
     Allocation,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from common.config.check import load
 from common.config.checksum import checksum_of
 from common.config.model import PartitionConfig
-from common.messages import (
+from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
     Allocation,

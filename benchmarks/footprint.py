@@ -19,7 +19,7 @@ from benchmarks.paths.systems import Up, native
 from benchmarks.paths.timing import prepare
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
-from common.messages import Allocation, AllocationRequest
+from common.rm_messages import Allocation, AllocationRequest
 from common.wire import body_of, decoded
 from partition_worker.engine.partition import Partition
 from partition_worker.worker import BUDGET_DECISIONS

@@ -16,13 +16,7 @@ from benchmarks.paths.systems import WAYS, System
 from benchmarks.paths.timing import prepared
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, Workload, latency
-from common.messages import (
-    STOPPED_BY_RM,
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    UserGroupInformation,
-)
+from common.rm_messages import STOPPED_BY_RM, AddApplicationRequest, Allocation, AllocationRelease, UserGroupInformation
 
 SAMPLES: Final = 300
 PAUSE_S: Final = 0.005

@@ -7,18 +7,12 @@ from time import process_time
 from typing import Final
 
 from common.config.check import load
+from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Delivery, Send
-from common.messages import (
-    Ack,
-    Answer,
-    Command,
-    CommitConfig,
-    Header,
-    Message,
-    PrepareConfig,
-    Query,
-)
+from common.messages import Command, Header, Message
 from common.names import BROKER
+from common.query_messages import Answer, Query
+from common.rm_messages import Ack
 from common.wire import body_of, decoded
 from partition_worker.worker import Worker
 

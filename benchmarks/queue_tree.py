@@ -16,13 +16,13 @@ from benchmarks.one_worker import OneWorker
 from benchmarks.rest import configuration, leaves
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, batches, cluster
-from common.messages import (
+from common.query_messages import Query
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
     ApplicationRequest,
     NodeRequest,
-    Query,
     UserGroupInformation,
 )
 

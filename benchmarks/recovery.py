@@ -23,8 +23,13 @@ import zmq
 
 from benchmarks.results import Figure, Plan
 from common.config.check import load
+from common.control_messages import CommitConfig, Hello, PrepareConfig
+from common.journal_messages import Append, Kept, Step
 from common.machine import Delivery, Send
-from common.messages import (
+from common.messages import Header, Message
+from common.names import BROKER, JOURNAL, worker_name
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     NODE_CREATE,
     STOPPED_BY_RM,
     Ack,
@@ -33,22 +38,11 @@ from common.messages import (
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
-    Answer,
-    Append,
     ApplicationRequest,
-    CommitConfig,
-    Header,
-    Hello,
-    Kept,
-    Message,
     NodeInfo,
     NodeRequest,
-    PrepareConfig,
-    Query,
-    Step,
     UserGroupInformation,
 )
-from common.names import BROKER, JOURNAL, worker_name
 from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, row_of

@@ -16,7 +16,7 @@ from benchmarks.paths.native import NativeRm
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, cluster
 from benchmarks.system import system
-from common.messages import (
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.system import system
 from benchmarks.tenants import costs
-from common.messages import AllocationResponse
+from common.rm_messages import AllocationResponse
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node, release
 

@@ -14,8 +14,8 @@ from benchmarks.paths.systems import native
 from benchmarks.paths.timing import Timed, measured
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import Workload, configuration, two_queues
-from common.messages import AddApplicationRequest, Allocation, NodeInfo
 from common.names import NODE_PARTITION
+from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 
 ASKS: Final = 40_000
 PARTITIONS: Final = (1, 2, 4)

@@ -10,14 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from common.messages import (
-    NODE_CREATE,
-    AddApplicationRequest,
-    Allocation,
-    NodeInfo,
-    Resources,
-    UserGroupInformation,
-)
+from common.messages import Resources
+from common.rm_messages import NODE_CREATE, AddApplicationRequest, Allocation, NodeInfo, UserGroupInformation
 
 BATCH: Final = 5_000
 """Asks in one message."""

@@ -23,7 +23,7 @@ from time import monotonic, perf_counter, sleep
 from typing import Final, NamedTuple
 
 from benchmarks.system import system
-from common.messages import AllocationResponse
+from common.rm_messages import AllocationResponse
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node, release
 

@@ -12,8 +12,9 @@ Not here: what is announced (`update.py`).
 from dataclasses import dataclass
 from typing import Final
 
+from common.control_messages import Echo
 from common.machine import NEVER, Send, send
-from common.messages import Echo, Header
+from common.messages import Header
 
 ECHO_MAX_S: Final = 1.0
 """How long anything waits for the proxy, which otherwise takes a millisecond."""

@@ -14,9 +14,10 @@ from broker.said import answer, lives_told, refusal_of
 from broker.versions import OWNERS
 from common.config.problems import Problem
 from common.machine import Send, send
-from common.messages import ConfigurationUpdated, Header
+from common.messages import Header
 from common.names import usual_name
 from common.rest.configuration import ChangedView
+from common.rm_messages import ConfigurationUpdated
 
 
 class Problems(msgspec.Struct, frozen=True, kw_only=True):

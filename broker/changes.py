@@ -15,8 +15,8 @@ from broker.rollout import ROLLOUT_MAX_S, Rollout
 from broker.roster import Registration
 from broker.said import retirement
 from broker.tally import Outcome
+from common.control_messages import ConfigVersion, ConfigVote, Recorded, WorkerEnded
 from common.machine import NEVER, Send
-from common.messages import ConfigVersion, ConfigVote, Recorded, WorkerEnded
 from common.names import usual_name
 
 NAMES_MAX: Final = 10

@@ -12,11 +12,12 @@ from broker.questions import Questions
 from broker.revival import Found
 from broker.said import answer
 from broker.tally import OUTCOMES
+from common.control_messages import Figures, NodesAstray
 from common.families import Family, Sample, counter, distribution, encoded, families, gauge
 from common.machine import Delivery, Send
-from common.messages import Figures, NodesAstray, Query
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
+from common.query_messages import Query
 from common.wire import decoded
 
 KEPT_S: Final = 15.0

@@ -19,9 +19,12 @@ from typing import Final
 import msgspec
 
 from broker.judgement import Understanding, understood
+from common.control_messages import ChangedFile
 from common.machine import Delivery, Machine, Send
-from common.messages import ChangeConfig, ChangedFile, Header, RegisterResourceManager, UpdateConfiguration
+from common.messages import Header
 from common.names import READER
+from common.query_messages import ChangeConfig
+from common.rm_messages import RegisterResourceManager, UpdateConfiguration
 from common.wire import WireError, decoded
 
 LARGE_BYTES: Final = 64 << 10

@@ -15,9 +15,11 @@ from broker.books import Books
 from broker.facts import Facts, encoded, facts_of
 from broker.gate import Gate
 from broker.roster import Registration
+from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
 from common.machine import NEVER, Send, send
-from common.messages import ConfigVersion, Header, ManagerRecord, ProbeRecord, Recorded, Refused
+from common.messages import Header
 from common.names import RECORD
+from common.rm_messages import Refused
 
 RETRY_S: Final = 1.0
 """Between two attempts to have something recorded."""

@@ -4,7 +4,7 @@ Not here: anything about what partitions do (their workers are asked).
 """
 
 from broker.books import Books
-from common.messages import ManagerEntry, PartitionList
+from common.query_messages import ManagerEntry, PartitionList
 
 
 def listing(books: Books, started_ns: int, record_problem: str) -> PartitionList:

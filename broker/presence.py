@@ -15,8 +15,9 @@ from broker.revival import restarted
 from broker.roster import Registration
 from broker.said import left, pause, refusal_of, registered, repetition
 from common.machine import Delivery, Send
-from common.messages import Header, Resume
+from common.messages import Header
 from common.names import usual_name
+from common.rm_messages import Resume
 
 
 def went_away(books: Books, registration: Registration, reason: str, now: float) -> list[Send]:

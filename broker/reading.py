@@ -12,8 +12,9 @@ from broker.said import answer
 from broker.versions import Entry
 from common.config.checksum import checksum_of
 from common.machine import Delivery, Send
-from common.messages import Header, ReadConfig
+from common.messages import Header
 from common.names import RECORD
+from common.query_messages import ReadConfig
 from common.rest.configuration import VersionView
 
 _FORGOTTEN: Final = Entry(0, "", 0, "", "", "")

@@ -19,18 +19,11 @@ import msgspec
 
 from broker.facts import Facts, decoded_facts, recorded_order
 from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, History
+from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
 from common.machine import Delivery, Send, send
-from common.messages import (
-    INT64_MAX,
-    Answer,
-    ConfigVersion,
-    Header,
-    ManagerRecord,
-    ReadConfig,
-    RebaseVersion,
-    Recorded,
-)
+from common.messages import INT64_MAX, Header
 from common.names import BROKER, RECORD
+from common.query_messages import Answer, ReadConfig
 from common.wire import decoded
 
 FORMAT: Final = 2

@@ -16,8 +16,10 @@ from broker.said import first_settings, not_registered, refusal_of, registered
 from broker.versions import FROM_FILE
 from common.config.checksum import checksum_of
 from common.config.model import Configuration
+from common.control_messages import ConfigVersion
 from common.machine import Delivery, Send
-from common.messages import ConfigVersion, Header, RegisterResourceManager
+from common.messages import Header
+from common.rm_messages import RegisterResourceManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,11 @@ from enum import Enum, auto
 from broker.books import Books
 from broker.roster import Registration, Seat
 from broker.said import first_settings, resumption_wanted, settings_for, to_worker
+from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
 from common.machine import Send, send
-from common.messages import AbortConfig, CommitConfig, Header, Hello, PartitionRestarted, Pause, PrepareConfig
+from common.messages import Header
 from common.names import usual_name
+from common.rm_messages import PartitionRestarted
 
 
 class Found(Enum):

@@ -14,8 +14,9 @@ from typing import Final
 
 from broker.roster import Roster
 from common.config.model import PartitionConfig
+from common.control_messages import AbortConfig, CommitConfig, PrepareConfig
 from common.machine import Send, send
-from common.messages import AbortConfig, CommitConfig, Control, Header, PrepareConfig
+from common.messages import Control, Header
 
 ROLLOUT_MAX_S: Final = 20.0
 """How long the workers may take to start and to vote; then the configuration is refused and nothing has changed. Less

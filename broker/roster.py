@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common.config.model import Configuration, PartitionConfig
-from common.messages import PartitionEntry
 from common.names import RM_ID, distinct_name, external, normalised, worker_name
+from common.query_messages import PartitionEntry
 
 NUMBERS_PER_INCARNATION: Final = 2**20
 """Epochs and numbers of roll-outs begin anew above all earlier ones when the broker does. An incarnation is the second

@@ -7,21 +7,12 @@ from collections.abc import Iterable
 
 from broker.books import Books
 from broker.roster import Registration
+from common.control_messages import Pause, Repeat, RetirePartition, Settings
 from common.machine import Send, send
-from common.messages import (
-    Answer,
-    Control,
-    Header,
-    Left,
-    Pause,
-    Refused,
-    Registered,
-    Repeat,
-    ResumeWanted,
-    RetirePartition,
-    Settings,
-)
+from common.messages import Control, Header
 from common.names import usual_name
+from common.query_messages import Answer
+from common.rm_messages import Left, Refused, Registered, ResumeWanted
 
 # To workers ---------------------------------------------------------------------------------------------------------
 

@@ -39,29 +39,20 @@ from broker.update import RETIRE_MAX_S, Wish, update
 from broker.versions import FROM_FILE, Versions
 from broker.watch import Watch
 from common.config.problems import ConfigError
-from common.machine import MALFORMED, Delivery, Send, send
-from common.messages import (
-    UNNUMBERED,
-    ChangeConfig,
+from common.control_messages import (
     ChangedFile,
-    Command,
     ConfigVote,
-    Header,
-    Heartbeat,
     Hello,
-    Message,
-    News,
-    ReadConfig,
     Recorded,
-    Refused,
-    RegisterResourceManager,
-    Resume,
     RetirePartition,
-    UpdateConfiguration,
     WorkerEnded,
     WorkersWanted,
 )
+from common.machine import MALFORMED, Delivery, Send, send
+from common.messages import Command, Header, Message, News
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
+from common.query_messages import ChangeConfig, ReadConfig
+from common.rm_messages import UNNUMBERED, Heartbeat, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import WireError, body_of, decoded
 from common.wording import counted
 

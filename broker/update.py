@@ -18,8 +18,9 @@ from broker.roster import Registration
 from broker.said import first_settings, retirement
 from common.config.checksum import checksum_of
 from common.config.model import PartitionConfig
+from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
 from common.machine import Send, send
-from common.messages import ConfigVersion, Header, RebaseVersion, WriteFile
+from common.messages import Header
 from common.names import FILE, RECORD, usual_name
 
 RETIRE_MAX_S: Final = 30.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common.config.checksum import checksum_of
-from common.messages import ConfigVersion
+from common.control_messages import ConfigVersion
 
 VERSIONS_MAX: Final = 100
 """Versions remembered for each RM; the oldest is forgotten first and can no longer be rolled back to."""

@@ -19,8 +19,9 @@ from typing import Final
 
 from common.config.checksum import checksum_of
 from common.config.nodes import TEXT_BYTES_MAX
+from common.control_messages import ChangedFile, WriteFile
 from common.machine import Delivery, Send, send
-from common.messages import ChangedFile, Header, WriteFile
+from common.messages import Header
 from common.names import BROKER, FILE
 from common.wire import decoded
 

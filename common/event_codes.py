@@ -2,7 +2,7 @@
 that changed, and which part of it. Written `event_codes.APP`, so that the short names say what they number.
 
 Not here: which events there are (`partition_worker/engine/happenings.py`), the record that carries them
-(`common/messages.py`). Numbers of the interface that no event has are left out.
+(`common/rm_messages.py`). Numbers of the interface that no event has are left out.
 """
 
 from typing import Final

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from common.inspection import INSPECTIONS, PROFILE_MAX_S, inspected
 from common.machine import Delivery, Machine, Send, send
-from common.messages import Answer, Header, Query
+from common.messages import Header
+from common.query_messages import Answer, Query
 from common.wire import WireError, decoded
 
 

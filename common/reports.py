@@ -3,12 +3,12 @@
 Not here: what becomes of what was not reported.
 """
 
-from common.messages import (
+from common.messages import Command
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     NodeRequest,
     SyncEnd,
 )

@@ -18,28 +18,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from common.messages import (
+from common.messages import Call, Command, Header, Message, News, Reply
+from common.outbox import WINDOW, Arrival, Inbox, Outbox, Window
+from common.rm_messages import (
     NUMBERED,
     Ack,
-    Call,
-    Command,
     ConfigurationUpdated,
-    Header,
     Heartbeat,
     Leave,
-    Message,
-    News,
     PartitionRestarted,
     Refused,
     Registered,
     RegisterResourceManager,
-    Reply,
     Resume,
     SyncBegin,
     SyncEnd,
     UpdateConfiguration,
 )
-from common.outbox import WINDOW, Arrival, Inbox, Outbox, Window
 from common.split import split
 from common.wire import WireError, body_of, decoded
 

@@ -11,14 +11,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from common.messages import (
-    AllocationReleasesRequest,
-    AllocationRequest,
-    ApplicationRequest,
-    Command,
-    NodeRequest,
-)
+from common.messages import Command
 from common.names import NODE_PARTITION, normalised
+from common.rm_messages import AllocationReleasesRequest, AllocationRequest, ApplicationRequest, NodeRequest
 
 _T = TypeVar("_T")
 

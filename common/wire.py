@@ -4,13 +4,14 @@ The first frame names protocol and major version in every message, because a soc
 and body are MessagePack. Decoding validates: what is malformed raises `WireError` with the place, and nothing of it
 takes effect.
 
-Not here: sockets and routing frames (`sockets.py`), the messages themselves (`messages.py`).
+Not here: sockets and routing frames (`sockets.py`), the messages themselves (`messages.py` lists the files).
 """
 
 from typing import Final, TypeVar
 
 import msgspec
 
+from common import control_messages, journal_messages, query_messages, rm_messages
 from common.messages import Header, Message, Part
 
 PROTOCOL: Final = b"YSH1"
@@ -22,10 +23,14 @@ BODY_BYTES_MAX: Final = 64 << 20
 _M = TypeVar("_M", bound=Message)
 _encoder = msgspec.msgpack.Encoder()
 _header_decoder = msgspec.msgpack.Decoder(Header)
+
+MESSAGE_MODULES: Final = (rm_messages, control_messages, query_messages, journal_messages)
+"""Importing them completes `Message.kinds`."""
+
 _decoders: Final[dict[type[Message], msgspec.msgpack.Decoder[Message]]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in Message.kinds.values()
 }
-"""All of them from the start, or whoever says something first would wait for them."""
+"""Built at import, so that the first message of a kind does not wait for its decoder."""
 
 
 class WireError(ValueError):

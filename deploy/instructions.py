@@ -6,7 +6,7 @@ Not here: why (`supervisor.py`), how (`service.py` and `processes.py`).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.messages import WorkersWanted
+from common.control_messages import WorkersWanted
 
 # Events ---------------------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.driver import clock
 from common.families import Family, encoded
 from common.links import Link as BrokerLink
 from common.machine import NEVER, send
-from common.messages import Figures, Header, Hello, WorkerEnded, WorkersWanted
+from common.messages import Header
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
 from common.wire import decoded

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
 from common.families import Family
 from common.machine import NEVER
-from common.messages import WORKER_REASON_CHARS_MAX, WorkersWanted
 from common.names import OFF
 from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Cause, Child, Phase, worker_title
 from deploy.figures import families

@@ -7,7 +7,7 @@
 import asyncio
 import sys
 
-from common.messages import (
+from common.rm_messages import (
     AllocationResponse,
     ApplicationResponse,
     NodeResponse,

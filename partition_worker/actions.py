@@ -7,8 +7,8 @@ Not here: what each action does and who may ask for it (`engine/administration.p
 
 from msgspec.json import encode
 
-from common.messages import Answer, KillApplication, MoveApplication
 from common.names import external
+from common.query_messages import Answer, KillApplication, MoveApplication
 from common.rest.changes import KilledView, MovedView
 from partition_worker.answers.visibility import Visibility
 from partition_worker.engine.administration import NotDone, no_application, no_queue

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common import garbage
-from common.messages import Step
+from common.journal_messages import Step
 from common.wording import counted
 from partition_worker import poison
 from partition_worker.journal.endpoint import Journal

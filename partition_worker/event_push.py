@@ -11,9 +11,9 @@ Not here: the history (`event_ring.py`), and who asks for it (`events.py`).
 from typing import Final
 
 from common.machine import NEVER
-from common.messages import EventRecord, EventResponse
 from common.outbox import Outbox
 from common.resources import saturated
+from common.rm_messages import EventRecord, EventResponse
 from partition_worker.answers.events import cut
 from partition_worker.event_ring import EventRing
 

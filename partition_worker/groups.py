@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from common.control_messages import GroupsFound, GroupsWanted
 from common.group_ids import group_ids
 from common.machine import Delivery, Send
-from common.messages import GroupsFound, GroupsWanted, Header
+from common.messages import Header
 from common.wire import body_of, decoded
 from partition_worker.replica import GROUPS
 

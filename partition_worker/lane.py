@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.machine import Send, send
-from common.messages import Header, News, PredicatesAsked, Received, Refused, ReleasesIgnored, StateDumpAsked
+from common.messages import Header, News
 from common.names import BROKER
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
+from common.rm_messages import PredicatesAsked, Received, Refused, ReleasesIgnored, StateDumpAsked
 from common.wire import body_of
 
 Told = tuple[int, str, bytes]

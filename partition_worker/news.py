@@ -13,7 +13,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.messages import (
+from common.control_messages import GroupsWanted
+from common.messages import News
+from common.rm_messages import (
     RELEASES_IGNORED_MAX,
     AcceptedApplication,
     AcceptedNode,
@@ -23,8 +25,6 @@ from common.messages import (
     ApplicationResponse,
     EventRecord,
     EventResponse,
-    GroupsWanted,
-    News,
     NodeResponse,
     PredicatesAsked,
     RejectedAllocation,

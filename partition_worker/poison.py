@@ -17,20 +17,19 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from common.journal_messages import SetAside
 from common.machine import Delivery
-from common.messages import (
+from common.messages import Command, Header
+from common.names import usual_name
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     NUMBERED,
     AllocationRequest,
     ApplicationRequest,
-    Command,
-    Header,
     NodeRequest,
     RejectedAllocation,
-    SetAside,
 )
-from common.names import usual_name
 from common.wire import WireError, body_of, decoded
 from partition_worker.replica import check_length
 

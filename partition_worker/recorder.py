@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from common.journal_messages import TICK, Append, Kept, NotKept, Step, TakeSnapshot
 from common.machine import Send, send
-from common.messages import TICK, Append, Control, Header, Kept, Message, NotKept, Received, Step, TakeSnapshot
+from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
+from common.rm_messages import Received
 from common.wire import body_of
 from partition_worker.lane import Told
 

@@ -5,8 +5,8 @@ Not here: files (`journal/`), what a snapshot contains (`remembered.py`), what f
 
 from collections.abc import Iterable
 
+from common.journal_messages import TICK, Step
 from common.machine import Delivery
-from common.messages import TICK, Step
 from partition_worker import remembered
 from partition_worker.recorder import Diverged
 from partition_worker.replica import Replica

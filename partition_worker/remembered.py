@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from common.messages import Header, PrepareConfig
+from common.control_messages import PrepareConfig
+from common.messages import Header
 from common.names import usual_name
 from common.outbox import Inbox, Outbox
 from partition_worker.engine import memory

@@ -15,34 +15,33 @@ from typing import Final
 
 from common import extra_config
 from common.config.check import load_problems
+from common.control_messages import (
+    CommitConfig,
+    ConfigVote,
+    GroupsFound,
+    GroupsWanted,
+    PrepareConfig,
+    Retired,
+    Settings,
+)
+from common.journal_messages import SetAside
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import (
+from common.messages import Command, Header
+from common.names import BROKER, usual_name
+from common.query_messages import KillApplication, MoveApplication, Schedule
+from common.rm_messages import (
     NUMBERED,
     PREDICATES,
     UPDATE_ITEMS_MAX,
     AllocationRequest,
     ApplicationRequest,
-    Command,
-    CommitConfig,
-    ConfigVote,
-    GroupsFound,
-    GroupsWanted,
-    Header,
-    KillApplication,
-    MoveApplication,
     NodeRequest,
     PredicatesAnswered,
-    PrepareConfig,
     RejectedApplication,
     RejectedNode,
-    Retired,
-    Schedule,
-    SetAside,
-    Settings,
     SyncDone,
     SyncEnd,
 )
-from common.names import BROKER, usual_name
 from common.wire import WireError, decoded
 from partition_worker import actions, news, steps
 from partition_worker.engine.effects import Effect, Part

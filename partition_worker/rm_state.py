@@ -14,8 +14,10 @@ import msgspec
 from msgspec.json import decode, encode
 
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Answer, Header, StateDumpAnswered, StateDumpAsked
+from common.messages import Header
 from common.names import BROKER
+from common.query_messages import Answer
+from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
 from common.wire import WireError, decoded
 from partition_worker.lane import Lane
 

@@ -18,11 +18,12 @@ from common.families import Family
 from common.inspector import Inspected
 from common.links import Link
 from common.machine import Delivery, Send, send
-from common.messages import Header, Heartbeat
+from common.messages import Header
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
 from common.process_figures import ProcessFigures
 from common.process_up import WORKER
+from common.rm_messages import Heartbeat
 from common.sockets import Wire
 from partition_worker import poison
 from partition_worker.beginning import Begun, begun

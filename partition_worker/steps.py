@@ -8,9 +8,10 @@ Not here: what a decision is (`engine/cycle/cycle.py`), and who may ask (`webser
 
 from msgspec.json import encode
 
-from common.messages import AllocationRelease, Answer, Schedule
 from common.names import external
+from common.query_messages import Answer, Schedule
 from common.rest.changes import DecisionView, StepsView
+from common.rm_messages import AllocationRelease
 from partition_worker.engine.cycle.cycle import Decision
 from partition_worker.engine.decisions import Release
 from partition_worker.engine.effects import Effect

@@ -14,27 +14,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from common import garbage
+from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.families import Family
 from common.histogram import Histogram
+from common.journal_messages import Kept, NotKept, SetAside, SnapshotTaken, Step
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import (
-    EVENTS,
-    NUMBERED,
-    Answer,
-    ConfigVote,
-    Header,
-    Heartbeat,
-    Hello,
-    Kept,
-    NotKept,
-    PrepareConfig,
-    Query,
-    Repeat,
-    SetAside,
-    SnapshotTaken,
-    Step,
-)
+from common.messages import Header
 from common.names import BROKER, JOURNAL
+from common.query_messages import Answer, Query
+from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import WireError, body_of, decoded
 from partition_worker import poison, recovery, remembered
 from partition_worker.answers import questions

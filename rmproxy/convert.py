@@ -9,7 +9,8 @@ Not here: streams and sessions (`grpc_port.py`, `grpc_rm.py`), partition names (
 
 from typing import Final
 
-from common.messages import (
+from common.messages import Resources
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -24,7 +25,6 @@ from common.messages import (
     PreemptionPolicy,
     RegisterResourceManager,
     RemoveApplicationRequest,
-    Resources,
     UserGroupInformation,
 )
 from rmproxy.si import scheduler_pb2 as pb

@@ -13,9 +13,9 @@ from typing import Final
 
 from common.families import Family, counter, gauge
 from common.machine import Delivery, Send
-from common.messages import Refused
 from common.names import BROKER
 from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import Refused
 from common.wire import decoded
 from rmproxy.front import Front
 from rmproxy.seats import GRPC

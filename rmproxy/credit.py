@@ -12,8 +12,9 @@ by `patience.py`. Not here: gaps and repetitions, which are the partition's to n
 from collections import deque
 from typing import Final
 
-from common.messages import QUESTIONS, Header
+from common.messages import Header
 from common.outbox import WINDOW
+from common.rm_messages import QUESTIONS
 
 UNNUMBERED_BYTES: Final = 1 << 20
 """Updates without a number that may be under way to a partition, with `HEADER_BYTES` for each; a larger one may go when

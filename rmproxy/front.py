@@ -16,27 +16,25 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from common.control_messages import Hello, ManagerAway, NodesAstray
 from common.machine import FORBIDDEN, MALFORMED, NEVER, Delivery, Send, send
-from common.messages import (
+from common.messages import Header
+from common.names import BROKER, RMPROXY, normalised
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
+from common.query_messages import Answer
+from common.rm_messages import (
     NUMBERED,
     UNNUMBERED,
     UPDATES,
-    Answer,
     ConfigurationUpdated,
     Goodbye,
-    Header,
     Heartbeat,
-    Hello,
-    ManagerAway,
     NodeResponse,
-    NodesAstray,
     Received,
     Refused,
     Registered,
     ResumeWanted,
 )
-from common.names import BROKER, RMPROXY, normalised
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.split import split
 from common.wire import WireError, body_of, decoded
 from rmproxy import patience

@@ -10,8 +10,9 @@ from typing import Final
 
 import grpc
 
-from common.messages import Answer, ConfigurationUpdated, Left, Query, Refused, UpdateConfiguration
 from common.names import normalised
+from common.query_messages import Answer, Query
+from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
 from common.wire import WireError
 from rmproxy import grpc_endings as endings
 from rmproxy.admin import admin_pb2 as pb

@@ -13,7 +13,7 @@ from typing import Final
 import grpc
 import msgspec
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from common.wire import WireError
 from rmproxy.admin import admin_pb2 as pb
 from rmproxy.grpc_endings import EndedError, Ending

@@ -10,7 +10,7 @@ Not here: the limit of what is taken from outside at all (`grpc_port.py`).
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
-from common.messages import (
+from common.rm_messages import (
     AllocationReleasesRequest,
     AllocationRequest,
     AllocationResponse,

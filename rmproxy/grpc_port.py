@@ -17,7 +17,7 @@ from typing import Final
 
 import grpc
 
-from common.messages import AllocationResponse, ApplicationResponse, NodeResponse
+from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from common.wire import BODY_BYTES_MAX
 from rmproxy import convert
 from rmproxy import grpc_endings as endings

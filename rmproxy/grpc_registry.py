@@ -12,8 +12,10 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from common.control_messages import ManagerAway
 from common.machine import Delivery, Send
-from common.messages import Header, ManagerAway, Registered, RegisterResourceManager
+from common.messages import Header
+from common.rm_messages import Registered, RegisterResourceManager
 from common.wire import body_of
 from rmproxy import grpc_endings as endings
 from rmproxy.grpc_endings import EndedError, Ending

@@ -14,25 +14,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from common.control_messages import ManagerAway
 from common.machine import Delivery
-from common.messages import (
+from common.messages import Command, Header, Message
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AllocationRequest,
     AllocationResponse,
-    Answer,
     ApplicationRequest,
     ApplicationResponse,
-    Command,
     Goodbye,
-    Header,
     Left,
-    ManagerAway,
-    Message,
     NodeRequest,
     NodeResponse,
     PartitionRestarted,
-    Query,
     Refused,
     Registered,
     RegisterResourceManager,

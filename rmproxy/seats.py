@@ -6,7 +6,8 @@ Not here: what is said (`front.py`), how much may be said (`credit.py`).
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.messages import ConfigurationUpdated, Header, Registered
+from common.messages import Header
+from common.rm_messages import ConfigurationUpdated, Registered
 from rmproxy.credit import Credit
 
 GRPC: Final = "grpc:"

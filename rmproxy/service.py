@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 
+from common.control_messages import Figures
 from common.descriptors import DescriptorGuard
 from common.driver import drive
 from common.families import encoded
@@ -16,7 +17,6 @@ from common.keys import read_pair, server_file
 from common.links import Link
 from common.machine import send
 from common.memory import MemoryLimit
-from common.messages import Figures
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller

@@ -9,7 +9,8 @@ Not here: finding out whether a partition exists (`front.py`).
 
 from msgspec.structs import replace
 
-from common.messages import (
+from common.messages import Command, News
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     RELEASES_IGNORED_MAX,
@@ -17,8 +18,6 @@ from common.messages import (
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
-    Command,
-    News,
     NodeRequest,
     NodeResponse,
     Received,

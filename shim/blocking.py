@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from common.messages import (
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,

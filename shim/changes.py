@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.config.checksum import checksum_of
-from common.messages import ConfigurationUpdated, Refused, Registered, RegisterResourceManager, UpdateConfiguration
+from common.rm_messages import ConfigurationUpdated, Refused, Registered, RegisterResourceManager, UpdateConfiguration
 from common.session import Outgoing, Session
 from shim.failures import ConfigurationRefused, OutcomeUnknown
 

@@ -10,14 +10,14 @@ Every call may leave messages to send; `to_send` hands them out. Not here: socke
 from collections import deque
 from typing import Final, get_args
 
-from common.messages import (
+from common.messages import Command, Header
+from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
+from common.rm_messages import (
     AllocationResponse,
     ApplicationResponse,
-    Command,
     ConfigurationUpdated,
     EventResponse,
     Goodbye,
-    Header,
     Left,
     NodeResponse,
     PartitionRestarted,
@@ -32,7 +32,6 @@ from common.messages import (
     StateDumpAsked,
     SyncDone,
 )
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.session import Outgoing, Session, SessionState
 from common.split import split
 from common.wire import WireError, decoded, header_of

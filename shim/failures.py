@@ -3,7 +3,7 @@
 Not here: when each is raised (`dialogue.py`, `manager.py`), and keys (`common/keys.py`, `connection.py`).
 """
 
-from common.messages import Refused
+from common.rm_messages import Refused
 
 
 class RegistrationRefused(Exception):

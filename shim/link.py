@@ -13,7 +13,7 @@ from typing import Final
 
 from common.keys import ClientKeys
 from common.machine import NEVER
-from common.messages import StateDumpAnswered
+from common.rm_messages import StateDumpAnswered
 from common.session import SessionState
 from common.wire import frames_of
 from shim.connection import Connection, KeyRefused

@@ -24,7 +24,9 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from common.keys import ClientKeys, KeyFileError
-from common.messages import (
+from common.messages import Command
+from common.names import normalised
+from common.rm_messages import (
     EVENTS,
     PREDICATES,
     STATE_DUMP,
@@ -34,7 +36,6 @@ from common.messages import (
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     ConfigurationUpdated,
     NodeInfo,
     NodeRequest,
@@ -42,7 +43,6 @@ from common.messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from common.names import normalised
 from shim.arguments import (
     check_callable,
     check_command,

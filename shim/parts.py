@@ -1,6 +1,6 @@
 """The parts of an update, built with the words a program would use for them.
 
-The structs of `common/messages.py` have every field of the scheduler interface; these functions have those that a
+The structs of `common/rm_messages.py` have every field of the scheduler interface; these functions have those that a
 resource manager needs every day. Amounts are integers in base units (`memory` in bytes, `vcore` in thousandths) or text
 as in `queues.yaml`: `{"vcore": "500m", "memory": "2Gi"}`.
 
@@ -10,8 +10,10 @@ Not here: what an update goes with and how it is sent (`manager.py`).
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from common.messages import (
-    INT64_MAX,
+from common.messages import INT64_MAX, Resources
+from common.names import NODE_PARTITION
+from common.quantity import QuantityError, parse_quantity
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     STOPPED_BY_RM,
@@ -20,11 +22,8 @@ from common.messages import (
     AllocationRelease,
     NodeInfo,
     PreemptionPolicy,
-    Resources,
     UserGroupInformation,
 )
-from common.names import NODE_PARTITION
-from common.quantity import QuantityError, parse_quantity
 from shim.arguments import (
     check_choice,
     check_flag,

@@ -5,7 +5,7 @@ Not here: when the core asks, and what it makes of the answer (`docs/predicates.
 
 from collections.abc import Callable
 
-from common.messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked, Verdict
+from common.rm_messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked, Verdict
 
 Predicate = Callable[[str, str, bool], str | None]
 """Called with the key of an ask, the id of a node, and whether it is to run there now: otherwise the node is only to be

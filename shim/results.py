@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import force_setattr
 
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,

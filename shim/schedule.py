@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import Final
 
-from common.messages import STEPS_MAX
+from common.query_messages import STEPS_MAX
 from shim.rest import Failed, Rest, add_rest
 from shim.tables import show
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from common.messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
+from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
 
 StateDump = Callable[[], str | Awaitable[str]]
 """Gives what is of use for finding a fault, as the text of a JSON object. It is called in a thread of its own, so it

@@ -9,8 +9,9 @@ The answers of a partition come in the order of the questions, each perhaps seve
 from collections import deque
 from dataclasses import dataclass, field
 
-from common.messages import Command, SyncDone, SyncEnd
+from common.messages import Command
 from common.reports import both, reported
+from common.rm_messages import SyncDone, SyncEnd
 from shim.failures import ResyncFailed
 
 

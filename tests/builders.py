@@ -12,7 +12,7 @@ All amounts are in base units, in queues too. What plays them to a partition is 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from common import messages
+from common import rm_messages
 from common.config.model import (
     ChildTemplateConfig,
     LimitConfig,
@@ -24,7 +24,8 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from common.messages import (
+from common.messages import Resources
+from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
     Allocation,
@@ -36,7 +37,6 @@ from common.messages import (
     NodeRequest,
     PreemptionPolicy,
     RemoveApplicationRequest,
-    Resources,
     UserGroupInformation,
 )
 
@@ -46,7 +46,7 @@ PROVIDED_CREATE = PlacementRuleConfig(name="provided", create=True)
 """The rule that makes the queue an application asks for."""
 
 TERMINATION_TYPES = {
-    name: getattr(messages, name)
+    name: getattr(rm_messages, name)
     for name in (
         "UNKNOWN_TERMINATION",
         "STOPPED_BY_RM",

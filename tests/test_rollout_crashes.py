@@ -13,8 +13,9 @@ import pytest
 from common.config.check import load
 from common.config.checksum import checksum_of
 from common.machine import Send, send
-from common.messages import ChangeConfig, Header
+from common.messages import Header
 from common.names import BROKER, normalised
+from common.query_messages import ChangeConfig
 from tests.world import World
 from tests.world_rm import RM
 

@@ -15,8 +15,9 @@ from broker.announcements import ECHO_MAX_S
 from broker.rollout import ROLLOUT_MAX_S
 from common.config.checksum import checksum_of
 from common.machine import Send, send
-from common.messages import ChangeConfig, Header
+from common.messages import Header
 from common.names import BROKER
+from common.query_messages import ChangeConfig
 from tests.test_rollout_crashes import MORE, NEW, OLD, QUEUES, STEPS, a_world, by_a_front_end, by_the_rm, meant, running
 from tests.world import World
 from tests.world_rm import RM

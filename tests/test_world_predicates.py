@@ -5,7 +5,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from common.machine import Send
-from common.messages import PREDICATES, Header, PredicatesAsked, RegisterResourceManager
+from common.messages import Header
+from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
 from common.wire import decoded
 from shim.predicates import Predicate, answer
 from tests.world import World

@@ -8,17 +8,16 @@ assert trial.told() == ["node n1 accepted", "app-1 accepted", "app-1 Accepted", 
 from collections.abc import Callable, Mapping, Sequence
 
 from common.config.model import PlacementRuleConfig
+from common.control_messages import GroupsFound, GroupsWanted
 from common.machine import NEVER
-from common.messages import (
+from common.messages import Command
+from common.query_messages import Actor
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
-    Actor,
     Allocation,
     AllocationRelease,
-    Command,
     EventRecord,
-    GroupsFound,
-    GroupsWanted,
     PredicatesAnswered,
     PredicatesAsked,
     RejectedAllocation,

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from common.config.model import PartitionConfig
-from common.messages import Actor, Command, GroupsFound, PredicatesAnswered
+from common.control_messages import GroupsFound
+from common.messages import Command
+from common.query_messages import Actor
+from common.rm_messages import PredicatesAnswered
 from partition_worker.engine import memory
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.checks.invariants import check

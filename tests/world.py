@@ -21,21 +21,20 @@ from broker.record import version_told
 from broker.switch import SUPERVISOR, Switch
 from broker.versions import Versions
 from common.config.checksum import checksum_of
-from common.machine import NEVER, Delivery, Machine, Send, send
-from common.messages import (
-    Answer,
+from common.control_messages import (
     ChangedFile,
     ConfigVersion,
-    Header,
     Hello,
     ManagerRecord,
-    ReadConfig,
     RebaseVersion,
     Recorded,
     WorkersWanted,
     WriteFile,
 )
+from common.machine import NEVER, Delivery, Machine, Send, send
+from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
+from common.query_messages import Answer, ReadConfig
 from common.wire import decoded, frames_of, header_of
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.predicates.predicate import Predicate

@@ -1,7 +1,8 @@
 """A resource manager for the simulated world: a session, and books of its own about what it asked for and heard."""
 
 from common.machine import Send
-from common.messages import (
+from common.messages import Command, Header
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -10,9 +11,7 @@ from common.messages import (
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
-    Command,
     ConfigurationUpdated,
-    Header,
     NodeInfo,
     NodeRequest,
     NodeResponse,

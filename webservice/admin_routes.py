@@ -7,7 +7,7 @@ administrators only. Not here: who asks (`people.py`).
 import re
 from typing import Final
 
-from common.messages import STEPS_MAX, Actor, KillApplication, MoveApplication, Schedule
+from common.query_messages import STEPS_MAX, Actor, KillApplication, MoveApplication, Schedule
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Change, Changing, Named, Reply, document, partition_of
 from webservice.errors import RequestError

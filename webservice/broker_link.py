@@ -17,23 +17,21 @@ from msgspec.structs import replace
 
 from common.links import Link
 from common.machine import Delivery, Send, send
-from common.messages import (
+from common.messages import Header, Message
+from common.names import BROKER, WEBSERVICE
+from common.process import HEARTBEAT_S
+from common.query_messages import (
     Answer,
     ChangeConfig,
-    Header,
-    Heartbeat,
     KillApplication,
     ListPartitions,
-    Message,
     MoveApplication,
     PartitionList,
     Query,
     ReadConfig,
-    Refused,
     Schedule,
 )
-from common.names import BROKER, WEBSERVICE
-from common.process import HEARTBEAT_S
+from common.rm_messages import Heartbeat, Refused
 from common.sockets import Wire
 from common.wire import WireError, body_of, decoded
 from webservice.calls import Change

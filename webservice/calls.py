@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from common.messages import (
+from common.query_messages import (
     Actor,
     Answer,
     ChangeConfig,

@@ -18,8 +18,8 @@ from msgspec import Struct
 from common.config.check import load
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
-from common.messages import Actor, Answer, ChangeConfig, ReadConfig
 from common.names import RM_ID
+from common.query_messages import Actor, Answer, ChangeConfig, ReadConfig
 from common.rest.configuration import ChangedView
 from webservice.access import Access
 from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from common.inspection import HEAP, PROFILE, PROFILE_MAX_S, STACK, TRACE, WAITS, folded, inspected, table, unfolded
-from common.messages import Query
+from common.query_messages import Query
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, Respond, directory_of, document, named, registered
 from webservice.dump.layout import written

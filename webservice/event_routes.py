@@ -6,7 +6,7 @@ Each partition has a history of its own. Not here: keeping it (the workers do), 
 import uuid
 from typing import Final
 
-from common.messages import PartitionList, Query
+from common.query_messages import PartitionList, Query
 from common.unsigned import UnsignedError, unsigned
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Named, Reply, directory_of, document, named, registered

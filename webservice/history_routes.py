@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from common.messages import PartitionEntry, Query
+from common.query_messages import PartitionEntry, Query
 from common.rest.history import PastPageView, PastRow
 from common.rest.partition import encoded
 from webservice.access import Access

@@ -8,7 +8,7 @@ The version is weak (`W/`): two bodies of one version say the same, compressed o
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from common.messages import NOT_MODIFIED
+from common.query_messages import NOT_MODIFIED
 from webservice.calls import Call, Reply, document
 from webservice.shelf import Shelved
 

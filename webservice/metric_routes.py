@@ -14,9 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.families import Family, families, gauge
-from common.messages import PartitionEntry, PartitionList, Query
 from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
+from common.query_messages import PartitionEntry, PartitionList, Query
 from webservice import metrics
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, directory_of, registered

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from common.messages import PartitionEntry, PartitionList, Query
+from common.query_messages import PartitionEntry, PartitionList, Query
 from common.rest.partition import CapacityView, NodeSortingView, PartitionView, SilentPartitionView
 from common.rest.utilisation import SilentUtilisationView
 from webservice import health

@@ -7,7 +7,7 @@ from the partition's worker and are passed on as they are. Not here: what is abo
 from collections.abc import Callable
 from typing import Final
 
-from common.messages import Query
+from common.query_messages import Query
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Named, Reply, Respond, directory_of, named, partition_of, registered
 from webservice.errors import RequestError

@@ -18,7 +18,7 @@ from typing import Final
 
 from common.acl import NOBODY, Acl
 from common.group_ids import group_ids
-from common.messages import Actor
+from common.query_messages import Actor
 from webservice.socket_table import end_of, owners
 
 LOOK_UP_MAX_S: Final = 5.0

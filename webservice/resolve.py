@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.messages import PartitionEntry, PartitionList
+from common.query_messages import PartitionEntry, PartitionList
 
 RM_SHOWN_MAX: Final = 64
 """Characters of the id of a resource manager that an error repeats."""

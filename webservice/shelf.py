@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from common.families import Family, counter
-from common.messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from webservice.compression import CachedBody
 from webservice.errors import RequestError
 

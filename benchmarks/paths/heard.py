@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from common.messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 
 PATIENCE_S: Final = 300.0
 """How long what was asked for may take, whatever it is."""

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 from benchmarks.paths.heard import Heard
-from common.messages import (
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,

@@ -12,7 +12,8 @@ from typing import Final, Generic, TypeVar
 import grpc
 
 from benchmarks.paths.heard import Heard
-from common.messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo, Resources
+from common.messages import Resources
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 from rmproxy.si import scheduler_pb2 as pb
 
 SERVICE: Final = "/si.v1.Scheduler"

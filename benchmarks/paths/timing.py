@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from benchmarks.paths.heard import Rm
 from benchmarks.paths.systems import System, Up
 from benchmarks.shapes import RELEASED_AT_ONCE, Workload, batches
-from common.messages import STOPPED_BY_RM, AllocationRelease
+from common.rm_messages import STOPPED_BY_RM, AllocationRelease
 
 NODES_AT_ONCE: Final = 1_000
 

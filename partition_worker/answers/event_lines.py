@@ -11,7 +11,7 @@ from msgspec.json import Encoder
 
 from common.event_lines import COUNT_MAX, EventLines
 from common.extra_config import ExtraConfig
-from common.messages import Answer
+from common.query_messages import Answer
 from common.rest.events import EventView
 from common.unsigned import UnsignedError, unsigned
 from partition_worker.answers.events import view

@@ -12,7 +12,8 @@ from typing import Final
 from msgspec.json import Encoder
 
 from common.extra_config import ExtraConfig
-from common.messages import Answer, Resources
+from common.messages import Resources
+from common.query_messages import Answer
 from common.resources import saturated
 from common.rest.events import AmountView, BatchView, EventResourceView, EventView
 from common.unsigned import UnsignedError, unsigned

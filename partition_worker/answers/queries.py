@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from msgspec.json import encode
 from msgspec.structs import asdict
 
-from common.messages import TOO_LONG, Answer, Query
+from common.query_messages import TOO_LONG, Answer, Query
 from common.rest.partition import View, encoded
 from partition_worker.answers import cuts, pages, preemption_views, rule_views, sights, utilisation
 from partition_worker.answers.visibility import Right, Visibility

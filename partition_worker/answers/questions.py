@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from common.event_lines import EVENT_LINES
 from common.families import Family, encoded
 from common.histogram import Histogram
-from common.messages import NOT_MODIFIED, TOO_LONG, Answer, Query
+from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.wire import BODY_BYTES_MAX
 from partition_worker.answers import event_lines, events, figures, own_figures, queries, samples
 from partition_worker.answers.figure_memo import Memo

@@ -18,7 +18,8 @@ from typing import Final
 from msgspec.json import Encoder
 
 from common import event_codes
-from common.messages import Answer, Resources
+from common.messages import Resources
+from common.query_messages import Answer
 from common.records import (
     ENDED_MAX,
     EVENTS_MAX,

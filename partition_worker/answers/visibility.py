@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
-from common.messages import Actor
 from common.names import RECOVERY_QUEUE
+from common.query_messages import Actor
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue

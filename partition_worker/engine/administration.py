@@ -12,9 +12,10 @@ Not here: who the actor is (whoever asks has established it), and the RM's own r
 """
 
 from common import event_codes
-from common.messages import Actor, EventRecord
 from common.names import RECOVERY_QUEUE
+from common.query_messages import Actor
 from common.resources import admits, described, plus
+from common.rm_messages import EventRecord
 from partition_worker.engine import ledger, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState

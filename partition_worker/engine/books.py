@@ -14,9 +14,10 @@ from typing import Final
 from common import event_codes
 from common.config.model import PartitionConfig
 from common.machine import NEVER
-from common.messages import Allocation as Announced
-from common.messages import AllocationRelease, RejectedAllocation, Resources
+from common.messages import Resources
 from common.resources import NOTHING
+from common.rm_messages import Allocation as Announced
+from common.rm_messages import AllocationRelease, RejectedAllocation
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState

@@ -8,7 +8,7 @@ is bounded with it. Not here: what is only remembered (`books.py`), and how much
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from common.messages import AddApplicationRequest, Allocation, NodeInfo
+from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 from partition_worker.engine.books import Books
 
 APPLICATIONS_MAX: Final = 200_000

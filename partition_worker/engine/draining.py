@@ -10,7 +10,7 @@ from typing import Final
 
 from common import event_codes
 from common.machine import NEVER
-from common.messages import EventRecord
+from common.rm_messages import EventRecord
 from common.wording import counted
 from partition_worker.engine import happenings
 from partition_worker.engine.books import Books

@@ -8,18 +8,18 @@ Not here: messages (`partition_worker/news.py`).
 
 from typing import NamedTuple
 
-from common.messages import (
+from common.control_messages import GroupsWanted
+from common.messages import Resources
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
     AllocationRelease,
     EventRecord,
-    GroupsWanted,
     PredicatesAsked,
     RejectedAllocation,
     RejectedApplication,
     RejectedNode,
-    Resources,
     SyncDone,
     UpdateContainerSchedulingState,
     UpdatedApplication,
@@ -35,7 +35,7 @@ class Note(NamedTuple):
 
 
 class IgnoredRelease(NamedTuple):
-    """A release that had no effect, and why. Announced without a number (`messages.ReleasesIgnored`)."""
+    """A release that had no effect, and why. Announced without a number (`ReleasesIgnored`)."""
 
     release: AllocationRelease
     reason: str

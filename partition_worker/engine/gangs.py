@@ -11,8 +11,8 @@ Not here: states (`lifecycle.py`), and taking the place of a placeholder (`swaps
 from typing import Final
 
 from common import event_codes
-from common.messages import TIMEOUT, AddApplicationRequest
 from common.resources import is_zero
+from common.rm_messages import TIMEOUT, AddApplicationRequest
 from partition_worker.engine import happenings, ledger, lifecycle, placeholders
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import PLACEHOLDER_TIMEOUT_S, Application

@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from common import event_codes
-from common.messages import (
+from common.messages import Resources
+from common.resources import Limit, text
+from common.rm_messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED_ON_RM,
     STOPPED_BY_RM,
     TIMEOUT,
     UNKNOWN_TERMINATION,
-    Resources,
 )
-from common.resources import Limit, text
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState

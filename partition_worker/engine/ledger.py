@@ -9,8 +9,9 @@ Not here: whether something may be placed or released; whoever calls has decided
 """
 
 from common import event_codes
-from common.messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM, Resources
+from common.messages import Resources
 from common.resources import equal, fits, is_zero, minus, total_of
+from common.rm_messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM
 from partition_worker.engine import happenings, lifecycle, placeholders, reservations
 from partition_worker.engine.applications import history
 from partition_worker.engine.applications.allocation import Allocation

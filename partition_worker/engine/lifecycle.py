@@ -8,8 +8,8 @@ Not here: the events themselves; the modules that call know when they happen.
 from typing import Final
 
 from common import event_codes
-from common.messages import UpdatedApplication
 from common.resources import is_zero
+from common.rm_messages import UpdatedApplication
 from partition_worker.engine import happenings
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, ENDED, LINGER_S, AppEvent, AppState, next_state

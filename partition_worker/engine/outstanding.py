@@ -20,8 +20,9 @@ from itertools import islice
 from typing import Final
 
 from common.machine import NEVER
-from common.messages import SCHEDULING_FAILED, Resources, UpdateContainerSchedulingState
+from common.messages import Resources
 from common.resources import Limit, add_to, is_positive, less, tightened
+from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.asks import Standing

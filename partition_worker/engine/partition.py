@@ -14,12 +14,12 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 from collections.abc import Sequence
 
 from common.config.model import PartitionConfig
-from common.messages import (
-    Actor,
+from common.control_messages import GroupsFound
+from common.messages import Command
+from common.query_messages import Actor
+from common.rm_messages import (
     AllocationRequest,
     ApplicationRequest,
-    Command,
-    GroupsFound,
     NodeRequest,
     PredicatesAnswered,
     SyncBegin,

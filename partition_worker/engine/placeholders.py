@@ -6,8 +6,8 @@ it over. When the last one has been replaced or is gone, the rest of the group's
 Not here: taking the place of a placeholder (`swaps.py`), and the time that a gang has (`gangs.py`).
 """
 
-from common.messages import TIMEOUT
 from common.resources import is_zero
+from common.rm_messages import TIMEOUT
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState

@@ -5,7 +5,7 @@ Not here: what becomes of the rest (`resync.py`).
 
 from dataclasses import dataclass, field
 
-from common.messages import SyncEnd
+from common.rm_messages import SyncEnd
 
 
 @dataclass(slots=True)

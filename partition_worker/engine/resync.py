@@ -15,7 +15,9 @@ from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
-from common.messages import (
+from common.messages import Command
+from common.reports import both, reported
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
@@ -29,7 +31,6 @@ from common.messages import (
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     NodeInfo,
     NodeRequest,
     RemoveApplicationRequest,
@@ -38,7 +39,6 @@ from common.messages import (
     SyncEnd,
     UpdatedApplication,
 )
-from common.reports import both, reported
 from partition_worker.engine.books import Books
 from partition_worker.engine.report import Report
 from partition_worker.engine.updates import allocation_updates, application_updates, node_updates, removal

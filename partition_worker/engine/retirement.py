@@ -7,7 +7,7 @@ Not here: when a partition has to go (the broker knows).
 
 from typing import Final
 
-from common.messages import AllocationRelease
+from common.rm_messages import AllocationRelease
 from partition_worker.engine import happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppEvent, AppState

@@ -15,8 +15,8 @@ Not here: booking a swap (`ledger.py`), and who waits for a placeholder (`placeh
 from collections.abc import Iterable
 from typing import Final
 
-from common.messages import PLACEHOLDER_REPLACED
 from common.resources import fits
+from common.rm_messages import PLACEHOLDER_REPLACED
 from partition_worker.engine import happenings, ledger, lifecycle, placeholders
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application

@@ -10,7 +10,7 @@ Not here: looking up (`partition_worker/groups.py`), and what a submission is (`
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from common.messages import AddApplicationRequest, Allocation, AllocationRelease
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
 
 WAITING_MAX: Final = 10_000
 """Submissions of a partition that wait at once. The next one is treated as one whose look-up failed."""

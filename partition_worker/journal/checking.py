@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from common.messages import AllocationResponse, Step
+from common.journal_messages import Step
+from common.rm_messages import AllocationResponse
 from common.wire import decoded
 from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.reading import Reader, step_of

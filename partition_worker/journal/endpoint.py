@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from common.histogram import Histogram
+from common.journal_messages import Append, SnapshotTaken, TakeSnapshot
 from common.machine import Delivery, Send
-from common.messages import Append, Header, SnapshotTaken, TakeSnapshot
+from common.messages import Header
 from common.names import JOURNAL
 from common.wire import body_of, decoded
 from partition_worker.journal import snapshots

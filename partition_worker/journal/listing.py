@@ -14,7 +14,8 @@ from typing import Final, TextIO
 
 import msgspec
 
-from common.messages import TICK, Header, Message, Step
+from common.journal_messages import TICK, Step
+from common.messages import Header, Message
 from common.wire import WireError, decoded
 from partition_worker.journal import poisons
 from partition_worker.journal.database import Row

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from common.messages import Step
+from common.journal_messages import Step
 from partition_worker.journal.files import PRIVATE, Files, JournalDamaged
 from partition_worker.poison import Poison
 

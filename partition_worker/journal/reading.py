@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from common.messages import Step
+from common.journal_messages import Step
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import LOCK_MAX_S, Meta, Row, checked_meta, checksum_of, explained
 from partition_worker.journal.files import Files, JournalDamaged

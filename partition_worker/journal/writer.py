@@ -27,7 +27,8 @@ from typing import Final
 import msgspec
 
 from common.histogram import Histogram
-from common.messages import Append, Header, Kept, NotKept, SnapshotTaken
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken
+from common.messages import Header
 from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, passing, row_of
 from partition_worker.journal.files import Fenced
 

@@ -20,23 +20,22 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, Literal
 
-from common.messages import (
+from common.messages import Message, Resources
+from common.names import normalised
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
     Goodbye,
-    Message,
     NodeInfo,
     NodeResponse,
     PartitionRestarted,
     Refused,
     RemoveApplicationRequest,
-    Resources,
     SchedulingStateResponse,
 )
-from common.names import normalised
 from shim.parts import application, ask, node, release
 from shim.replay.plan import Plan, PlannedJob, Site
 

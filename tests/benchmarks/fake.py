@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from benchmarks.paths.heard import Heard
 from benchmarks.paths.systems import Up
-from common.messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 
 CONNECTED: list["FakeRm"] = []
 """All there have been, the latest last."""

@@ -5,7 +5,7 @@ import json
 from benchmarks.one_worker import OneWorker
 from benchmarks.queue_tree import TREE, measured
 from benchmarks.rest import configuration
-from common.messages import Query
+from common.query_messages import Query
 
 
 def test_the_whole_tree_is_answered_after_changes_and_without() -> None:

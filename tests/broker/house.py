@@ -9,31 +9,31 @@ from broker.facts import Facts, decoded_facts
 from broker.switch import Switch
 from broker.versions import Versions
 from common.config.checksum import checksum_of
-from common.machine import NEVER, Delivery, Send
-from common.messages import (
-    Answer,
-    ChangeConfig,
+from common.control_messages import (
     ChangedFile,
-    ConfigurationUpdated,
     ConfigVersion,
     ConfigVote,
     Echo,
     Hello,
     ManagerAway,
     ManagerRecord,
-    Message,
     PrepareConfig,
-    ReadConfig,
-    Received,
     Recorded,
+    Retired,
+    WorkersWanted,
+)
+from common.machine import NEVER, Delivery, Send
+from common.messages import Message
+from common.names import FILE, RECORD, worker_name
+from common.query_messages import Answer, ChangeConfig, ReadConfig
+from common.rm_messages import (
+    ConfigurationUpdated,
+    Received,
     Registered,
     RegisterResourceManager,
     Resume,
-    Retired,
     UpdateConfiguration,
-    WorkersWanted,
 )
-from common.names import FILE, RECORD, worker_name
 from common.wire import decoded
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 

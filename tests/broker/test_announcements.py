@@ -2,8 +2,8 @@
 
 from broker.announcements import ECHO_MAX_S
 from common.config.checksum import checksum_of
+from common.control_messages import Echo
 from common.machine import Send
-from common.messages import Echo
 from tests.broker.house import GPU, PROXY, House, kinds, registered
 from tests.machines import ONE_QUEUE, two_partitions
 

@@ -4,7 +4,8 @@ import msgspec
 
 from broker.askers import FrontEnd
 from common.config.checksum import checksum_of
-from common.messages import Answer, ConfigurationUpdated, Refused, Resume
+from common.query_messages import Answer
+from common.rm_messages import ConfigurationUpdated, Refused, Resume
 from tests.broker.house import GPU, PROXY, WEB, answers, is_prepare, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, said, sent, two_partitions
 

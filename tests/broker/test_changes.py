@@ -4,14 +4,11 @@ import re
 
 from broker.changes import NAMES_MAX
 from broker.rollout import ROLLOUT_MAX_S
+from common.control_messages import WorkerEnded
 from common.machine import Send
-from common.messages import (
-    ListPartitions,
-    PartitionList,
-    Refused,
-    WorkerEnded,
-)
 from common.names import SUPERVISOR
+from common.query_messages import ListPartitions, PartitionList
+from common.rm_messages import Refused
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered, wanted
 from tests.machines import PARTITION, said, two_partitions

@@ -3,10 +3,11 @@
 import pytest
 
 from broker.figures import KEPT_S
+from common.control_messages import Figures, Hello, NodesAstray
 from common.families import Family, Sample, encoded, families, gauge
-from common.messages import Answer, Figures, Hello, ListPartitions, NodesAstray, PartitionList, Query
 from common.names import RMPROXY, SUPERVISOR
 from common.process_up import up
+from common.query_messages import Answer, ListPartitions, PartitionList, Query
 from common.wire import decoded
 from tests.broker.house import PROXY, WEB, House, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, said

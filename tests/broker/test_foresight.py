@@ -4,19 +4,12 @@ import pytest
 
 from broker.foresight import LARGE_BYTES, LINE_MAX, Foresight
 from broker.judgement import Understanding, encoded, judged
+from common.control_messages import ChangedFile, Hello
 from common.machine import Delivery, Send
-from common.messages import (
-    ChangeConfig,
-    ChangedFile,
-    Header,
-    Heartbeat,
-    Hello,
-    Leave,
-    Message,
-    RegisterResourceManager,
-    UpdateConfiguration,
-)
+from common.messages import Header, Message
 from common.names import READER
+from common.query_messages import ChangeConfig
+from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, UpdateConfiguration
 from common.wire import body_of
 
 SMALL = "partitions: []\n"

@@ -2,20 +2,11 @@
 
 from broker.keeping import PROBE_S, RETRY_S
 from broker.switch import Switch
+from common.control_messages import Hello, ManagerRecord, Recorded
 from common.machine import NEVER, Send
-from common.messages import (
-    Hello,
-    ListPartitions,
-    ManagerRecord,
-    NodeRequest,
-    PartitionList,
-    Recorded,
-    Refused,
-    RegisterResourceManager,
-    Resume,
-    UpdateConfiguration,
-)
 from common.names import RECORD, worker_name
+from common.query_messages import ListPartitions, PartitionList
+from common.rm_messages import NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
 from common.wire import decoded
 from tests.broker.house import PATIENT, PROXY, WEB, House, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions

@@ -6,8 +6,8 @@ from broker.books import Policy
 from broker.judgement import understood
 from broker.update import RETIRE_MAX_S
 from common.config.checksum import checksum_of
+from common.control_messages import RebaseVersion, WriteFile
 from common.machine import NEVER
-from common.messages import RebaseVersion, WriteFile
 from common.names import FILE
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, House, answers, is_prepare, kinds, news

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.messages import (
+from common.control_messages import Repeat
+from common.names import external, normalised
+from common.query_messages import Query
+from common.rm_messages import (
     AllocationRequest,
     ConfigurationUpdated,
     Leave,
     PartitionRestarted,
-    Query,
     Received,
     Refused,
     Registered,
-    Repeat,
     Resume,
 )
-from common.names import external, normalised
 from common.wire import decoded
 from tests.broker.house import PROXY, House, answers
 

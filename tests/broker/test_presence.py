@@ -3,18 +3,9 @@
 from msgspec.structs import replace
 
 from broker.rollout import ROLLOUT_MAX_S
+from common.control_messages import Hello, ManagerAway, Pause, Repeat
 from common.machine import NEVER, Send
-from common.messages import (
-    Hello,
-    Leave,
-    Left,
-    ManagerAway,
-    NodeRequest,
-    Pause,
-    Refused,
-    Registered,
-    Repeat,
-)
+from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, House, joined, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions

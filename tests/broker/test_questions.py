@@ -2,8 +2,9 @@
 
 from broker import questions
 from broker.questions import Questions
-from common.messages import Leave, Query
 from common.names import SUPERVISOR
+from common.query_messages import Query
+from common.rm_messages import Leave
 from tests.broker.house import PROXY, WEB, kinds, registered
 from tests.machines import PARTITION
 

@@ -6,8 +6,8 @@ import pytest
 from broker.versions import Versions
 from common.config.check import DEFAULT_TEXT
 from common.config.checksum import checksum_of
-from common.messages import Answer, ReadConfig
 from common.names import RECORD
+from common.query_messages import Answer, ReadConfig
 from tests.broker.house import WEB, House, answers, registered
 from tests.machines import ONE_QUEUE, RM, sent, two_partitions
 

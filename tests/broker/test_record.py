@@ -11,19 +11,11 @@ from broker.facts import Facts, encoded
 from broker.record import FORMAT, Record
 from broker.versions import RMS_MAX, VERSIONS_MAX, Versions
 from common.config.checksum import checksum_of
+from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
 from common.machine import Delivery
-from common.messages import (
-    Answer,
-    ConfigVersion,
-    ManagerRecord,
-    Message,
-    ProbeRecord,
-    ReadConfig,
-    RebaseVersion,
-    Recorded,
-    WriteFile,
-)
+from common.messages import Message
 from common.names import RECORD
+from common.query_messages import Answer, ReadConfig
 from common.wire import decoded
 from tests.full_disk import full_disk
 from tests.machines import RM, header, sent

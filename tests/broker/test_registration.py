@@ -7,8 +7,9 @@ import pytest
 from broker.books import DOUBTS_LOGGED_MAX, Books, Policy, SameHierarchy
 from broker.versions import Versions
 from common.config.checksum import checksum_of
+from common.control_messages import Settings
 from common.machine import NEVER
-from common.messages import Refused, RegisterResourceManager, Settings
+from common.rm_messages import Refused, RegisterResourceManager
 from tests.broker.house import PROXY, House, answers, is_prepare, kinds
 from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from broker.facts import Facts, decoded_facts, encoded
 from broker.record import Record
 from broker.switch import Switch
+from common.control_messages import ManagerAway, ManagerRecord
 from common.machine import send
-from common.messages import Header, Leave, ListPartitions, ManagerAway, ManagerRecord, PartitionList
+from common.messages import Header
 from common.names import RECORD
+from common.query_messages import ListPartitions, PartitionList
+from common.rm_messages import Leave
 from common.wire import decoded
 from tests.broker.house import PATIENT, PROXY, WEB, House
 from tests.machines import ONE_QUEUE, SESSION, two_partitions

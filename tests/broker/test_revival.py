@@ -4,19 +4,9 @@ import pytest
 
 from broker.rollout import ROLLOUT_MAX_S
 from common.config.checksum import checksum_of
-from common.messages import (
-    AbortConfig,
-    CommitConfig,
-    Hello,
-    NodeResponse,
-    PartitionRestarted,
-    PrepareConfig,
-    Received,
-    ResumeWanted,
-    Settings,
-    WorkerEnded,
-)
+from common.control_messages import AbortConfig, CommitConfig, Hello, PrepareConfig, Settings, WorkerEnded
 from common.names import SUPERVISOR, worker_name
+from common.rm_messages import NodeResponse, PartitionRestarted, Received, ResumeWanted
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions

@@ -1,7 +1,7 @@
 from broker.rollout import Rollout
 from broker.roster import Roster
+from common.control_messages import AbortConfig, CommitConfig, PrepareConfig
 from common.machine import NEVER
-from common.messages import AbortConfig, CommitConfig, PrepareConfig
 from tests.machines import RM, SESSION, config_of, sent
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from broker.roster import NUMBERS_PER_INCARNATION, Registration, Roster
-from common.messages import PartitionEntry
 from common.names import normalised
+from common.query_messages import PartitionEntry
 from tests.machines import config_of
 
 CONFIG = config_of()

@@ -3,32 +3,23 @@
 import pytest
 
 from broker.rollout import ROLLOUT_MAX_S
+from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkersWanted
 from common.machine import NEVER, Delivery, Send
-from common.messages import (
-    AbortConfig,
-    Ack,
+from common.messages import Header, Message
+from common.names import FILE, RECORD
+from common.query_messages import (
     Actor,
     Answer,
-    CommitConfig,
-    Header,
-    Hello,
     KillApplication,
     ListPartitions,
-    ManagerAway,
     ManagerEntry,
-    Message,
     MoveApplication,
-    NodeRequest,
-    NodeResponse,
     PartitionEntry,
     PartitionList,
-    PrepareConfig,
     Query,
-    Refused,
     Schedule,
-    WorkersWanted,
 )
-from common.names import FILE, RECORD
+from common.rm_messages import Ack, NodeRequest, NodeResponse, Refused
 from common.wire import body_of, decoded
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions

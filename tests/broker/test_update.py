@@ -6,8 +6,7 @@ from msgspec.structs import replace
 from broker.books import Policy
 from broker.rollout import ROLLOUT_MAX_S
 from common.config.checksum import checksum_of
-from common.machine import NEVER, Delivery, Send
-from common.messages import (
+from common.control_messages import (
     AbortConfig,
     CommitConfig,
     ConfigVersion,
@@ -16,9 +15,10 @@ from common.messages import (
     RebaseVersion,
     Recorded,
     Settings,
-    UpdateConfiguration,
 )
+from common.machine import NEVER, Delivery, Send
 from common.names import RECORD, worker_name
+from common.rm_messages import UpdateConfiguration
 from common.wire import decoded
 from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions

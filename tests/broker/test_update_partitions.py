@@ -7,23 +7,10 @@ from broker.announcements import ECHO_MAX_S
 from broker.rollout import ROLLOUT_MAX_S
 from broker.update import RETIRE_MAX_S
 from common.config.checksum import checksum_of
+from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
 from common.machine import NEVER
-from common.messages import (
-    Ack,
-    ApplicationResponse,
-    CommitConfig,
-    ConfigurationUpdated,
-    Echo,
-    NodeRequest,
-    PrepareConfig,
-    Query,
-    Repeat,
-    Resume,
-    ResumeWanted,
-    Retired,
-    RetirePartition,
-    Settings,
-)
+from common.query_messages import Query
+from common.rm_messages import Ack, ApplicationResponse, ConfigurationUpdated, NodeRequest, Resume, ResumeWanted
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, joined, kinds, news, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions

@@ -2,7 +2,7 @@ import pytest
 
 from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, Versions
 from common.config.checksum import checksum_of
-from common.messages import ConfigVersion
+from common.control_messages import ConfigVersion
 from tests.machines import RM
 
 OWN, CHANGED, OTHER = "own", "changed", "other"

@@ -5,8 +5,9 @@ import pytest
 from broker.books import Policy
 from broker.rollout import ROLLOUT_MAX_S
 from broker.watch import LOOK_S, OVERDUE_S
+from common.control_messages import ManagerAway
 from common.machine import NEVER, Send
-from common.messages import Heartbeat, ManagerAway, NodeResponse, ResumeWanted
+from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, WEB, House, kinds, wanted
 from tests.machines import PARTITION, RM, sent, two_partitions

@@ -8,7 +8,7 @@ import pytest
 from broker import watched_file
 from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
 from common.config.checksum import checksum_of
-from common.messages import ChangedFile, WriteFile
+from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
 from common.wire import decoded
 from tests.machines import header, sent

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from common import messages
-from common.messages import (
+from common import query_messages, rm_messages
+from common.messages import Command, Header
+from common.rm_messages import (
     AddApplicationRequest,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
     ApplicationRequest,
-    Command,
-    Header,
     NodeInfo,
     NodeRequest,
     PreemptionPolicy,
@@ -31,17 +30,17 @@ from tests.captures.past import RecordedPast
 from tests.captures.system import ScenarioManager, System, SystemLink
 
 _ACTIONS: Final = {
-    "CREATE": messages.NODE_CREATE,
-    "CREATE_DRAIN": messages.NODE_CREATE_DRAIN,
-    "UPDATE": messages.NODE_UPDATE,
-    "DRAIN_NODE": messages.NODE_DRAIN,
-    "DRAIN_TO_SCHEDULABLE": messages.NODE_DRAIN_TO_SCHEDULABLE,
-    "DECOMISSION": messages.NODE_DECOMMISSION,
+    "CREATE": rm_messages.NODE_CREATE,
+    "CREATE_DRAIN": rm_messages.NODE_CREATE_DRAIN,
+    "UPDATE": rm_messages.NODE_UPDATE,
+    "DRAIN_NODE": rm_messages.NODE_DRAIN,
+    "DRAIN_TO_SCHEDULABLE": rm_messages.NODE_DRAIN_TO_SCHEDULABLE,
+    "DECOMISSION": rm_messages.NODE_DECOMMISSION,
 }
 _TERMINATIONS: Final = {
-    "STOPPED_BY_RM": messages.STOPPED_BY_RM,
-    "TIMEOUT": messages.TIMEOUT,
-    "PLACEHOLDER_REPLACED": messages.PLACEHOLDER_REPLACED,
+    "STOPPED_BY_RM": rm_messages.STOPPED_BY_RM,
+    "TIMEOUT": rm_messages.TIMEOUT,
+    "PLACEHOLDER_REPLACED": rm_messages.PLACEHOLDER_REPLACED,
 }
 
 OUTSTANDING_S: Final = 1.0
@@ -99,8 +98,10 @@ class Player:
 
     def _decide(self) -> None:
         """One cycle: at most one decision."""
-        header, body = self.system.question(Header(kind="", partition=self._partition), messages.Schedule(steps=1))
-        assert decoded(messages.Answer, body).status == 200, header
+        header, body = self.system.question(
+            Header(kind="", partition=self._partition), query_messages.Schedule(steps=1)
+        )
+        assert decoded(query_messages.Answer, body).status == 200, header
         self.system.settle()
 
     def _state_of(self, name: str) -> str:
@@ -151,10 +152,10 @@ def _application(one: words.Application) -> AddApplicationRequest:
     )
 
 
-def _allocation(one: words.Allocation) -> messages.Allocation:
+def _allocation(one: words.Allocation) -> rm_messages.Allocation:
     created = {"creationTime": str(one.created)} if one.created else {}
     policy = PreemptionPolicy(allow_preempt_self=one.preempt_self, allow_preempt_other=one.preempt_other)
-    return messages.Allocation(
+    return rm_messages.Allocation(
         allocation_key=one.key,
         application_id=one.app,
         partition_name="default",

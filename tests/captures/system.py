@@ -8,22 +8,17 @@ from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
 
 from common.machine import Send, send
-from common.messages import (
+from common.messages import Header, Message
+from common.names import WEBSERVICE
+from common.query_messages import Answer, ListPartitions, PartitionList, Query, ReadConfig
+from common.rm_messages import (
     STATE_DUMP,
-    Answer,
-    Header,
-    ListPartitions,
-    Message,
-    PartitionList,
-    Query,
-    ReadConfig,
     Refused,
     RegisterResourceManager,
     StateDumpAnswered,
     StateDumpAsked,
     UpdateConfiguration,
 )
-from common.names import WEBSERVICE
 from common.wire import decoded
 from partition_worker.engine.applications.allocation import CREATION_TIME
 from partition_worker.engine.predicates.predicate import NodeView

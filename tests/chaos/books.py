@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from common.messages import Allocation, AllocationRelease
+from common.rm_messages import Allocation, AllocationRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from common.messages import (
-    AllocationResponse,
-    ApplicationResponse,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-)
 from common.names import external, normalised
+from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
 from shim import parts
 from shim.manager import ResourceManager
 from tests.chaos.books import Ask, Books

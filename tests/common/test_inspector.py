@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from common.inspector import Inspected
 from common.machine import NEVER, Delivery, Send
-from common.messages import Answer, Header, Message, Query
+from common.messages import Header, Message
+from common.query_messages import Answer, Query
 from common.wire import body_of, decoded
 
 ASKER = "webservice"

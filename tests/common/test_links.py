@@ -11,9 +11,10 @@ import pytest
 import zmq
 
 from common import links as links_module
+from common.control_messages import Hello
 from common.links import Link, Links
 from common.machine import MALFORMED, Delivery, Send
-from common.messages import Header, Hello
+from common.messages import Header
 from common.sockets import READ_BYTES_MAX, READ_MAX, Wire
 from common.wire import body_of, frames_of
 

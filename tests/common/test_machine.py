@@ -1,5 +1,7 @@
+from common.control_messages import Hello
 from common.machine import NEVER, Send, send
-from common.messages import Header, Hello, Received
+from common.messages import Header
+from common.rm_messages import Received
 from common.wire import body_of
 
 

@@ -2,7 +2,8 @@ import msgpack
 import msgspec
 import pytest
 
-from common.messages import (
+from common.messages import Command, Control, Header, Message, News, interface_name
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRelease,
@@ -10,18 +11,12 @@ from common.messages import (
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
-    Command,
-    Control,
-    Header,
-    Message,
-    News,
     NodeInfo,
     NodeRequest,
     PreemptionPolicy,
     Refused,
     RegisterResourceManager,
     UserGroupInformation,
-    interface_name,
 )
 from common.wire import body_of, decoded, frames_of
 from rmproxy.si import scheduler_pb2 as pb

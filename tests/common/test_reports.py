@@ -1,18 +1,18 @@
 import pytest
 
-from common.messages import (
+from common.messages import Command
+from common.reports import both, reported
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     NodeInfo,
     NodeRequest,
     RemoveApplicationRequest,
     SyncBegin,
     SyncEnd,
 )
-from common.reports import both, reported
 from tests.builders import apps, asks, foreign, released
 
 

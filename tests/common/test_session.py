@@ -1,32 +1,29 @@
 import pytest
 
-from common.messages import (
+from common.messages import Header, Message, News, Reply
+from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import (
     Ack,
     Allocation,
     AllocationRequest,
     AllocationResponse,
     ConfigurationUpdated,
     Goodbye,
-    Header,
     Heartbeat,
     Leave,
     Left,
-    Message,
-    News,
     NodeResponse,
     PartitionRestarted,
     Received,
     Refused,
     Registered,
     RegisterResourceManager,
-    Reply,
     Resume,
     ResumeWanted,
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
 )
-from common.outbox import WINDOW_MESSAGES
 from common.session import STRANGERS_MAX, Outgoing, Session
 from common.wire import WireError, body_of, decoded
 from tests.machines import PARTITION, RM, SESSION, header

@@ -9,8 +9,9 @@ import zmq
 
 from common import sockets as sockets_module
 from common import wire as wire_module
+from common.control_messages import Hello
 from common.machine import MALFORMED, Delivery, Send
-from common.messages import Header, Hello
+from common.messages import Header
 from common.sockets import READ_BYTES_MAX, READ_MAX, Inbox, Router, Wire
 from common.wire import body_of, frames_of
 

@@ -1,6 +1,7 @@
 import pytest
 
-from common.messages import (
+from common.names import NODE_PARTITION
+from common.rm_messages import (
     Ack,
     AddApplicationRequest,
     Allocation,
@@ -12,7 +13,6 @@ from common.messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.names import NODE_PARTITION
 from common.split import split
 
 

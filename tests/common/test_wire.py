@@ -2,7 +2,8 @@ import msgpack
 import pytest
 
 from common import wire
-from common.messages import INT64_MAX, AllocationRequest, Header, NodeInfo, NodeRequest, Registered
+from common.messages import INT64_MAX, Header
+from common.rm_messages import AllocationRequest, NodeInfo, NodeRequest, Registered
 from common.wire import (
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from common.messages import AllocationResponse, ApplicationResponse, NodeResponse
+from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
 from rmproxy import convert
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub

@@ -19,7 +19,8 @@ from types import FrameType
 
 import zmq
 
-from common.messages import Header, Hello, WorkersWanted
+from common.control_messages import Hello, WorkersWanted
+from common.messages import Header
 from common.process import parser, tell
 from common.wire import body_of, decoded, frames_of, header_of
 

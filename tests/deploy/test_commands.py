@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.config.checksum import checksum_of
-from common.messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
+from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
 from shim.cli import main
 from shim.manager import ConfigurationRefused, ResourceManager
 from shim.parts import application, node

@@ -1,6 +1,6 @@
 """Which processes there are, and why some had to be started again."""
 
-from common.messages import WorkersWanted
+from common.control_messages import WorkersWanted
 from deploy.children import BROKER, WORKER
 from deploy.instructions import Died, Failed
 from tests.deploy.test_supervisor import SILENT_MAX_S, System, running

@@ -15,8 +15,9 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
+from common.control_messages import Repeat
 from common.machine import MALFORMED, Delivery, Send
-from common.messages import Header, Repeat
+from common.messages import Header
 from common.names import BROKER, worker_name
 from common.wire import WireError, check_size, header_of
 from rmproxy.patience import LINES_MAX, REFUSALS_MAX

@@ -12,7 +12,9 @@ from typing import Final
 import msgspec
 from msgspec import inspect
 
-from common.messages import Header, Message, PrepareConfig, RegisterResourceManager
+from common.control_messages import PrepareConfig
+from common.messages import Header, Message
+from common.rm_messages import RegisterResourceManager
 from common.wire import body_of, frames_of
 from tests.machines import config_of
 

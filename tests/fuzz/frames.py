@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from common.messages import UNNUMBERED, UPDATES, Header
+from common.messages import Header
+from common.rm_messages import UNNUMBERED, UPDATES
 from common.wire import PROTOCOL
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Frames, Voice
 from tests.fuzz.words import NUMBERS, TEXTS, Tree, bitten, confused, encoded, odd, read, sprinkled

@@ -22,10 +22,12 @@ from common import extra_config
 from common.allowed_keys import AllowListError, allow_list
 from common.config.check import load
 from common.config.problems import ConfigError
+from common.journal_messages import Step
 from common.keys import KeyFileError, Pair, read_pair, write_pair
 from common.machine import Delivery, Send
-from common.messages import Header, Message, Registered, RegisterResourceManager, Resume, Step
+from common.messages import Header, Message
 from common.names import BROKER
+from common.rm_messages import Registered, RegisterResourceManager, Resume
 from common.session import Session
 from common.wire import WireError, body_of, decoded, frames_of, header_of
 from deploy.settings import settings_from

@@ -5,8 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from common.messages import TOO_LONG, AllocationRequest, Answer, Refused
-from common.messages import Allocation as Ask
+from common.query_messages import TOO_LONG, Answer
+from common.rm_messages import Allocation as Ask
+from common.rm_messages import AllocationRequest, Refused
 from partition_worker.answers import pages, queries
 from partition_worker.engine import bounds
 from partition_worker.engine.queues import tree

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from common.messages import AllocationResponse
+from common.rm_messages import AllocationResponse
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node
 from tests.conformance.rest import Rest

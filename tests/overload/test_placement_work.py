@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,

@@ -1,18 +1,17 @@
 """A worker and what its broker says to it, so that a test of the worker begins where it matters."""
 
 from common.config.check import load
+from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Send
-from common.messages import (
+from common.messages import Message
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
-    CommitConfig,
-    Message,
     NodeInfo,
     NodeRequest,
-    PrepareConfig,
     UserGroupInformation,
 )
 from partition_worker.engine.checks.invariants import check

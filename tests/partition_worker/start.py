@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Delivery, Send
-from common.messages import CommitConfig, Message, PrepareConfig
+from common.messages import Message
 from common.names import BROKER, JOURNAL
 from partition_worker.beginning import Begun, begun
 from partition_worker.journal.endpoint import Journal

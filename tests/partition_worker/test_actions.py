@@ -5,17 +5,14 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from common.messages import (
-    Actor,
+from common.control_messages import Repeat
+from common.messages import Message
+from common.query_messages import Actor, Answer, KillApplication, MoveApplication
+from common.rm_messages import (
     AllocationResponse,
-    Answer,
     ApplicationRequest,
     ApplicationResponse,
     EventResponse,
-    KillApplication,
-    Message,
-    MoveApplication,
-    Repeat,
     UserGroupInformation,
 )
 from partition_worker import lane

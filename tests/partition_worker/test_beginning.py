@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import Header, Hello, Kept, NodeRequest, SnapshotTaken, Step
+from common.control_messages import Hello
+from common.journal_messages import Kept, SnapshotTaken, Step
+from common.messages import Header
 from common.names import BROKER
+from common.rm_messages import NodeRequest
 from common.wire import body_of, decoded
 from partition_worker.beginning import REPLAYS_MAX, Begun
 from partition_worker.engine.partition import Partition

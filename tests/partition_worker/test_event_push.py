@@ -3,7 +3,8 @@
 import pytest
 
 from common import event_codes
-from common.messages import EVENTS, EventResponse, Pause, Repeat, Settings
+from common.control_messages import Pause, Repeat, Settings
+from common.rm_messages import EVENTS, EventResponse
 from partition_worker.engine.effects import Happening
 from partition_worker.event_push import EVERY_S
 from tests.machines import said

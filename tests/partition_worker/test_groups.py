@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from common.control_messages import GroupsFound, GroupsWanted
 from common.machine import Send, send
-from common.messages import GroupsFound, GroupsWanted
 from common.wire import decoded
 from partition_worker.groups import NAME_LENGTH_MAX, THREADS, WANTED_MAX, Groups, LookupFailed, groups_of, name_of
 from partition_worker.replica import GROUPS

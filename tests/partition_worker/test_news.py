@@ -1,6 +1,7 @@
 """Effects become as few messages as keep the order."""
 
-from common.messages import (
+from common.control_messages import GroupsWanted
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -9,7 +10,6 @@ from common.messages import (
     ApplicationResponse,
     EventRecord,
     EventResponse,
-    GroupsWanted,
     NodeResponse,
     RejectedAllocation,
     RejectedApplication,

@@ -3,35 +3,28 @@
 import msgspec
 import pytest
 
+from common.control_messages import ConfigVote, PrepareConfig, Repeat
+from common.journal_messages import Append, Kept, SetAside, Step
 from common.machine import Delivery, Send
-from common.messages import (
+from common.messages import Command, Message
+from common.names import BROKER, JOURNAL
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     NODE_CREATE,
     NODE_UPDATE,
     UPDATE_ITEMS_MAX,
     Allocation,
     AllocationRequest,
     AllocationResponse,
-    Answer,
-    Append,
     ApplicationResponse,
-    Command,
-    ConfigVote,
-    Kept,
-    Message,
     NodeInfo,
     NodeRequest,
     NodeResponse,
-    PrepareConfig,
-    Query,
     Refused,
-    Repeat,
-    SetAside,
-    Step,
     SyncBegin,
     SyncDone,
     SyncEnd,
 )
-from common.names import BROKER, JOURNAL
 from common.wire import decoded
 from partition_worker import news, poison, replica
 from partition_worker.answers import queries

@@ -4,37 +4,31 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from common.machine import Delivery, Send, send
-from common.messages import (
-    Ack,
-    Actor,
-    AllocationRelease,
-    AllocationReleasesRequest,
-    AllocationRequest,
-    Answer,
-    Append,
-    ApplicationResponse,
+from common.control_messages import (
     CommitConfig,
     ConfigVote,
-    Heartbeat,
     Hello,
-    Kept,
-    KillApplication,
-    Message,
-    NodeResponse,
-    NotKept,
     Pause,
     PrepareConfig,
-    Query,
     Repeat,
     Retired,
     RetirePartition,
     Settings,
-    SnapshotTaken,
-    Step,
-    TakeSnapshot,
 )
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
+from common.machine import Delivery, Send, send
+from common.messages import Message
 from common.names import BROKER, JOURNAL
+from common.query_messages import Actor, Answer, KillApplication, Query
+from common.rm_messages import (
+    Ack,
+    AllocationRelease,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    ApplicationResponse,
+    Heartbeat,
+    NodeResponse,
+)
 from common.wire import decoded
 from partition_worker import recorder
 from partition_worker.recorder import Diverged

@@ -4,24 +4,13 @@ import json
 
 import pytest
 
+from common.control_messages import CommitConfig, Pause, PrepareConfig, Settings
+from common.journal_messages import Kept, NotKept
 from common.machine import NEVER, Delivery, Send
-from common.messages import (
-    STATE_DUMP,
-    STATE_DUMP_BYTES_MAX,
-    Answer,
-    CommitConfig,
-    Kept,
-    Message,
-    NotKept,
-    Pause,
-    PrepareConfig,
-    Query,
-    Refused,
-    Settings,
-    StateDumpAnswered,
-    StateDumpAsked,
-)
+from common.messages import Message
 from common.names import JOURNAL
+from common.query_messages import Answer, Query
+from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
 from partition_worker.rm_state import ANSWER_MAX_S, WAITING_MAX
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said

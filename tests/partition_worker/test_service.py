@@ -16,21 +16,17 @@ import zmq
 
 from benchmarks.recovery import Shape, written
 from common.config.check import load
-from common.messages import (
+from common.control_messages import CommitConfig, Hello, PrepareConfig
+from common.messages import Header, Message
+from common.names import worker_name
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     AddApplicationRequest,
-    Answer,
     ApplicationRequest,
     ApplicationResponse,
-    CommitConfig,
-    Header,
     Heartbeat,
-    Hello,
-    Message,
-    PrepareConfig,
-    Query,
     UserGroupInformation,
 )
-from common.names import worker_name
 from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.groups import groups_of
 from partition_worker.journal.database import Database

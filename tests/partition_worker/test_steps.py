@@ -5,19 +5,17 @@ import json
 import pytest
 
 from common.machine import Send
-from common.messages import (
+from common.outbox import WINDOW_MESSAGES
+from common.query_messages import STEPS_MAX, Answer, Schedule
+from common.rest.changes import DecisionView
+from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
-    STEPS_MAX,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
     AllocationResponse,
-    Answer,
     ApplicationResponse,
-    Schedule,
 )
-from common.outbox import WINDOW_MESSAGES
-from common.rest.changes import DecisionView
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.effects import Effect
 from partition_worker.steps import described

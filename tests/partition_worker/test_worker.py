@@ -4,33 +4,34 @@ import pytest
 
 from common import outbox
 from common.config.check import load
-from common.machine import NEVER, Delivery
-from common.messages import (
-    RELEASES_IGNORED_MAX,
+from common.control_messages import (
     AbortConfig,
+    CommitConfig,
+    ConfigVote,
+    GroupsFound,
+    GroupsWanted,
+    Hello,
+    PrepareConfig,
+    Repeat,
+)
+from common.machine import NEVER, Delivery
+from common.query_messages import Answer, Query
+from common.rm_messages import (
+    RELEASES_IGNORED_MAX,
     AcceptedApplication,
     AcceptedNode,
     Ack,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
-    Answer,
     ApplicationResponse,
-    CommitConfig,
-    ConfigVote,
-    GroupsFound,
-    GroupsWanted,
-    Hello,
     NodeInfo,
     NodeRequest,
     NodeResponse,
-    PrepareConfig,
-    Query,
     Received,
     Refused,
     RejectedNode,
     ReleasesIgnored,
-    Repeat,
 )
 from common.wire import decoded
 from partition_worker import lane

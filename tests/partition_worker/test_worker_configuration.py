@@ -1,9 +1,7 @@
 """Another configuration of a partition that runs, settings, and a partition that is no longer configured."""
 
-from common.messages import (
+from common.control_messages import (
     AbortConfig,
-    Ack,
-    ApplicationResponse,
     CommitConfig,
     ConfigVote,
     PrepareConfig,
@@ -12,6 +10,7 @@ from common.messages import (
     RetirePartition,
     Settings,
 )
+from common.rm_messages import Ack, ApplicationResponse
 from partition_worker.worker import BROKER
 from tests.machines import ONE_QUEUE, PARTITION, config_of, said, sent
 from tests.partition_worker.bench import EPOCH, NEXT, NODES, Bench, ask, placed

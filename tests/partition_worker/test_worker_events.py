@@ -2,7 +2,8 @@
 
 import json
 
-from common.messages import Answer, Query, Settings
+from common.control_messages import Settings
+from common.query_messages import Answer, Query
 from tests.machines import said
 from tests.partition_worker.bench import NEXT, Bench, ask
 

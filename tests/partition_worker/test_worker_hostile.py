@@ -3,23 +3,20 @@
 import pytest
 
 from common.config.check import load
+from common.control_messages import CommitConfig, ConfigVote, PrepareConfig
 from common.machine import Delivery
-from common.messages import (
+from common.names import BROKER
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
-    Answer,
     ApplicationRequest,
     ApplicationResponse,
-    CommitConfig,
-    ConfigVote,
     NodeInfo,
     NodeRequest,
-    PrepareConfig,
-    Query,
     UserGroupInformation,
 )
-from common.names import BROKER
 from common.wire import decoded
 from tests.machines import PARTITION, header, said
 from tests.partition_worker.bench import APP, NOW, Bench, ask, placed

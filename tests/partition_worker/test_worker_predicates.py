@@ -1,16 +1,8 @@
 """Where the RM has a say in what runs where: what it is asked and how its answer arrives."""
 
-from common.messages import (
-    PREDICATES,
-    Message,
-    NodeInfo,
-    NodeRequest,
-    PredicatesAnswered,
-    PredicatesAsked,
-    Refused,
-    Settings,
-    Verdict,
-)
+from common.control_messages import Settings
+from common.messages import Message
+from common.rm_messages import PREDICATES, NodeInfo, NodeRequest, PredicatesAnswered, PredicatesAsked, Refused, Verdict
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, arrives, said
 from tests.partition_worker.bench import APP, EPOCH, NODES, NOW, Bench, ask, placed

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from common.messages import AllocationResponse
+from common.rm_messages import AllocationResponse
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from common.messages import AllocationResponse, PartitionRestarted
+from common.rm_messages import AllocationResponse, PartitionRestarted
 from shim.manager import ResourceManager, SessionLost
 from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up

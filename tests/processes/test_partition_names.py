@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import AllocationResponse
+from common.rm_messages import AllocationResponse
 from shim.cli import main
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node

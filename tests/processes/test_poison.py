@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import AllocationResponse, Refused
+from common.rm_messages import AllocationResponse, Refused
 from shim.manager import ResourceManager
 from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, up

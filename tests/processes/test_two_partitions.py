@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.messages import Allocation, AllocationRelease, UpdatedApplication
+from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
 from shim.manager import Callbacks, ResourceManager
 from shim.parts import application, ask, node, release
 from tests.processes.system import System

@@ -4,7 +4,8 @@ Straight from the words of the specification: nodes (7), asks, releases and swap
 (`plain_states.py`), and decisions (`plain_scheduler.py`).
 """
 
-from common.messages import (
+from common.messages import Command
+from common.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     NODE_DRAIN,
@@ -17,7 +18,6 @@ from common.messages import (
     AllocationRelease,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     NodeInfo,
     NodeRequest,
     UserGroupInformation,

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from common.messages import (
+from common.messages import Command
+from common.resources import is_zero
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
@@ -19,9 +21,7 @@ from common.messages import (
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
     Allocation,
-    Command,
 )
-from common.resources import is_zero
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.partition import Partition

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from common.messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
+from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
 from partition_worker.engine.applications.allocation import Allocation
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial

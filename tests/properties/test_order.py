@@ -6,7 +6,8 @@ import random
 import pytest
 
 from common.machine import NEVER
-from common.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease, Command
+from common.messages import Command
+from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve

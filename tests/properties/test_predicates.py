@@ -10,17 +10,17 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import (
+from common.messages import Command
+from common.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
     NODE_UPDATE,
     AllocationRequest,
-    Command,
     NodeRequest,
 )
-from common.messages import Allocation as Message
+from common.rm_messages import Allocation as Message
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from common.messages import NODE_DRAIN
+from common.rm_messages import NODE_DRAIN
 from partition_worker.engine import ledger, reservations
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, SearchStrategy
 
 from common.acl import EVERYBODY, Acl
-from common.messages import Actor, Query
+from common.query_messages import Actor, Query
 from partition_worker.answers import queries
 from partition_worker.engine.preemptions import Preemption, Victim
 from tests.builders import apps, asks, foreign, nodes, released

@@ -3,7 +3,8 @@
 import random
 from collections.abc import Callable, Iterable
 
-from common.messages import (
+from common.messages import Command
+from common.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
@@ -11,7 +12,6 @@ from common.messages import (
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
-    Command,
 )
 from tests.builders import apps, asks, foreign, gone, nodes, released
 

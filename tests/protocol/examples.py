@@ -3,7 +3,8 @@
 from typing import Final
 
 from common import event_codes
-from common.messages import (
+from common.messages import Header, Message
+from common.rm_messages import (
     NODE_CREATE,
     PREDICATES,
     PREEMPTED_BY_SCHEDULER,
@@ -25,11 +26,9 @@ from common.messages import (
     EventRecord,
     EventResponse,
     Goodbye,
-    Header,
     Heartbeat,
     Leave,
     Left,
-    Message,
     NodeInfo,
     NodeRequest,
     NodeResponse,

@@ -1,4 +1,4 @@
-"""What kinds and fields mean where the docstrings of common/messages.py do not say it, or say it with words of our
+"""What kinds and fields mean where the docstrings of common/rm_messages.py do not say it, or say it with words of our
 code.
 
 By `Class`, `Class.field`, or `*.field` for one that means the same everywhere.

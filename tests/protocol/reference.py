@@ -1,5 +1,5 @@
-"""The reference at the end of docs/protocol.md, made from common/messages.py: each kind that a resource manager says or
-hears, with its fields, and the examples of `examples.py` as JSON and as bytes.
+"""The reference at the end of docs/protocol.md, made from common/rm_messages.py: each kind that a resource manager says
+or hears, with its fields, and the examples of `examples.py` as JSON and as bytes.
 
 What a kind or a field means is its docstring, unless `meanings.py` has words that need none of our code.
 """
@@ -14,8 +14,9 @@ from typing import Annotated, Final, get_args, get_origin
 
 import msgspec
 
-from common import messages
-from common.messages import Call, Command, Header, Heartbeat, Message, News, Part, Reply, interface_name
+from common import messages, rm_messages
+from common.messages import Call, Command, Header, Message, News, Part, Reply, interface_name
+from common.rm_messages import Heartbeat
 from common.wire import body_of, frames_of
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS
@@ -121,9 +122,9 @@ def _parts_in(annotation: object) -> Iterator[type[Part]]:
 
 def _docstrings() -> dict[str, str]:
     """Of classes, by name, and of their fields, as `Class.field`."""
-    tree = ast.parse(Path(messages.__file__).read_text(encoding="utf-8"))
     found: dict[str, str] = {}
-    for node in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in (messages.__file__, rm_messages.__file__)]
+    for node in (node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)):
         found[node.name] = ast.get_docstring(node) or ""
         for field, after in zip(node.body, node.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
@@ -145,7 +146,7 @@ def meaning(struct: Struct, field: str = "") -> str:
         text = MEANINGS.get(name) or DOCSTRINGS.get(name)
         if text:
             return _WRITTEN.sub(lambda found: f"`{interface_name(found[1])}`", " ".join(text.split())).rstrip(".")
-    raise LookupError(f"{names[0]}: say what it means, in common/messages.py or in meanings.py")
+    raise LookupError(f"{names[0]}: say what it means, in common/rm_messages.py or in meanings.py")
 
 
 # Examples -------------------------------------------------------------------------------------------------------------

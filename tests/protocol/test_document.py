@@ -12,7 +12,8 @@ from typing import Final
 import msgpack
 import pytest
 
-from common.messages import NUMBERED, UNNUMBERED, Header, Message
+from common.messages import Header, Message
+from common.rm_messages import NUMBERED, UNNUMBERED
 from common.wire import PROTOCOL, decoded, header_of
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS

@@ -1,6 +1,6 @@
 """Nothing gets lost between the protobuf messages and ours."""
 
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     AddApplicationRequest,

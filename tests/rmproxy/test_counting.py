@@ -1,7 +1,7 @@
 """What goes through the proxy is counted, and what it refuses."""
 
 from common.families import Sample
-from common.messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
+from common.rm_messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
 from common.wire import body_of
 from rmproxy.counting import Counting
 from rmproxy.front import BROKER, Front

@@ -1,7 +1,8 @@
 import pytest
 
-from common.messages import QUESTIONS, Header
+from common.messages import Header
 from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
+from common.rm_messages import QUESTIONS
 from rmproxy.credit import HEADER_BYTES, UNNUMBERED_BYTES, Credit, mark
 
 

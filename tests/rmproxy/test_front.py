@@ -2,7 +2,9 @@ import pytest
 from msgspec.structs import replace
 
 from common.machine import MALFORMED, NEVER, Delivery, Send
-from common.messages import (
+from common.messages import Header
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
+from common.rm_messages import (
     Ack,
     Allocation,
     AllocationRelease,
@@ -10,7 +12,6 @@ from common.messages import (
     AllocationRequest,
     AllocationResponse,
     ApplicationRequest,
-    Header,
     NodeInfo,
     NodeRequest,
     NodeResponse,
@@ -29,7 +30,6 @@ from common.messages import (
     StateDumpAnswered,
     StateDumpAsked,
 )
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.wire import body_of, decoded
 from rmproxy.credit import mark
 from rmproxy.front import BROKER, Front

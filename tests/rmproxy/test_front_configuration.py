@@ -1,7 +1,7 @@
 """Partitions that come and go in front of the proxy, with another configuration."""
 
 from common.machine import Send
-from common.messages import (
+from common.rm_messages import (
     Ack,
     AllocationRelease,
     AllocationResponse,

@@ -1,16 +1,14 @@
 """Who is still there: RMs, the broker, and the proxy itself."""
 
+from common.control_messages import Hello, ManagerAway
 from common.machine import NEVER, Send
-from common.messages import (
+from common.messages import Header, Message
+from common.rm_messages import (
     AllocationResponse,
     Goodbye,
-    Header,
     Heartbeat,
-    Hello,
     Leave,
     Left,
-    ManagerAway,
-    Message,
     Refused,
     Registered,
     Resume,

@@ -1,8 +1,10 @@
 """What an RM may not make the core hold, and what the proxy does not put up with."""
 
 from common.machine import FORBIDDEN, MALFORMED, Delivery, Send
-from common.messages import Header, Query, Received, Refused, Resume, SyncBegin, SyncDone, SyncEnd
+from common.messages import Header
 from common.outbox import WINDOW_MESSAGES
+from common.query_messages import Query
+from common.rm_messages import Received, Refused, Resume, SyncBegin, SyncDone, SyncEnd
 from common.wire import body_of, decoded
 from rmproxy.front import BROKER, Front
 from rmproxy.patience import CALLS_AT_ONCE, REFUSALS_MAX

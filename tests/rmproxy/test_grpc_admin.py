@@ -8,17 +8,9 @@ import grpc
 import msgspec
 import pytest
 
-from common.messages import (
-    Answer,
-    ConfigurationUpdated,
-    Header,
-    Leave,
-    Left,
-    Query,
-    Refused,
-    Resume,
-    UpdateConfiguration,
-)
+from common.messages import Header
+from common.query_messages import Answer, Query
+from common.rm_messages import ConfigurationUpdated, Leave, Left, Refused, Resume, UpdateConfiguration
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
 from rmproxy.grpc_admin import ASK_PAUSE_S, EVENT_STREAMS_MAX, QUESTION_MAX_S

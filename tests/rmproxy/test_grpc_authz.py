@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.messages import Answer
+from common.query_messages import Answer
 from rmproxy.admin import admin_pb2 as admin
 from rmproxy.admin.admin_pb2_grpc import AdminStub
 from rmproxy.grpc_authz import Authorizer

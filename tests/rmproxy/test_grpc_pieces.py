@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     AddApplicationRequest,

@@ -6,11 +6,11 @@ import socket
 import grpc
 import pytest
 
-from common.messages import (
+from common.messages import Header
+from common.rm_messages import (
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
-    Header,
     NodeRequest,
     RegisterResourceManager,
     UpdatedApplication,

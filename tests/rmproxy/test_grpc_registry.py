@@ -5,7 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from common.messages import ManagerAway, PartitionRestarted, Resume
+from common.control_messages import ManagerAway
+from common.rm_messages import PartitionRestarted, Resume
 from rmproxy.grpc_endings import RETRY_METADATA
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub

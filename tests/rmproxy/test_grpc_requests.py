@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     SCHEDULING_FAILED_ON_RM,
     AllocationRelease,
     AllocationRequest,

@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from common.machine import Send
-from common.messages import AcceptedNode, Goodbye, Header, NodeResponse, Refused, RejectedNode, Resume
+from common.messages import Header
+from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
 from rmproxy.grpc_endings import RETRY_METADATA
 from rmproxy.grpc_rm import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
 from tests.rmproxy.world import (

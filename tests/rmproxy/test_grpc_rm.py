@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from common.messages import (
+from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import (
     Allocation,
     AllocationRequest,
     AllocationResponse,
@@ -15,7 +16,6 @@ from common.messages import (
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
-from common.outbox import WINDOW_MESSAGES
 from rmproxy.grpc_rm import RESPONSES_QUEUED_MAX
 from rmproxy.si import scheduler_pb2 as pb
 from tests.rmproxy.world import (

@@ -9,8 +9,9 @@ import grpc
 import pytest
 
 from common.machine import Delivery
-from common.messages import Header, Refused, Registered, RegisterResourceManager, Resume
+from common.messages import Header
 from common.names import BROKER
+from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
 from common.wire import body_of, decoded
 from rmproxy.front import Front
 from rmproxy.grpc_admin import Admin

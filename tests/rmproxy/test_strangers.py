@@ -1,7 +1,8 @@
 import pytest
 from msgspec.structs import replace
 
-from common.messages import (
+from common.messages import Command, News
+from common.rm_messages import (
     RELEASES_IGNORED_MAX,
     Ack,
     AddApplicationRequest,
@@ -12,8 +13,6 @@ from common.messages import (
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
-    Command,
-    News,
     NodeInfo,
     NodeRequest,
     NodeResponse,

@@ -9,11 +9,9 @@ import pytest
 import uvloop
 
 from common.machine import Delivery, Send
-from common.messages import (
+from common.messages import Command, Header, Message
+from common.rm_messages import (
     AcceptedNode,
-    Command,
-    Header,
-    Message,
     NodeResponse,
     PartitionRestarted,
     Received,

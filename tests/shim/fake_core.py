@@ -7,7 +7,8 @@ from typing import Final, Self
 import zmq
 import zmq.asyncio
 
-from common.messages import Allocation, AllocationResponse, Header, Left, Message, PartitionRestarted, Registered
+from common.messages import Header, Message
+from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
 from common.wire import body_of, decoded, frames_of, header_of
 from shim.manager import ResourceManager, Result
 

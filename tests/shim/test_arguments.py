@@ -7,7 +7,7 @@ from typing import Any, cast  # what is passed here is wrong on purpose
 
 import pytest
 
-from common.messages import Allocation, AllocationRelease, AllocationReleasesRequest, AllocationRequest, NodeInfo
+from common.rm_messages import Allocation, AllocationRelease, AllocationReleasesRequest, AllocationRequest, NodeInfo
 from shim.arguments import check_command
 from shim.blocking import BlockingResourceManager
 from shim.manager import Callbacks, ResourceManager

@@ -1,6 +1,7 @@
 import pytest
 
-from common.messages import AllocationReleasesRequest, AllocationRequest, Command
+from common.messages import Command
+from common.rm_messages import AllocationReleasesRequest, AllocationRequest
 from common.wire import WireError, body_of
 from shim.batches import pieces
 from shim.manager import _allocation_request

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 from msgspec.structs import replace
 
-from common.messages import (
+from common.rm_messages import (
     Allocation,
     AllocationRequest,
     AllocationResponse,

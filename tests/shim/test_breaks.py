@@ -2,17 +2,9 @@ import asyncio
 
 import pytest
 
-from common.messages import (
-    AcceptedNode,
-    Header,
-    NodeRequest,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-    Registered,
-    Resume,
-)
+from common.messages import Header
 from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import AcceptedNode, NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
 from common.wire import frames_of
 from shim.dialogue import FAULTS_MAX
 from shim.manager import Result, SessionLost

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from common.config.checksum import checksum_of
-from common.messages import (
+from common.rm_messages import (
     ConfigurationUpdated,
     EventRecord,
     EventResponse,

@@ -1,6 +1,8 @@
 import pytest
 
-from common.messages import (
+from common.messages import Header, Message, News
+from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -13,10 +15,7 @@ from common.messages import (
     EventRecord,
     EventResponse,
     Goodbye,
-    Header,
     Left,
-    Message,
-    News,
     NodeRequest,
     NodeResponse,
     PartitionRestarted,
@@ -36,7 +35,6 @@ from common.messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
-from common.outbox import WINDOW_MESSAGES
 from common.wire import body_of, decoded, frames_of
 from shim.dialogue import READ_AHEAD_MESSAGES, Dialogue
 from shim.failures import Closed, SessionLost

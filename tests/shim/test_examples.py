@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import (
+from common.messages import Message
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -16,7 +17,6 @@ from common.messages import (
     ApplicationResponse,
     Leave,
     Left,
-    Message,
     NodeRequest,
     NodeResponse,
     PartitionRestarted,

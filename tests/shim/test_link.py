@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import Goodbye, Heartbeat, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
+from common.rm_messages import Goodbye, Heartbeat, NodeRequest, Refused, Registered, RegisterResourceManager, Resume
 from shim.dialogue import READ_AHEAD_MESSAGES, Dialogue
 from shim.link import Link
 from shim.manager import RegistrationRefused, Result

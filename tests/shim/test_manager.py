@@ -3,7 +3,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from common.messages import (
+from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
+from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     AcceptedApplication,
     AcceptedNode,
@@ -24,7 +25,6 @@ from common.messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from shim.dialogue import READ_AHEAD_MESSAGES
 from shim.manager import Callbacks, Closed, RegistrationRefused, ResourceManager, Result
 from shim.parts import application, ask, node, release

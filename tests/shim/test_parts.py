@@ -1,6 +1,7 @@
 import pytest
 
-from common.messages import (
+from common.quantity import QuantityError
+from common.rm_messages import (
     NODE_DRAIN,
     STOPPED_BY_RM,
     TIMEOUT,
@@ -10,7 +11,6 @@ from common.messages import (
     NodeInfo,
     UserGroupInformation,
 )
-from common.quantity import QuantityError
 from shim.parts import application, ask, node, release
 
 

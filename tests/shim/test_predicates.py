@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     NodeRequest,
     NodeResponse,
     PredicatesAnswered,

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
     Allocation,

@@ -5,15 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.messages import (
-    NodeRequest,
-    NodeResponse,
-    PartitionRestarted,
-    Refused,
-    SyncBegin,
-    SyncDone,
-    SyncEnd,
-)
+from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, SyncBegin, SyncDone, SyncEnd
 from shim.manager import Closed, ResourceManager, ResyncFailed, SessionLost
 from shim.parts import node
 from tests.shim.fake_core import PARTITION, FakeCore, Kept, play, taken

@@ -6,7 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.messages import STATE_DUMP_BYTES_MAX, Registered, RegisterResourceManager, StateDumpAnswered, StateDumpAsked
+from common.rm_messages import (
+    STATE_DUMP_BYTES_MAX,
+    Registered,
+    RegisterResourceManager,
+    StateDumpAnswered,
+    StateDumpAsked,
+)
 from shim.manager import StateDump
 from shim.state_dump import WAITING_MAX, StateDumps, answer
 from tests.shim.fake_core import PARTITION, FakeCore, Kept, play

@@ -1,4 +1,4 @@
-from common.messages import (
+from common.rm_messages import (
     NODE_DECOMMISSION,
     AllocationRequest,
     ApplicationRequest,

@@ -5,23 +5,22 @@ As the real one it takes no notice of a second answer. Not here: HTTP, and what 
 
 from typing import TYPE_CHECKING, Final
 
+from common.control_messages import Hello
 from common.machine import Delivery, Send, send
-from common.messages import (
+from common.messages import Header, Message
+from common.names import BROKER
+from common.query_messages import (
     Actor,
     Answer,
     ChangeConfig,
-    Header,
-    Heartbeat,
-    Hello,
     KillApplication,
     ListPartitions,
-    Message,
     MoveApplication,
     Query,
     ReadConfig,
     Schedule,
 )
-from common.names import BROKER
+from common.rm_messages import Heartbeat
 from common.wire import decoded
 from tests.sim.auditor import Violation
 from tests.sim.configurations import LEAVES

@@ -13,13 +13,12 @@ Not here: what the worker thinks (`convergence.py` compares with that, once all 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from common.messages import (
+from common.messages import Header, News
+from common.rm_messages import (
     Allocation,
     AllocationRelease,
     AllocationResponse,
     ApplicationResponse,
-    Header,
-    News,
     NodeResponse,
     PartitionRestarted,
     Refused,

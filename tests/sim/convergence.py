@@ -10,7 +10,7 @@ Not here: what may be heard on the way there (`auditor.py`).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from common.messages import Append
+from common.journal_messages import Append
 from common.resources import fits, pruned
 from common.wire import decoded
 from partition_worker.engine.applications.application import Application

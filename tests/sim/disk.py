@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.machine import Delivery, Send, send
-from common.messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from common.wire import decoded
 from tests.attempts import MemoryAttempts

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.machine import Delivery
-from common.messages import AllocationRequest, ApplicationRequest
+from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import decoded
 from partition_worker.poison import identity
 from partition_worker.worker import Worker

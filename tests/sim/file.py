@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from common.config.checksum import checksum_of
+from common.control_messages import ChangedFile, WriteFile
 from common.machine import Delivery, Send, send
-from common.messages import ChangedFile, WriteFile
 from common.names import FILE
 from common.wire import decoded
 from tests.sim.timeline import Timeline

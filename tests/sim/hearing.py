@@ -5,7 +5,8 @@ Not here: whether it may hear that (`auditor.py`, which looks first), calls and 
 
 from typing import TYPE_CHECKING, Final
 
-from common.messages import (
+from common.messages import News
+from common.rm_messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,
@@ -17,7 +18,6 @@ from common.messages import (
     AllocationResponse,
     ApplicationRequest,
     ApplicationResponse,
-    News,
     NodeResponse,
     RejectedAllocation,
     RemoveApplicationRequest,

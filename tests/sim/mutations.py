@@ -14,8 +14,10 @@ from broker.revival import Found
 from broker.rollout import Rollout
 from broker.roster import Registration, Roster, Seat
 from broker.switch import Switch
+from common.control_messages import Hello
+from common.journal_messages import Step
 from common.machine import NEVER, Delivery, Send
-from common.messages import Header, Hello, Step
+from common.messages import Header
 from common.names import BROKER
 from common.outbox import Arrival, Inbox, Outbox
 from common.session import Outgoing, Session

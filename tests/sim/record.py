@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 from broker.record import IN_MEMORY, Record
+from common.control_messages import ManagerRecord, Recorded
 from common.machine import Delivery, Send, send
-from common.messages import Header, ManagerRecord, Recorded
+from common.messages import Header
 from common.names import RECORD
 from common.wire import decoded
 from tests.sim.timeline import Timeline

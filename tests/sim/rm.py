@@ -16,16 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from common.machine import NEVER, Delivery, Send
-from common.messages import (
+from common.messages import Command, Header, News
+from common.rm_messages import (
     PREDICATES,
     STATE_DUMP,
     AllocationRequest,
-    Command,
     ConfigurationUpdated,
     Goodbye,
-    Header,
     Left,
-    News,
     NodeRequest,
     PartitionRestarted,
     PredicatesAnswered,

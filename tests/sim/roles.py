@@ -14,8 +14,9 @@ import msgspec
 from broker.books import Policy
 from broker.switch import Switch
 from broker.versions import Versions
+from common.control_messages import GroupsFound, GroupsWanted
+from common.journal_messages import Step
 from common.machine import Delivery, Send, send
-from common.messages import GroupsFound, GroupsWanted, Step
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
 from common.wire import decoded
 from deploy.instructions import Assign, Start

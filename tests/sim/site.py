@@ -10,21 +10,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from common.messages import (
+from common.messages import Command, Resources
+from common.names import NODE_PARTITION
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     AddApplicationRequest,
     Allocation,
     AllocationRequest,
     ApplicationRequest,
-    Command,
     NodeInfo,
     NodeRequest,
     PreemptionPolicy,
-    Resources,
     UserGroupInformation,
 )
-from common.names import NODE_PARTITION
 
 FOREIGN: Final = "foreign"
 """The tag of what runs on a node without having been asked of us."""

@@ -10,11 +10,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.families import encoded
 from common.machine import NEVER, Delivery, Send, send
-from common.messages import Figures, Header, Heartbeat, Hello, WorkerEnded, WorkersWanted
+from common.messages import Header
 from common.names import BROKER, SUPERVISOR
 from common.process_up import up
+from common.rm_messages import Heartbeat
 from common.wire import decoded
 from deploy.children import RMPROXY, WEBSERVICE
 from deploy.instructions import (

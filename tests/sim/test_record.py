@@ -2,8 +2,9 @@
 
 import random
 
+from common.control_messages import ManagerRecord
 from common.machine import Delivery, Send, send
-from common.messages import Header, ManagerRecord
+from common.messages import Header
 from common.names import RECORD
 from tests.sim.record import DurableRecord
 from tests.sim.timeline import Timeline

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from common.messages import (
+from common.names import NODE_PARTITION
+from common.rm_messages import (
     NODE_DECOMMISSION,
     NODE_DRAIN,
     NODE_DRAIN_TO_SCHEDULABLE,
@@ -23,7 +24,6 @@ from common.messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.names import NODE_PARTITION
 from common.session import Outgoing
 from tests.sim.configurations import LEAVES, REFUSED
 from tests.sim.hearing import foreign_release, releases

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from common import messages
-from common.messages import Actor, Command
+from common import rm_messages
+from common.messages import Command
+from common.query_messages import Actor
 from partition_worker.engine.administration import NotDone
 from tests.builders import PROVIDED_CREATE, Words, apps, asks, foreign, gone, nodes, released, words
 from tests.trial import ADMIN, Trial
@@ -28,11 +29,11 @@ from tests.trial import ADMIN, Trial
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 COMMANDS: dict[str, Callable[[str], Command]] = {
     "node": nodes,
-    "drained-node": lambda text: nodes(text, action=messages.NODE_CREATE_DRAIN),
-    "update-node": lambda text: nodes(text, action=messages.NODE_UPDATE),
-    "drain": lambda text: nodes(text, action=messages.NODE_DRAIN),
-    "undrain": lambda text: nodes(text, action=messages.NODE_DRAIN_TO_SCHEDULABLE),
-    "remove-node": lambda text: nodes(text, action=messages.NODE_DECOMMISSION),
+    "drained-node": lambda text: nodes(text, action=rm_messages.NODE_CREATE_DRAIN),
+    "update-node": lambda text: nodes(text, action=rm_messages.NODE_UPDATE),
+    "drain": lambda text: nodes(text, action=rm_messages.NODE_DRAIN),
+    "undrain": lambda text: nodes(text, action=rm_messages.NODE_DRAIN_TO_SCHEDULABLE),
+    "remove-node": lambda text: nodes(text, action=rm_messages.NODE_DECOMMISSION),
     "app": apps,
     "remove-app": gone,
     "ask": asks,

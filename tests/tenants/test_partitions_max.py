@@ -2,7 +2,7 @@
 
 from broker.books import Policy
 from common.machine import NEVER, Send
-from common.messages import Refused
+from common.rm_messages import Refused
 from common.wire import decoded
 from tests.broker.house import PROXY, House
 from tests.machines import ONE_QUEUE

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from common.links import Links
 from common.machine import Delivery, Send
-from common.messages import Answer, Header, Heartbeat, ListPartitions, Message, PartitionList
+from common.messages import Header, Message
+from common.query_messages import Answer, ListPartitions, PartitionList
+from common.rm_messages import Heartbeat
 from common.sockets import Wire
 from common.wire import body_of
 from tests.webservice.fakes import partition

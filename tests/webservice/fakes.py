@@ -9,7 +9,16 @@ from starlette.types import Receive, Scope, Send
 
 from common.acl import NOBODY, Acl
 from common.config.checksum import checksum_of
-from common.messages import Actor, Answer, ChangeConfig, PartitionEntry, PartitionList, Query, ReadConfig, Schedule
+from common.query_messages import (
+    Actor,
+    Answer,
+    ChangeConfig,
+    PartitionEntry,
+    PartitionList,
+    Query,
+    ReadConfig,
+    Schedule,
+)
 from tests.webservice.socket_tables import line
 from webservice.api import Api
 from webservice.calls import Change, Startup

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import STEPS_MAX, Answer, KillApplication, MoveApplication, PartitionEntry, Schedule
+from common.query_messages import STEPS_MAX, Answer, KillApplication, MoveApplication, PartitionEntry, Schedule
 from tests.machines import said
 from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_actions import TWO_QUEUES

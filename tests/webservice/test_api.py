@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message
 
 from common.acl import parse_acl
-from common.messages import Answer, PartitionList, Query
+from common.query_messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api, compression
 from webservice.api import Api

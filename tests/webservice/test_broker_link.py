@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.rollout import ROLLOUT_MAX_S
+from common.control_messages import Hello
 from common.machine import Delivery, Send
-from common.messages import Actor, Answer, ChangeConfig, Header, Hello, KillApplication, Query, ReadConfig, Refused
+from common.messages import Header
+from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
+from common.rm_messages import Refused
 from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
 from webservice.broker_link import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUESTIONS_MAX, BrokerLink

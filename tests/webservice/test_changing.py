@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import Answer
+from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, partition, people, request
 from webservice.audit import VAIN_A_MINUTE_MAX, AuditLog
 from webservice.calls import Change

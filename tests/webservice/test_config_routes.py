@@ -7,7 +7,7 @@ import pytest
 
 from common.acl import parse_acl
 from common.config.problems import Problem
-from common.messages import Answer, ChangeConfig, ReadConfig
+from common.query_messages import Answer, ChangeConfig, ReadConfig
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, answer, partition, people, request
 from webservice.calls import Startup
 from webservice.views import SettingView

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import Answer
+from common.query_messages import Answer
 from tests.webservice.fakes import QUEUES, FakeLink, answer, partition, people, request
 from webservice.calls import Startup
 from webservice.cors import PREFLIGHT_S, Cors

@@ -6,7 +6,7 @@ import sys
 import httpx
 import pytest
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink, partition, people, request
 from webservice.api import Api
 from webservice.calls import Startup

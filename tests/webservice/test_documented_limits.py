@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from tests.webservice.cluster import FILLED
 from tests.webservice.cluster import api as cluster
 from tests.webservice.fakes import FakeLink, partition, people, request

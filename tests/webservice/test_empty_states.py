@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.types import ASGIApp
 
-from common.messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
+from common.query_messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
 from tests.captures.system import SystemLink
 from tests.webservice.cluster import EMPTY, FILLED, UNREGISTERED, api
 from webservice.access import Access

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink, partition, request
 from tests.webservice.streams.worker import FakeWorker
 

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Answer, ManagerEntry, Query
+from common.query_messages import Answer, ManagerEntry, Query
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice.errors import RequestError
 from webservice.health import SystemProblems, view

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from common.acl import parse_acl
-from common.messages import Actor, Answer, Query
+from common.query_messages import Actor, Answer, Query
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
 from webservice.calls import Startup

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NOT_MODIFIED, Answer, Query
+from common.query_messages import NOT_MODIFIED, Answer, Query
 from tests.webservice.fakes import FakeLink, partition, request
 
 NODES = "/ws/v1/partition/default/nodes"

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from common.families import Family, encoded, gauge
-from common.messages import Answer, ManagerEntry, PartitionList, Query
 from common.process_up import up
+from common.query_messages import Answer, ManagerEntry, PartitionList, Query
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
 from webservice.api import Api
 from webservice.calls import Call, Startup

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from tests.webservice.fakes import FakeLink, SilentLink, partition, people, request
 from webservice import overall
 from webservice.api import Api

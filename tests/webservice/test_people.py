@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.acl import parse_acl
-from common.messages import Actor
+from common.query_messages import Actor
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, people
 from tests.webservice.socket_tables import line
 from webservice.people import Account, Nobody, People, account

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from common.messages import ManagerEntry, PartitionEntry, PartitionList
+from common.query_messages import ManagerEntry, PartitionEntry, PartitionList
 from tests.webservice.fakes import partition
 from webservice.resolve import Directory, UnknownRmError, default_rm, narrowed
 

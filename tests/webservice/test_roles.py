@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.acl import parse_acl
-from common.messages import Actor, KillApplication, MoveApplication, Query
+from common.query_messages import Actor, KillApplication, MoveApplication, Query
 from tests.webservice.door.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
 from webservice.access import Access

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from common.acl import Acl, parse_acl
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from partition_worker.answers import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial

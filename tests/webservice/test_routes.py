@@ -8,7 +8,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.messages import Answer, ManagerEntry, Query
+from common.query_messages import Answer, ManagerEntry, Query
 from tests.webservice.fakes import FakeLink, SilentLink, echo, partition, people, request
 from webservice.api import Api
 from webservice.calls import VALIDATIONS_MAX, Startup

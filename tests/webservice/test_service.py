@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from common.machine import Delivery, Send
-from common.messages import ChangeConfig
+from common.query_messages import ChangeConfig
 from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
+from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from webservice import shelf
 from webservice.errors import RequestError
 from webservice.shelf import Shelf

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.messages import Actor
+from common.query_messages import Actor
 from webservice.door.certificates import Certificate, owner_of
 from webservice.door.key_file import KeyFile
 from webservice.door.person import Person

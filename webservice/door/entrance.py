@@ -13,7 +13,7 @@ from typing import Final
 from starlette.requests import Request
 
 from common.acl import NOBODY, Acl
-from common.messages import Actor
+from common.query_messages import Actor
 from webservice.access import Access
 from webservice.calls import ApiRoute, Changing
 from webservice.door.certificates import EXTENSION, Certificate

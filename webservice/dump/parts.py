@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, json
 
 from common.extra_config import ROOT_LEVEL, effective
-from common.messages import PartitionEntry, PartitionList, Query, ReadConfig
+from common.query_messages import PartitionEntry, PartitionList, Query, ReadConfig
 from webservice import config_routes, history_routes, overall
 from webservice.calls import Call, Reply, directory_of, document, registered
 from webservice.dump.layout import Listed, Part, Whole

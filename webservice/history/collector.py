@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from common.messages import PartitionEntry, Query
+from common.query_messages import PartitionEntry, Query
 from common.records import Account, Usage
 from webservice.history.rows import KINDS, NOTHING, Gap, Kind, Named, Place, Portion
 

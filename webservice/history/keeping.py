@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from common.families import Family, gauge
-from common.messages import PartitionEntry, Query
+from common.query_messages import PartitionEntry, Query
 from common.records import Account
 from webservice.calls import HistoryFile, Link
 from webservice.errors import RequestError

@@ -6,7 +6,8 @@ Times are Unix nanoseconds. Not here: when something is to be written (`collecto
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from common.messages import PartitionEntry, Resources
+from common.messages import Resources
+from common.query_messages import PartitionEntry
 from common.records import EndedApplication, Happened, Sample, Usage
 
 Kind = Literal["queues", "users", "groups"]

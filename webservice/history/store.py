@@ -15,8 +15,9 @@ from typing import Final
 
 from msgspec.json import Decoder, Encoder
 
-from common.messages import PartitionEntry, Resources
+from common.messages import Resources
 from common.names import DISTINCT
+from common.query_messages import PartitionEntry
 from common.records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
 from webservice.history.rows import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.schema import FORMAT, SCHEMA, TIMED

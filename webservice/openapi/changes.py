@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from common.messages import STEPS_MAX
+from common.query_messages import STEPS_MAX
 from common.rest.changes import KilledView, MovedView, StepsView
 from webservice.openapi.operation import Area, Content, Operation, Parameter
 from webservice.openapi.words import RM

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from common.event_lines import COUNT_MAX, EVENT_LINES, EventLines
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from webservice.errors import RequestError
 from webservice.streams.stream import Clock, Stream
 from webservice.streams.tape import Tape

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.event_lines import EVENT_LINES
 from common.families import Family, counter, gauge
-from common.messages import Query
+from common.query_messages import Query
 from common.unsigned import UnsignedError, unsigned
 from webservice.errors import RequestError
 from webservice.streams.follower import Ask, Follower, Lines, Pace, decoded

@@ -7,7 +7,7 @@ import math
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from common import messages
+from common import rm_messages
 from common.messages import INT64_MAX, Resources
 from partition_worker.engine.needs import Need, Needs, shape_of
 
@@ -40,7 +40,7 @@ class Allocation:
     task_group: str = ""
     placeholder: bool = False
     originator: bool = False
-    preemption_policy: messages.PreemptionPolicy | None = None
+    preemption_policy: rm_messages.PreemptionPolicy | None = None
     bound_ns: int = 0
     rank: int = 0
     """Set by the application's pending asks: order among asks of equal priority and creation time."""
@@ -113,9 +113,9 @@ class Allocation:
         """Empty for a foreign allocation."""
         return self.application.application_id if self.application else ""
 
-    def announced(self) -> messages.Allocation:
+    def announced(self) -> rm_messages.Allocation:
         """As the RM is told of it: only what it needs to act."""
-        return messages.Allocation(
+        return rm_messages.Allocation(
             allocation_key=self.key,
             application_id=self.application_id,
             node_id=self.node_id,
@@ -127,10 +127,10 @@ class Allocation:
         )
 
     def release(
-        self, partition: str, reason: str, termination_type: int = messages.STOPPED_BY_RM
-    ) -> messages.AllocationRelease:
+        self, partition: str, reason: str, termination_type: int = rm_messages.STOPPED_BY_RM
+    ) -> rm_messages.AllocationRelease:
         """As the RM is told that it is gone, or has to go; `partition` is the normalised name."""
-        return messages.AllocationRelease(
+        return rm_messages.AllocationRelease(
             partition_name=partition,
             application_id=self.application_id,
             allocation_key=self.key,
@@ -140,7 +140,7 @@ class Allocation:
 
 
 def from_message(
-    message: messages.Allocation,
+    message: rm_messages.Allocation,
     application: "Application | None",
     *,
     stamp_ns: int,

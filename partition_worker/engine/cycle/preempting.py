@@ -10,7 +10,7 @@ Not here: what is preempted for a new quota (`preemption/quota.py`).
 from typing import Final
 
 from common.machine import NEVER
-from common.messages import PREEMPTED_BY_SCHEDULER
+from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import happenings, ledger, reservations
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.asks import Group

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from common.messages import PreemptionPolicy
+from common.rm_messages import PreemptionPolicy
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.memory.model import AllocationMemory

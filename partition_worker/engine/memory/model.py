@@ -12,7 +12,8 @@ Not here: how a thing becomes its memory and the other way round (a file for eac
 from typing import Final
 
 from common.config.model import PartitionConfig
-from common.messages import AddApplicationRequest, Allocation, AllocationRelease, Resources
+from common.messages import Resources
+from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.memory.orders import ReadinessMemory, ReservedMemory, SwappableMemory
 from partition_worker.engine.memory.values import Memory, NeedMemory, Sums

@@ -6,7 +6,7 @@ Not here: anything that refers to a thing; all of this is plain already.
 
 from collections import Counter
 
-from common.messages import AllocationRelease, SyncEnd
+from common.rm_messages import AllocationRelease, SyncEnd
 from partition_worker.engine.books import Books, Counters
 from partition_worker.engine.memory.amounts import amounts_of, sums
 from partition_worker.engine.memory.model import (

@@ -8,8 +8,8 @@ Not here: when a queue's time is (`queues/quota_timing.py`), who the victims are
 
 from common import event_codes
 from common.machine import NEVER
-from common.messages import PREEMPTED_BY_SCHEDULER
 from common.resources import described, total_of
+from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import happenings, ledger
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books

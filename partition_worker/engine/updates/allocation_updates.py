@@ -5,8 +5,9 @@ Not here: who gets a node (`cycle/cycle.py`), and the books (`ledger.py`).
 
 from collections.abc import Iterable
 
-from common import event_codes, messages
-from common.messages import (
+from common import event_codes, rm_messages
+from common.resources import equal, is_positive, is_zero
+from common.rm_messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     SCHEDULING_FAILED_ON_RM,
@@ -16,7 +17,6 @@ from common.messages import (
     AllocationRequest,
     RejectedAllocation,
 )
-from common.resources import equal, is_positive, is_zero
 from partition_worker.engine import happenings, ledger, lifecycle, swaps
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.applications.application import Application
@@ -76,7 +76,7 @@ def follow(books: Books, said: Iterable[Said]) -> None:
 # Asks and allocations -----------------------------------------------------------------------------------------------
 
 
-def _take(books: Books, message: messages.Allocation) -> None:
+def _take(books: Books, message: rm_messages.Allocation) -> None:
     """Repeating a message changes nothing; a known key with other amounts is resized, with a node it was placed by
     the RM.
     """
@@ -114,7 +114,7 @@ def _take(books: Books, message: messages.Allocation) -> None:
         books.emit(known.announced())
 
 
-def _take_new(books: Books, application: Application, message: messages.Allocation, node: Node | None) -> None:
+def _take_new(books: Books, application: Application, message: rm_messages.Allocation, node: Node | None) -> None:
     if not message.allocation_key:
         raise _Refusal("allocation has no key")
     owner = books.allocations.get(message.allocation_key)
@@ -144,7 +144,7 @@ def _charged_unchecked(books: Books, application: Application) -> None:
         books.expect_quota_look()
 
 
-def _constraint(books: Books, message: messages.Allocation) -> Constraint | None:
+def _constraint(books: Books, message: rm_messages.Allocation) -> Constraint | None:
     """What the tags demand of a node. What runs already is not refused for what it would demand."""
     try:
         return books.fleet.predicates.read(message.allocation_tags, message.allocation_key)
@@ -154,7 +154,7 @@ def _constraint(books: Books, message: messages.Allocation) -> Constraint | None
         raise _Refusal(str(error)) from error
 
 
-def _node(books: Books, message: messages.Allocation) -> Node | None:
+def _node(books: Books, message: rm_messages.Allocation) -> Node | None:
     if not message.node_id:
         return None
     node = books.fleet.get(message.node_id)
@@ -163,7 +163,7 @@ def _node(books: Books, message: messages.Allocation) -> Node | None:
     return node
 
 
-def _take_foreign(books: Books, message: messages.Allocation) -> None:
+def _take_foreign(books: Books, message: rm_messages.Allocation) -> None:
     """Something runs on a node that we did not schedule: it takes room there and concerns nobody else."""
     key = message.allocation_key
     if not message.node_id:

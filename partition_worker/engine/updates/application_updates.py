@@ -7,16 +7,15 @@ Not here: the rules of placement (`placement/`), and what a state means (`lifecy
 """
 
 from common import event_codes
-from common.messages import (
+from common.control_messages import GroupsFound, GroupsWanted
+from common.names import RECOVERY_QUEUE, USER
+from common.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,
-    GroupsFound,
-    GroupsWanted,
     RejectedApplication,
     RemoveApplicationRequest,
 )
-from common.names import RECOVERY_QUEUE, USER
 from partition_worker.engine import gangs, happenings, lifecycle
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, AppState

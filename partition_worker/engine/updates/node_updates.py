@@ -4,7 +4,9 @@ Not here: the order of nodes (`nodes/fleet.py`).
 """
 
 from common import event_codes
-from common.messages import (
+from common.names import NODE_PARTITION
+from common.resources import equal
+from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
@@ -16,8 +18,6 @@ from common.messages import (
     NodeRequest,
     RejectedNode,
 )
-from common.names import NODE_PARTITION
-from common.resources import equal
 from partition_worker.engine import happenings, reservations, swaps
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books

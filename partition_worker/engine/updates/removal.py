@@ -3,7 +3,7 @@
 Not here: who says so, and who is told (`allocation_updates.py`, `node_updates.py`, `administration.py`...).
 """
 
-from common.messages import STOPPED_BY_RM
+from common.rm_messages import STOPPED_BY_RM
 from partition_worker.engine import happenings, ledger, lifecycle, swaps
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application

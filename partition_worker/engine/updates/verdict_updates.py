@@ -5,7 +5,7 @@ Not here: what it said (`predicates/verdicts.py`).
 
 from typing import Final
 
-from common.messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked
+from common.rm_messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
 from partition_worker.engine.predicates.verdicts import DEADLINE_S, Pair, Woken

@@ -6,7 +6,7 @@ import pytest
 
 from common import event_codes
 from common.extra_config import ExtraConfig
-from common.messages import Answer
+from common.query_messages import Answer
 from partition_worker.answers import events
 from partition_worker.engine.effects import Happening
 from partition_worker.event_ring import EventRing

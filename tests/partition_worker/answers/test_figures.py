@@ -8,7 +8,8 @@ import pytest
 from common.config.model import PlacementRuleConfig
 from common.families import encoded
 from common.histogram import BOUNDS_S, Histogram
-from common.messages import NODE_DECOMMISSION, NODE_DRAIN, Answer, Query
+from common.query_messages import Answer, Query
+from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from partition_worker.answers import figures
 from partition_worker.engine import ledger
 from partition_worker.engine.partition import Partition

@@ -1,16 +1,15 @@
 """What a worker counts that YuniKorn does not."""
 
+from common.control_messages import Settings
 from common.families import Family, families
 from common.histogram import Histogram
-from common.messages import (
+from common.query_messages import Answer, Query
+from common.rm_messages import (
     PREDICATES,
     AllocationRelease,
     AllocationReleasesRequest,
     AllocationRequest,
-    Answer,
     PredicatesAnswered,
-    Query,
-    Settings,
 )
 from common.wire import decoded
 from partition_worker.answers import own_figures

@@ -2,7 +2,7 @@
 
 import json
 
-from common.messages import Query
+from common.query_messages import Query
 from partition_worker.answers import queries
 from tests.partition_worker.engine.preemption.clusters import cluster, question
 from tests.trial import Trial

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from partition_worker.answers import queries
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from common.histogram import Histogram
-from common.messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, NodeInfo, NodeRequest, Query
+from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
+from common.rm_messages import NodeInfo, NodeRequest
 from common.wire import decoded
 from partition_worker.answers import pages, questions
 from partition_worker.replica import Replica

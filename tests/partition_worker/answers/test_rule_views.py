@@ -3,7 +3,7 @@
 import json
 
 from common.config.check import load
-from common.messages import Query
+from common.query_messages import Query
 from partition_worker.answers import queries
 from partition_worker.engine.partition import Partition
 

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from common.messages import NODE_DECOMMISSION, Actor, Answer, Query
+from common.query_messages import Actor, Answer, Query
 from common.records import EVENTS_MAX, Account, Began, Ended, Failing, Happened, Usage
+from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.answers import samples
 from partition_worker.engine.effects import Happening
 from partition_worker.event_ring import EventRing

@@ -4,7 +4,6 @@ import json
 
 from msgspec.structs import replace
 
-from common.messages import NODE_DRAIN, NODE_UPDATE
 from common.rest.partition import (
     NEVER_MS,
     PRIORITY_NONE,
@@ -18,6 +17,7 @@ from common.rest.partition import (
     UserView,
     encoded,
 )
+from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker.answers import sights
 from partition_worker.answers.sights import Shown
 from partition_worker.engine import ledger

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from common.messages import Query
+from common.query_messages import Query
 from partition_worker.answers import queries, utilisation
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from common.acl import Acl
-from common.messages import Actor, Query
+from common.query_messages import Actor, Query
 from partition_worker.answers import queries
 from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.preemptions import Preemption, Victim

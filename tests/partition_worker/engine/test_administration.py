@@ -6,7 +6,8 @@ import pytest
 
 from common import event_codes
 from common.acl import parse_acl
-from common.messages import STOPPED_BY_RM, Actor, AllocationRelease, EventRecord
+from common.query_messages import Actor
+from common.rm_messages import STOPPED_BY_RM, AllocationRelease, EventRecord
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.applications.states import AppEvent, AppState
 from partition_worker.engine.lifecycle import fire

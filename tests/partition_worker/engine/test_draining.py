@@ -1,7 +1,7 @@
 """Queues that go: who is told, and when they are gone."""
 
 from common import event_codes
-from common.messages import EventRecord
+from common.rm_messages import EventRecord
 from partition_worker.engine.draining import DRAINING_TOLD_EVERY_S
 from tests.builders import PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.trial import START_S, Trial

@@ -3,7 +3,7 @@
 import pytest
 
 from common.machine import NEVER
-from common.messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from partition_worker.engine import outstanding
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial

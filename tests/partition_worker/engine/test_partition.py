@@ -4,7 +4,7 @@ import pytest
 
 from common.config.model import PlacementRuleConfig
 from common.machine import NEVER
-from common.messages import Ack
+from common.rm_messages import Ack
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, Command, SyncBegin, SyncEnd
+from common.messages import Command
+from common.rm_messages import NODE_CREATE_DRAIN, SyncBegin, SyncEnd
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.trial import Trial
 

@@ -1,6 +1,6 @@
 """The end of a partition that left the configuration."""
 
-from common.messages import NodeRequest, RejectedNode
+from common.rm_messages import NodeRequest, RejectedNode
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.effects import Effect
 from tests.builders import PARTITION, apps, asks, config, foreign, nodes, released

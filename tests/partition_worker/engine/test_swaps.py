@@ -3,7 +3,7 @@
 import pytest
 
 from common import event_codes
-from common.messages import NODE_DECOMMISSION, NODE_DRAIN
+from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.decisions import Release, Replace

@@ -1,4 +1,4 @@
-from common.messages import AddApplicationRequest
+from common.rm_messages import AddApplicationRequest
 from partition_worker.engine.waiting import WAITING_MAX, Waiting
 from tests.builders import apps
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from common.journal_messages import TICK, Append, Kept, Step
 from common.machine import Delivery, send
-from common.messages import TICK, Append, Header, Kept, Message, Step
+from common.messages import Header, Message
 from common.names import JOURNAL
 from common.sockets import Wire
 from common.wire import body_of, decoded

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import TICK, AllocationRelease, AllocationReleasesRequest, AllocationRequest, Header, Step
+from common.journal_messages import TICK, Step
+from common.messages import Header
+from common.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
 from common.wire import body_of
 from partition_worker.journal.database import row_of
 from partition_worker.journal.files import Files

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from common.control_messages import Hello
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.machine import send
-from common.messages import Append, Hello, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from partition_worker.journal.files import Fenced
 from partition_worker.journal.writer import WAITING_BYTES_MAX

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from common.families import Family
+from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
 from common.machine import send
-from common.messages import Kept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
 from partition_worker.journal.figures import families
 from tests.partition_worker.journal.hand import Hand, run

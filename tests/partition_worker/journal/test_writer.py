@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from common.messages import Append, Kept
+from common.journal_messages import Append, Kept
 from partition_worker.journal import writer as written
 from partition_worker.journal.database import Database, Row
 from partition_worker.journal.writer import AT_ONCE_BYTES, QUICK_S, REST, Said, Writer

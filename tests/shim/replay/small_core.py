@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from common.messages import (
+from common.names import NODE_PARTITION, normalised
+from common.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
     STOPPED_BY_RM,
@@ -21,7 +22,6 @@ from common.messages import (
     RejectedApplication,
     RejectedNode,
 )
-from common.names import NODE_PARTITION, normalised
 from shim.manager import Result
 from shim.replay.machine import Batch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     AllocationRequest,
     ApplicationRequest,
     Leave,

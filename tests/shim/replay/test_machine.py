@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     Allocation,
     AllocationRelease,

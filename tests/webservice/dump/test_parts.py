@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from common.messages import Answer, Query, ReadConfig
+from common.query_messages import Answer, Query, ReadConfig
 from tests.webservice.fakes import FakeLink, partition, people, request
 from webservice.api import Api
 from webservice.calls import Startup

@@ -1,6 +1,7 @@
 """What workers say, and portions of the history, so that a test shows only what matters."""
 
-from common.messages import PartitionEntry, Resources
+from common.messages import Resources
+from common.query_messages import PartitionEntry
 from common.records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from webservice.history.rows import Place, Portion
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from common.messages import PartitionEntry
+from common.query_messages import PartitionEntry
 from common.records import Account, Usage
 from tests.webservice.history.accounts import (
     DEFAULT,

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from common.records import Account
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage

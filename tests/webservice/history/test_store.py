@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import PartitionEntry
+from common.query_messages import PartitionEntry
 from common.records import Failing, Usage
 from tests.webservice.history.accounts import (
     DEFAULT,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.messages import Answer
+from common.query_messages import Answer
 from tests.webservice.streams.worker import EAGER, FakeClock, FakeWorker
 from webservice.errors import RequestError
 from webservice.streams import follower, streams

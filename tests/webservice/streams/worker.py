@@ -5,7 +5,7 @@ import asyncio
 from msgspec.json import encode
 
 from common.event_lines import COUNT_MAX, EventLines
-from common.messages import Answer, Query
+from common.query_messages import Answer, Query
 from webservice.errors import RequestError
 from webservice.streams.follower import Pace
 

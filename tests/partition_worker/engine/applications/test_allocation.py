@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import messages
+from common import rm_messages
 from common.messages import INT64_MAX
 from partition_worker.engine.applications.allocation import from_message
 from partition_worker.engine.needs import Needs
@@ -22,7 +22,7 @@ def test_everything_of_the_message_is_kept() -> None:
     )
     assert (one.key, one.resources, one.priority, one.task_group) == ("a1", {"memory": 4}, 3, "tg")
     assert (one.placeholder, one.originator, one.tags) == (True, True, {"x": "y"})
-    assert one.preemption_policy == messages.PreemptionPolicy(allow_preempt_self=True)
+    assert one.preemption_policy == rm_messages.PreemptionPolicy(allow_preempt_self=True)
     assert (one.created_ns, one.node_id) == (STAMP_NS, "")
 
 
@@ -57,13 +57,13 @@ def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
     """Spec 1.5: no tags, priority or partition."""
     text = "app-1 a1 memory=4 priority=3 group=tg originator victim tag.x=y"
     trial = Trial().does(nodes("n1 memory=9"), new_apps("app-1 root.a"), asks(text))
-    (told,) = (effect.part for effect in trial.effects if isinstance(effect.part, messages.Allocation))
-    assert told == messages.Allocation(
+    (told,) = (effect.part for effect in trial.effects if isinstance(effect.part, rm_messages.Allocation))
+    assert told == rm_messages.Allocation(
         allocation_key="a1",
         application_id="app-1",
         node_id="n1",
         resource_per_alloc={"memory": 4},
         task_group_name="tg",
         originator=True,
-        preemption_policy=messages.PreemptionPolicy(allow_preempt_self=True),
+        preemption_policy=rm_messages.PreemptionPolicy(allow_preempt_self=True),
     )

@@ -1,6 +1,6 @@
 """What allocations used until they ended."""
 
-from common.messages import NODE_DECOMMISSION
+from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import ledger
 from partition_worker.engine.applications.history import Use
 from tests.builders import apps, asks, nodes, released

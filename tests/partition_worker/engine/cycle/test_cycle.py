@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN
+from common.rm_messages import NODE_CREATE_DRAIN
 from partition_worker.engine.cycle import cycle
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial

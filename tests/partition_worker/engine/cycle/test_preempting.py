@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
+from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
 from partition_worker.engine.cycle.descent import NO_QUEUE_QUOTA
 from partition_worker.engine.cycle.preempting import EXHAUSTED, NOT_USED_ENOUGH, PRECONDITIONS
 from partition_worker.engine.preemption import guaranteed

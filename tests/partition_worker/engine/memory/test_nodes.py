@@ -1,6 +1,6 @@
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
+from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin

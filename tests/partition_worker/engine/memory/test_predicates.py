@@ -1,4 +1,4 @@
-from common.messages import NODE_DECOMMISSION
+from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine.predicates.verdicts import DEADLINE_S
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack

@@ -1,4 +1,4 @@
-from common.messages import SyncBegin, SyncEnd
+from common.rm_messages import SyncBegin, SyncEnd
 from partition_worker.engine.applications.states import AppState
 from tests.builders import apps, asks, config, nodes, released
 from tests.trial import Trial

@@ -2,7 +2,8 @@
 
 import pytest
 
-from common.messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE, Command
+from common.messages import Command
+from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.needs import Need, shape_of
 from partition_worker.engine.nodes.fleet import CANDIDATES_MAX, KEEPERS_MAX, Fleet
 from partition_worker.engine.nodes.node import Node

@@ -1,6 +1,6 @@
 """Applications that want to stay together: nodes on which they run come first."""
 
-from common.messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
+from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 

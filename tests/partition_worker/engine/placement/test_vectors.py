@@ -7,7 +7,7 @@ import pytest
 
 from common.config.check import load
 from common.config.problems import ConfigError
-from common.messages import (
+from common.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,
     ApplicationRequest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NODE_DRAIN
+from common.rm_messages import NODE_DRAIN
 from partition_worker.engine import reservations
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.nodes.node import Node

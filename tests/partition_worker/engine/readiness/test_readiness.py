@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
+from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.cycle.descent import Attempt
 from partition_worker.engine.needs import Need, Shape

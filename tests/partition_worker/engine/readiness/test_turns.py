@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import AllocationRequest
+from common.rm_messages import AllocationRequest
 from partition_worker.engine.applications.states import AppState
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import Allocation, AllocationRequest, RejectedAllocation
+from common.rm_messages import Allocation, AllocationRequest, RejectedAllocation
 from partition_worker.engine.applications.states import AppState
 from tests.builders import apps, asks, both, foreign, nodes, released
 from tests.trial import Trial

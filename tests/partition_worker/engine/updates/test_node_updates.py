@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.messages import (
+from common.rm_messages import (
     NODE_CREATE_DRAIN,
     NODE_DECOMMISSION,
     NODE_DRAIN,
