@@ -14,8 +14,8 @@ from common.rm_messages import (
     PartitionRestarted,
     RemoveApplicationRequest,
 )
-from shim.manager import RegistrationRefused, ResourceManager
-from shim.parts import application, ask, node, release
+from yunishard.manager import RegistrationRefused, ResourceManager
+from yunishard.parts import application, ask, node, release
 
 QUEUES = """
 partitions:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common import compiled
-from shim import cli
+from yunishard import cli
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("broker", "common", "deploy", "partition_worker", "rmproxy", "shim", "webservice")
+PACKAGES = ("broker", "common", "deploy", "partition_worker", "rmproxy", "webservice", "yunishard")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -4,12 +4,12 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("benchmarks", "broker", "common", "deploy", "partition_worker", "rmproxy", "shim", "webservice")
+PACKAGES = ("benchmarks", "broker", "common", "deploy", "partition_worker", "rmproxy", "webservice", "yunishard")
 GENERATED = {ROOT / "rmproxy" / "si", ROOT / "rmproxy" / "admin"}
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 VAGUE = {"utils", "util", "helpers", "misc", "manager", "base"}
-MEANT = {"shim/manager.py"}
+MEANT = {"yunishard/manager.py"}
 """The domain's word: a resource manager."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -8,9 +8,9 @@ from common.machine import Send
 from common.messages import Header
 from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
 from common.wire import decoded
-from shim.predicates import Predicate, answer
 from tests.world import World
 from tests.world_rm import CONFIG, RM
+from yunishard.predicates import Predicate, answer
 
 
 class Choosy(RM):

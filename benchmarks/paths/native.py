@@ -18,7 +18,7 @@ from common.rm_messages import (
     NodeInfo,
     NodeResponse,
 )
-from shim.manager import ResourceManager
+from yunishard.manager import ResourceManager
 
 T = TypeVar("T")
 

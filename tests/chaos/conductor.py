@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shim.replay.swf import Job
 from tests.chaos.books import Ask
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import STOPPED_MAX_S, SUPERVISOR, System
+from yunishard.replay.swf import Job
 
 RECOVERY_MAX_S: Final = 60.0
 BEFORE_MAX_S: Final = 0.2

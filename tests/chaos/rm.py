@@ -10,9 +10,9 @@ from typing import Final, Self
 
 from common.names import external, normalised
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
-from shim import parts
-from shim.manager import ResourceManager
 from tests.chaos.books import Ask, Books
+from yunishard import parts
+from yunishard.manager import ResourceManager
 
 NODES: Final = 20
 NODE: Final = {"vcore": "100000", "memory": "1000Ti"}

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shim.replay.swf import Job, load
 from tests.chaos import verdict
 from tests.chaos.conductor import Chaos, ChaosError
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import System
+from yunishard.replay.swf import Job, load
 
 LOG: Final = Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz"
 RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("default",)}

@@ -10,10 +10,10 @@ import pytest
 
 from common.config.checksum import checksum_of
 from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
-from shim.cli import main
-from shim.manager import ConfigurationRefused, ResourceManager
-from shim.parts import application, node
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli import main
+from yunishard.manager import ConfigurationRefused, ResourceManager
+from yunishard.parts import application, node
 
 pytestmark = pytest.mark.processes
 

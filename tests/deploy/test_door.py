@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shim.cli import main
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli import main
 
 pytestmark = pytest.mark.processes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deploy.environment import KNOWN, unknown_variables
-from shim.manager import KEYS_VARIABLE
-from shim.rest import TOKEN_FILE
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.manager import KEYS_VARIABLE
+from yunishard.rest import TOKEN_FILE
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_all_variables_of_clients_are_known() -> None:
 
 @pytest.mark.processes
 def test_a_command_warns_and_runs(tmp_path: Path) -> None:
-    words = [sys.executable, "-P", "-c", "from shim.cli import main; raise SystemExit(main())", "settings"]
+    words = [sys.executable, "-P", "-c", "from yunishard.cli import main; raise SystemExit(main())", "settings"]
     done = subprocess.run(
         words,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "YUNISHARD_LOGLEVEL": "debug"},

@@ -14,9 +14,9 @@ from deploy.settings import settings_from
 from deploy.values import Unusable
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from shim.cli import main
 from tests.deploy.certificates import self_signed
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli import main
 
 FREE = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0", "ephemeral": "true"}
 

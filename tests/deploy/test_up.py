@@ -14,8 +14,8 @@ import pytest
 
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from shim.manager import ResourceManager
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
+from yunishard.manager import ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -44,10 +44,10 @@ from rmproxy.grpc_endings import EndedError, stopping
 from rmproxy.grpc_registry import Registry
 from rmproxy.grpc_requests import request_of
 from rmproxy.si import scheduler_pb2 as si
-from shim.dialogue import Dialogue
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
 from tests.fuzz.protobuf import requests
 from tests.fuzz.words import TEXTS, bitten, confused, encoded, read
+from yunishard.dialogue import Dialogue
 
 VOICE: Final = Voice("mad", "s1", "mad_default")
 OTHERS: Final = (

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shim.blocking import BlockingResourceManager
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
+from yunishard.blocking import BlockingResourceManager
+from yunishard.parts import application, ask, node
 
 QUEUES: Final = """
 partitions:

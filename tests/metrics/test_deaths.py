@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shim.blocking import BlockingResourceManager
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.metrics.filled import QUEUES, page
 from tests.metrics.series import read
+from yunishard.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -9,11 +9,11 @@ from typing import Final
 import pytest
 
 from common.rm_messages import AllocationResponse
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.conformance.rest import Rest
 from tests.processes.placing import QUEUES
 from tests.processes.system import System
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

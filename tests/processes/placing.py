@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from common.rm_messages import AllocationResponse
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 ASKS: Final = 20

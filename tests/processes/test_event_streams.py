@@ -12,10 +12,10 @@ from typing import Final
 import httpx
 import pytest
 
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, up
 from tests.processes.system import System
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

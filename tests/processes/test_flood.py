@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from shim.blocking import BlockingResourceManager
-from shim.parts import node
 from tests.deploy.system import FREE_PORTS, eventually, up
 from tests.processes.peer import CONFIG, Peer, connected
 from tests.processes.system import System
+from yunishard.blocking import BlockingResourceManager
+from yunishard.parts import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from shim.blocking import BlockingResourceManager
-from shim.failures import ConfigurationRefused, RegistrationRefused
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
+from yunishard.blocking import BlockingResourceManager
+from yunishard.failures import ConfigurationRefused, RegistrationRefused
+from yunishard.parts import application, ask, node
 
 pytestmark = pytest.mark.processes
 

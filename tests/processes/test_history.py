@@ -8,9 +8,9 @@ import urllib.request
 
 import pytest
 
-from shim.blocking import BlockingResourceManager
-from shim.parts import application, ask, node, release
 from tests.processes.system import System
+from yunishard.blocking import BlockingResourceManager
+from yunishard.parts import application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

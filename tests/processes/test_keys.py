@@ -18,12 +18,12 @@ import pytest
 from common.keys import fingerprint, read_pair, read_public
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from shim.blocking import BlockingResourceManager
-from shim.cli import main
-from shim.manager import KeyRefused, RegistrationRefused, SessionLost
-from shim.parts import node
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, up
 from tests.processes.peer import CONFIG
+from yunishard.blocking import BlockingResourceManager
+from yunishard.cli import main
+from yunishard.manager import KeyRefused, RegistrationRefused, SessionLost
+from yunishard.parts import node
 
 pytestmark = pytest.mark.processes
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from common.config.checksum import checksum_of
-from shim.blocking import BlockingResourceManager
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
+from yunishard.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

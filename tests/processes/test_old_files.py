@@ -15,10 +15,10 @@ from typing import Final
 import pytest
 
 from common.rm_messages import AllocationResponse, PartitionRestarted
-from shim.manager import ResourceManager, SessionLost
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import QUEUES, allocations
+from yunishard.manager import ResourceManager, SessionLost
+from yunishard.parts import application, ask, node
 
 pytestmark = pytest.mark.processes
 

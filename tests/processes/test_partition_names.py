@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from common.rm_messages import AllocationResponse
-from shim.cli import main
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.cli import main
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = pytest.mark.processes
 

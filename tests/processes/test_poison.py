@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from common.rm_messages import AllocationResponse, Refused
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.processes.placing import QUEUES
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = pytest.mark.processes
 

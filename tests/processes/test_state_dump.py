@@ -5,8 +5,8 @@ import urllib.request
 
 import pytest
 
-from shim.blocking import BlockingResourceManager
 from tests.processes.system import System
+from yunishard.blocking import BlockingResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
-from shim.manager import Callbacks, ResourceManager
-from shim.parts import application, ask, node, release
 from tests.processes.system import System
+from yunishard.manager import Callbacks, ResourceManager
+from yunishard.parts import application, ask, node, release
 
 pytestmark = pytest.mark.processes
 

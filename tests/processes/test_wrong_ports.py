@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from shim.cli import main
-from shim.manager import ResourceManager
 from tests.processes.system import System
+from yunishard.cli import main
+from yunishard.manager import ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -41,9 +41,9 @@ from common.rm_messages import (
 )
 from common.session import Outgoing, Session, SessionState
 from common.wire import WireError
-from shim.pulse import Pulse
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
+from yunishard.pulse import Pulse
 
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor

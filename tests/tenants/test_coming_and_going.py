@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from shim.manager import ResourceManager
-from shim.parts import node
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.processes.placing import QUEUES
+from yunishard.manager import ResourceManager
+from yunishard.parts import node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 from common.rm_messages import AllocationResponse
-from shim.manager import ResourceManager
-from shim.parts import application, ask, node
 from tests.conformance.rest import Rest
 from tests.processes.system import System
+from yunishard.manager import ResourceManager
+from yunishard.parts import application, ask, node
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

@@ -14,11 +14,11 @@ from common.rm_messages import AllocationRelease, AllocationReleasesRequest, All
 from common.wire import body_of
 from partition_worker.journal.database import row_of
 from partition_worker.journal.files import Files
-from shim.cli import main
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW, ask
 from tests.partition_worker.journal.hand import sql
 from tests.partition_worker.start import CONFIGURE, Start, closed
+from yunishard.cli import main
 
 RELEASE = AllocationRequest(
     releases=AllocationReleasesRequest(

@@ -1,0 +1,49 @@
+"""The options of `yunishard replay`: their defaults, their bounds, and a fast start."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from yunishard.replay import command
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_a_file_is_all_that_is_needed() -> None:
+    args = parsed("a.swf")
+    assert (args.speed, args.partitions, args.nodes, args.local, args.strict) == (None, 6, None, False, False)
+    assert args.connect == "tcp://127.0.0.1:9090"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--speed", "0"),
+        ("--speed", "nan"),
+        ("--speed", "fast"),
+        ("--partitions", "0"),
+        ("--partitions", "65"),
+        ("--nodes", "-1"),
+        ("--load", "inf"),
+        ("--rm-id", "a b"),
+        ("--local", "--connect", "tcp://a:1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsed("a.swf", *words)
+    assert ended.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_describing_the_options_loads_nothing_slow() -> None:
+    slow = ("zmq", "rich", "msgspec", "asyncio")
+    program = f"import sys, yunishard.replay.command; print([m for m in {slow} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

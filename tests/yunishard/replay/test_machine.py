@@ -1,0 +1,250 @@
+"""The replay's machine against a small core, under virtual time: it submits, runs, releases, removes, and proves it."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from common.rm_messages import (
+    PREEMPTED_BY_SCHEDULER,
+    Allocation,
+    AllocationRelease,
+    AllocationResponse,
+    ApplicationResponse,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    RejectedAllocation,
+    RejectedNode,
+)
+from tests.yunishard.replay.small_core import SmallCore
+from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Replay
+from yunishard.replay.plan import plan
+
+SITE = "replay_site-1"
+TURNS_MAX = 100_000
+
+
+def replay_of(*lines: str, load: float = 0.7, nodes: int | None = None) -> Replay:
+    return Replay(plan(swf_log(*lines), rm_id="replay", load=load, nodes=nodes), rm_id="replay")
+
+
+def turn(replay: Replay, core: SmallCore, now: float) -> None:
+    """Send what is due, hear what comes back."""
+    for partition, news in core.take(replay.due(now)):
+        replay.hear(partition, news, now)
+
+
+def times(replay: Replay, core: SmallCore) -> Iterator[float]:
+    """Play to the end, jumping from deadline to deadline; every time at which something happened."""
+    now = 0.0
+    for _ in range(TURNS_MAX):
+        turn(replay, core, now)
+        yield now
+        if replay.phase == "over":
+            return
+        if replay.deadline != NEVER:
+            now = max(now, replay.deadline)
+    pytest.fail(f"not over after {TURNS_MAX} turns: {list(replay.missing())[:5]}")
+
+
+def play(replay: Replay, core: SmallCore) -> float:
+    return max(times(replay, core))
+
+
+def test_nothing_is_submitted_before_every_node_is_there() -> None:
+    replay = replay_of(swf_line(1), swf_line(2, site=2))
+    first = replay.due(0.0)
+    assert len(first.nodes) == 2
+    assert not first.applications
+    results = SmallCore().take(first)
+    replay.hear(*results[0], 0.0)
+    assert (replay.phase, replay.deadline) == ("joining", NEVER)
+    assert not replay.due(50.0)
+    replay.hear(*results[1], 0.0)
+    assert (replay.phase, replay.deadline) == ("replaying", 0)
+
+
+def test_a_job_lives_from_submission_to_removal() -> None:
+    replay, core = replay_of(swf_line(1), swf_line(2, submit=100, run=40, processors=2)), SmallCore()
+    site = core.partition("site-1")
+    turn(replay, core, 0.0)
+    turn(replay, core, 99.0)
+    turn(replay, core, 100.0)
+    run = replay.runs["job-2"]
+    assert (run.state, sorted(site.running)) == ("running", ["job-1.1", "job-2.1"])  # a processor is not yet free
+    turn(replay, core, 159.0)
+    assert (run.state, sorted(site.running)) == ("running", ["job-2.2"])
+    assert run.wait_s == 59.0
+    turn(replay, core, 199.0)
+    assert (run.state, site.running, sorted(site.applications)) == ("done", {}, ["job-2"])
+    turn(replay, core, 199.0)
+    assert core.empty
+
+
+def test_the_core_is_asked_last_whether_it_has_handled_everything() -> None:
+    replay, core = replay_of(swf_line(1, run=10)), SmallCore()
+    for now in (0.0, 0.0, 10.0):
+        turn(replay, core, now)
+    assert not core.empty
+    removal = replay.due(10.0)
+    assert removal.removals
+    assert not removal.nodes
+    assert core.take(removal) == []
+    assert core.empty
+    question = replay.due(10.0)
+    assert (replay.phase, len(question.nodes)) == ("settling", 1)
+    assert not replay.complete
+    for partition, news in core.take(question):
+        replay.hear(partition, news, 10.0)
+    assert replay.complete
+    assert not replay.problems
+
+
+def test_a_whole_log_runs_and_the_books_agree() -> None:
+    chance = random.Random(7)
+    lines = [
+        swf_line(
+            n,
+            submit=chance.randrange(10_000),
+            run=chance.choice([0, 5, 300, 4000]),
+            processors=150 if n == 50 else chance.choice([1, 1, 4]),
+            site=chance.choice([1, 1, 1, 2, 3]),
+            user=chance.randrange(5),
+            group=chance.randrange(2),
+        )
+        for n in range(300)
+    ]
+    replay, core = replay_of(*lines), SmallCore()
+    end_s = play(replay, core)
+    assert replay.complete
+    assert list(replay.missing()) == []
+    assert core.empty
+    assert core.cut_off == 0
+    assert sum(tally.jobs["done"] for tally in replay.tallies.values()) == 300
+    assert sum(tally.allocations for tally in replay.tallies.values()) == sum(
+        len(job.tasks()) for job in replay.plan.jobs
+    )
+    for tally in replay.tallies.values():
+        assert tally.work_s(end_s) == tally.work_ended_s == tally.work_wanted_s
+        assert (tally.busy_processors, tally.busy_since_s) == (0, 0)
+    assert max(tally.end_s for tally in replay.tallies.values()) == end_s
+    for site in replay.plan.sites:
+        assert sum(core.partition(site.partition).free.values()) == site.processors * 1000
+        assert replay.tallies[site.partition].jobs.total() == site.jobs
+    assert any(run.wait_s > 0 for run in replay.runs.values())
+
+
+def test_a_batch_is_bounded_and_the_rest_follows() -> None:
+    replay, core = replay_of(*(swf_line(n) for n in range(ASKS_IN_A_BATCH_MAX + 5))), SmallCore()
+    turn(replay, core, 0.0)
+    assert len(replay.due(0.0).asks) == ASKS_IN_A_BATCH_MAX
+    assert replay.deadline == 0.0
+    assert len(replay.due(0.0).asks) == 5
+
+
+def test_a_refused_application_fails_by_name_and_the_others_run() -> None:
+    replay, core = replay_of(swf_line(1), swf_line(2, processors=3, user=9)), SmallCore()
+    core.refuse.add("job-2")
+    play(replay, core)
+    assert core.empty
+    assert not replay.complete
+    assert list(replay.missing()) == ["job-2 (site-1, root.g1.u9) failed: refused: not today"]
+
+
+def test_a_refused_ask_fails_its_job_when_its_other_tasks_are_gone() -> None:
+    replay, core = replay_of(swf_line(1, processors=2)), SmallCore()
+    turn(replay, core, 0.0)
+    replay.due(0.0)
+    rejected = RejectedAllocation(allocation_key="job-1.2", application_id="job-1", reason="too big")
+    replay.hear(SITE, AllocationResponse(rejected_allocations=[rejected]), 1.0)
+    replay.hear(SITE, AllocationResponse(new=[Allocation(allocation_key="job-1.1", node_id="node-1")]), 1.0)
+    assert replay.runs["job-1"].state == "running"
+    released = replay.due(61.0).releases
+    assert [item.allocation_key for item in released] == ["job-1.1"]
+    replay.hear(SITE, AllocationResponse(released=released), 61.0)
+    assert [item.application_id for item in replay.due(61.0).removals] == ["job-1"]
+    assert replay.runs["job-1"].problem == "ask job-1.2 refused: too big"
+    assert replay.runs["job-1"].state == "failed"
+
+
+def test_an_allocation_that_is_taken_away_fails_its_job() -> None:
+    replay, core = replay_of(swf_line(1)), SmallCore()
+    turn(replay, core, 0.0)
+    turn(replay, core, 0.0)
+    gone = AllocationRelease(allocation_key="job-1.1", termination_type=PREEMPTED_BY_SCHEDULER, message="a victim")
+    replay.hear(SITE, AllocationResponse(released=[gone]), 5.0)
+    assert list(replay.missing()) == ["job-1 (site-1, root.g1.u1) failed: allocation job-1.1 taken away: a victim"]
+    assert not replay.due(60.0).releases
+
+
+def test_a_repeated_answer_changes_nothing() -> None:
+    replay, core = replay_of(swf_line(1)), SmallCore()
+    turn(replay, core, 0.0)
+    for partition, news in core.take(replay.due(0.0)):
+        replay.hear(partition, news, 0.0)
+        replay.hear(partition, news, 7.0)
+    assert replay.tallies["site-1"].allocations == 1
+    turn(replay, core, 60.0)
+    replay.hear(SITE, AllocationResponse(released=[AllocationRelease(allocation_key="job-1.1")]), 61.0)
+    replay.hear(SITE, ApplicationResponse(), 61.0)
+    assert replay.tallies["site-1"].jobs["done"] == 1
+
+
+def test_a_restarted_partition_is_told_everything_again_and_the_replay_completes() -> None:
+    lines = [swf_line(n, submit=10 * n, run=95, processors=1 + n % 3, site=1 + n % 2) for n in range(60)]
+    replay, core = replay_of(*lines, load=1.5), SmallCore()
+    lost: set[str] = set()
+    for now in times(replay, core):
+        if now > 200 and not lost:
+            waiting = replay.due(now)  # a release is under way while the worker dies
+            core.take(waiting)
+            lost = set(core.partitions.pop(SITE).running)
+            replay.hear(SITE, PartitionRestarted(), now)
+            report = replay.due(now)
+            assert report.reports == ["site-1"]
+            for partition, news in core.take(report):
+                replay.hear(partition, news, now)
+            assert lost <= set(core.partition("site-1").running)
+            assert core.partition("site-1").waiting
+    assert lost
+    assert replay.complete
+    assert core.empty
+
+
+def test_a_refused_node_and_a_refused_message_are_reported() -> None:
+    replay = replay_of(swf_line(1))
+    replay.hear(SITE, NodeResponse(rejected=[RejectedNode(node_id="node-1", reason="no room")]), 0.0)
+    replay.hear(SITE, Refused(code="oversized", reason="too long", seq=3), 0.0)
+    replay.hear("replay_else", NodeResponse(), 0.0)
+    assert replay.problems == [
+        "site-1: node node-1 refused: no room",
+        "replay_site-1: message 3 refused (oversized): too long",
+        "unexpected NodeResponse from 'replay_else'",
+    ]
+    for _ in range(100):
+        replay.note("again")
+    assert len(replay.problems) == PROBLEMS_KEPT_MAX
+
+
+def test_what_is_open_is_missing_by_its_state() -> None:
+    replay, core = replay_of(swf_line(1), swf_line(2), swf_line(3, submit=1000)), SmallCore()
+    turn(replay, core, 0.0)
+    turn(replay, core, 0.0)
+    assert [name.rsplit(" ", 1)[1] for name in replay.missing()] == ["running", "waiting", "planned"]
+    assert not replay.complete
+
+
+def test_a_partition_that_forgets_twice_before_it_is_told_is_told_once() -> None:
+    replay, core = replay_of(swf_line(1)), SmallCore()
+    turn(replay, core, 0.0)
+    for _ in range(2):
+        replay.hear(SITE, PartitionRestarted(), 1.0)
+    batch = replay.due(1.0)
+    assert (batch.reports, len(batch.nodes)) == (["site-1"], 1)
+
+
+def test_a_partition_that_does_not_answer_is_missing_by_name() -> None:
+    replay = replay_of(swf_line(1, run=1))
+    assert list(replay.missing())[-1] == "site-1: no answer about 1 nodes"

@@ -1,0 +1,86 @@
+"""The summary's numbers are those of the jobs, and its two forms tell the same."""
+
+import json
+
+import pytest
+
+from tests.yunishard.replay.small_core import SmallCore
+from tests.yunishard.replay.swf_lines import swf_line, swf_log
+from tests.yunishard.replay.test_machine import play, turn
+from yunishard.replay.machine import Replay
+from yunishard.replay.plan import plan
+from yunishard.replay.report import MISSING_SHOWN_MAX, QUEUES_SHOWN_MAX, Report, as_json, as_text, report
+
+
+def replayed(*lines: str, nodes: int | None = None) -> Replay:
+    replay = Replay(plan(swf_log(*lines), rm_id="replay", nodes=nodes), rm_id="replay")
+    play(replay, SmallCore())
+    return replay
+
+
+def summary_of(replay: Replay, *, malformed: int = 0) -> Report:
+    return report(replay, elapsed_s=2.0, speed=1000.0, tick_s=0.02, malformed=malformed)
+
+
+def test_waits_and_utilisation_of_a_partition_and_its_queues() -> None:
+    # One processor, twenty jobs of 10 s each at once: they wait 0, 10, ... 190 s.
+    lines = [swf_line(n, run=10, user=1 if n < 15 else 2) for n in range(20)]
+    (site,) = replayed(*lines, "; Partition: 1 rl.ac.uk").plan.sites
+    replay = Replay(plan(swf_log(*lines), rm_id="replay", load=20), rm_id="replay")
+    assert site.partition == "rl.ac.uk"
+    assert replay.plan.sites[0].processors == 1
+    play(replay, SmallCore())
+    (partition,) = summary_of(replay).partitions
+    assert (partition.total.wait_median_s, partition.total.wait_p95_s) == (95.0, 180.0)
+    assert partition.total.utilisation == pytest.approx(1.0)
+    assert [(row.name, row.jobs) for row in partition.queues] == [("root.g1.u1", 15), ("root.g1.u2", 5)]
+    assert [row.utilisation for row in partition.queues] == [pytest.approx(0.75), pytest.approx(0.25)]
+    assert (partition.queues[1].wait_median_s, partition.queues[1].wait_p95_s) == (170.0, 190.0)
+
+
+def test_a_complete_replay_says_so() -> None:
+    summary = summary_of(replayed(swf_line(1), swf_line(2, site=2)))
+    assert summary.complete
+    assert (summary.total.jobs, summary.total.done, summary.allocations) == (2, 2, 2)
+    assert summary.log_s == 60.0
+    assert summary.tick_log_s == 20.0
+    text = as_text(summary)
+    assert "2 of 2 jobs done, 2 allocations in 2.0 s (1 a second)" in text
+    assert text.endswith("Every job ran, every allocation was released and confirmed, no application is left.")
+
+
+def test_the_document_has_all_that_the_report_has() -> None:
+    summary = summary_of(replayed(swf_line(1), swf_line(2, run=-1)), malformed=3)
+    document = json.loads(as_json(summary))
+    assert document["complete"] is True
+    assert document["malformed"] == 3
+    assert document["left_out"] == {"run time unknown": 1}
+    assert document["partitions"][0]["total"]["name"] == "site-1"
+    assert document["partitions"][0]["queues"][0]["jobs"] == 1
+    text = as_text(summary)
+    assert "Left out: 1 jobs (run time unknown)." in text
+    assert "Skipped: 3 malformed lines." in text
+
+
+def test_the_smaller_queues_of_a_partition_share_a_line_of_the_table() -> None:
+    replay = replayed(*(swf_line(n, user=n % 8) for n in range(16)))
+    summary = summary_of(replay)
+    assert len(summary.partitions[0].queues) == 8
+    lines = as_text(summary).splitlines()
+    (rest,) = [line for line in lines if "more queues" in line]
+    assert rest.split()[:4] == [str(8 - QUEUES_SHOWN_MAX), "more", "queues", "6"]
+    assert len({len(line) for line in lines[: lines.index("")]}) == 1
+
+
+def test_what_is_missing_is_listed_up_to_a_bound() -> None:
+    replay = Replay(plan(swf_log(*(swf_line(n) for n in range(50))), rm_id="replay"), rm_id="replay")
+    turn(replay, SmallCore(), 0.0)
+    replay.note("interrupted")
+    summary = summary_of(replay)
+    assert not summary.complete
+    assert summary.missing[0] == "interrupted"
+    assert (len(summary.missing), summary.missing_count) == (MISSING_SHOWN_MAX, 51)
+    assert summary.total.wait_median_s is None
+    text = as_text(summary)
+    assert "INCOMPLETE, 51 things are missing:" in text
+    assert text.endswith(f"  and {51 - MISSING_SHOWN_MAX} more")

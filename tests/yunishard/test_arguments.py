@@ -1,0 +1,187 @@
+"""A wrong argument is refused where it is passed, in a message that names the function and the argument."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, cast  # what is passed here is wrong on purpose
+
+import pytest
+
+from common.rm_messages import Allocation, AllocationRelease, AllocationReleasesRequest, AllocationRequest, NodeInfo
+from tests.yunishard.fake_core import FakeCore, play
+from yunishard.arguments import check_command
+from yunishard.blocking import BlockingResourceManager
+from yunishard.manager import Callbacks, ResourceManager
+from yunishard.parts import amounts, application, ask, node, release
+
+build: dict[str, Callable[..., Any]] = {
+    "node": node,
+    "application": application,
+    "ask": ask,
+    "release": release,
+    "amounts": amounts,
+    "Callbacks": Callbacks,
+}
+
+WRONG: list[tuple[str, tuple[object, ...], dict[str, object], str]] = [
+    (
+        "node",
+        ("n", {"vcore": 1.5}),
+        {},
+        "node(): resources['vcore'] must be a whole number in base units",
+    ),
+    ("node", ("n", {"vcore": True}), {}, "got True (bool)"),
+    ("node", ("n", {"vcore": None}), {}, "node(): resources['vcore'] must be"),
+    ("node", ("n", {"vcore": 2**63}), {}, "from -9223372036854775808 to 9223372036854775807, got 9223372036854775808"),
+    ("node", ("n", {7: 1}), {}, "node(): a key of resources must be text (str), got 7 (int)"),
+    ("node", ("n", [("vcore", 1)]), {}, "node(): resources must be a dict such as"),
+    ("node", ("n", "vcore=1"), {}, "got 'vcore=1' (str)"),
+    ("node", (7,), {}, "node(): node_id must be text (str), got 7 (int)"),
+    ("node", (None,), {}, "node(): node_id must be text (str), got None (NoneType)"),
+    ("node", ("n\ud800",), {}, "node(): node_id must be text that UTF-8 can write"),
+    ("node", ("n",), {"partition": None}, "node(): partition must be text (str), got None"),
+    ("node", ("n",), {"attributes": {"rack": 4}}, "node(): attributes['rack'] must be text (str), got 4 (int)"),
+    ("node", ("n",), {"attributes": ["rack"]}, "node(): attributes must be a dict of text to text, or None"),
+    ("node", ("n",), {"action": 9}, "node(): action must be a whole number (int) from 1 to 6, got 9"),
+    ("node", ("n",), {"action": "drain"}, "node(): action must be a whole number (int), got 'drain' (str)"),
+    ("application", (7,), {"user": "u"}, "application(): application_id must be text (str), got 7 (int)"),
+    ("application", ("a",), {"user": None}, "application(): user must be text (str), got None"),
+    (
+        "application",
+        ("a",),
+        {"user": "u", "groups": "abc"},
+        "groups must be a list or tuple of texts, got 'abc'",
+    ),
+    ("application", ("a",), {"user": "u", "groups": ["a", 7]}, "application(): groups[1] must be text (str), got 7"),
+    ("application", ("a",), {"user": "u", "tags": {"x": 1}}, "application(): tags['x'] must be text (str), got 1"),
+    ("application", ("a",), {"user": "u", "gang": {"vcore": 0.5}}, "application(): gang['vcore'] must be"),
+    ("application", ("a",), {"user": "u", "gang": []}, "application(): gang must be a dict such as"),
+    (
+        "application",
+        ("a",),
+        {"user": "u", "gang_style": "hard"},
+        "must be one of 'Soft', 'Hard', got 'hard'",
+    ),
+    (
+        "application",
+        ("a",),
+        {"user": "u", "gang_timeout_s": 1.5},
+        "gang_timeout_s must be a whole number of seconds",
+    ),
+    ("application", ("a",), {"user": "u", "gang_timeout_s": -1}, "application(): gang_timeout_s must be"),
+    ("ask", ("k", "a", None), {}, "ask(): resources must be a dict such as"),
+    ("ask", (7, "a", {}), {}, "ask(): allocation_key must be text (str), got 7"),
+    ("ask", ("k", None, {}), {}, "ask(): application_id must be text (str), got None"),
+    ("ask", ("k", "a", {}), {"priority": "high"}, "ask(): priority must be a whole number (int), got 'high'"),
+    ("ask", ("k", "a", {}), {"priority": 2**31}, "ask(): priority must be a whole number (int) from -2147483648 to"),
+    ("ask", ("k", "a", {}), {"preemption": True}, "ask(): preemption must be PreemptionPolicy or None, got True"),
+    ("ask", ("k", "a", {}), {"placeholder": 1}, "ask(): placeholder must be True or False, got 1 (int)"),
+    ("release", (7,), {}, "release(): application_id must be text (str), got 7"),
+    ("release", ("a", None), {}, "release(): allocation_key must be text (str), got None"),
+    (
+        "release",
+        ("a", "k"),
+        {"termination_type": "STOPPED"},
+        "release(): termination_type must be a whole",
+    ),
+    ("amounts", (3,), {}, "amounts(): resources must be a dict such as"),
+    ("Callbacks", (), {"allocated": "start"}, "Callbacks(): allocated must be a function or None, got 'start'"),
+]
+
+
+@pytest.mark.parametrize(("function", "values", "named", "message"), WRONG)
+def test_a_builder_names_the_argument_that_is_wrong(
+    function: str, values: tuple[object, ...], named: dict[str, object], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        build[function](*values, **named)
+
+
+UPDATES: list[tuple[str, tuple[object, ...], dict[str, object], str]] = [
+    (
+        "update_nodes",
+        (node("n"),),
+        {},
+        "nodes must be a list of NodeInfo (`node` makes one), got NodeInfo(",
+    ),
+    ("update_nodes", ("n",), {}, "update_nodes(): nodes must be a list of NodeInfo"),
+    ("update_nodes", (["n"],), {}, "update_nodes(): nodes[0] must be NodeInfo (`node` makes one), got 'n' (str)"),
+    ("update_nodes", ([ask("k", "a", {})],), {}, "update_nodes(): nodes[0] must be NodeInfo"),
+    (
+        "update_nodes",
+        ([NodeInfo(node_id="n", schedulable_resource={"vcore": 1.5})],),  # type: ignore[dict-item]  # on purpose
+        {},
+        "update_nodes(): a field has a value that cannot be sent: Expected `int`, got `float` - at `$.nodes[0].sched",
+    ),
+    ("update_applications", (), {"new": ["a"]}, "update_applications(): new[0] must be AddApplicationRequest"),
+    ("update_applications", (), {"remove": ["a"]}, "update_applications(): remove[0] must be RemoveApplicationRequest"),
+    (
+        "update_allocations",
+        (),
+        {"allocations": [Allocation(priority=2**40)]},
+        "update_allocations(): a field has a value that cannot be sent: Expected `int` <= 2147483647 - at `$.alloc",
+    ),
+    ("update_allocations", (), {"releases": release("a")}, "update_allocations(): releases must be a list"),
+    ("update_configuration", (None,), {}, "update_configuration(): text must be text (str), got None"),
+    ("update_configuration", ("",), {"extra_config": {"k": 1}}, "update_configuration(): extra_config['k'] must be"),
+    ("leave", (), {"timeout_s": "10"}, "leave(): timeout_s must be a number of seconds, got '10' (str)"),
+    ("run", ({},), {}, "run(): callbacks must be Callbacks, got {} (dict)"),
+]
+
+
+@pytest.mark.parametrize(("method", "values", "named", "message"), UPDATES)
+def test_a_call_names_the_argument_that_is_wrong_and_the_session_goes_on(
+    method: str, values: tuple[object, ...], named: dict[str, object], message: str
+) -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            call: Callable[..., Awaitable[object]] = getattr(rm, method)
+            with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+                await call(*values, **named)
+            await rm.update_nodes([node("n")])
+            header, _ = await core.hears()
+            assert (header.kind, header.seq) == ("NodeRequest", 1), "nothing was sent before"
+
+    play(story)
+
+
+CONNECTS: list[tuple[dict[str, object], str]] = [
+    ({"rm_id": 7}, "connect(): rm_id must be text (str), got 7 (int)"),
+    ({"config": None}, "connect(): config must be text (str), got None"),
+    ({"build_info": {"version": 1}}, "connect(): build_info['version'] must be text (str), got 1 (int)"),
+    ({"extra_config": "log.level=DEBUG"}, "connect(): extra_config must be a dict of text to text, or None"),
+    ({"predicate": "may_run"}, "connect(): predicate must be a function or None, got 'may_run'"),
+    ({"state_dump": {}}, "connect(): state_dump must be a function or None, got {}"),
+    ({"events": "yes"}, "connect(): events must be True or False, got 'yes'"),
+    ({"keys": b"rm.key"}, "connect(): keys must be a path (str or Path) or None, got b'rm.key'"),
+    ({"timeout_s": None}, "connect(): timeout_s must be a number of seconds, got None"),
+    ({"timeout_s": -1}, "connect(): timeout_s must be a number of seconds, 0 or more, got -1"),
+    ({"timeout_s": float("nan")}, "connect(): timeout_s must be a number of seconds, 0 or more, got nan"),
+]
+
+
+@pytest.mark.parametrize(("named", "message"), CONNECTS)
+def test_connecting_names_the_argument_that_is_wrong(named: dict[str, object], message: str) -> None:
+    arguments: dict[str, Any] = {"rm_id": "rm-1", **named}
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        asyncio.run(ResourceManager.connect("tcp://127.0.0.1:1", **arguments))
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        BlockingResourceManager("tcp://127.0.0.1:1", **arguments)
+
+
+@pytest.mark.parametrize("key", ["k\ud800", object(), 2**70])
+def test_an_item_that_cannot_be_encoded_is_named(key: object) -> None:
+    wrong = Allocation(allocation_key=cast(str, key), application_id="a")
+    request = AllocationRequest(allocations=[ask("k-1", "a", {}), wrong])
+    with pytest.raises(
+        TypeError,
+        match=r"^f\(\): a field has a value that cannot be sent: .* - at `\$\.allocations\[1\]\.allocationKey`$",
+    ):
+        check_command("f()", request)
+
+
+def test_a_release_that_cannot_be_encoded_is_named() -> None:
+    releases = [release("a", "k"), AllocationRelease(allocation_key="k\ud800")]
+    request = AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
+    with pytest.raises(TypeError, match=r" - at `\$\.releases\.allocationsToRelease\[1\]\.allocationKey`$"):
+        check_command("f()", request)

@@ -1,0 +1,144 @@
+"""Asking a running system: addresses, failures, and that every failure says what to do next."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.yunishard.fake_web import FakeWeb, web
+from yunishard.rest import REFUSED, UNREACHABLE, Failed, Rest
+
+
+def failure(url: str, ca: str | None = None) -> Failed:
+    with pytest.raises(Failed) as failed:
+        Rest(url, ca).get("settings")
+    assert "\n" not in str(failed.value)
+    return failed.value
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:9080", "ftp://x", "http://", "file:///etc/passwd"])
+def test_an_address_is_a_url(url: str) -> None:
+    failed = failure(url)
+    assert failed.status == UNREACHABLE
+    assert f"got {url!r}" in str(failed)
+
+
+def test_where_nobody_answers_the_next_step_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    failed = failure(url)
+    assert failed.status == UNREACHABLE
+    assert str(failed).startswith(f"{url}: connection refused: is the system running there (`yunishard up`)?")
+
+
+@contextmanager
+def port(answer: bytes) -> Iterator[str]:
+    """Somebody who hears the first bytes of one connection, answers and hangs up; the address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def once() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x15\x03\x01\x00\x02\x02\x46"])
+def test_a_port_that_may_speak_tls_is_told_as_one(answer: bytes) -> None:
+    with port(answer) as address:
+        assert f"if TLS is spoken there, --rest https://{address} with --ca FILE" in str(failure(f"http://{address}"))
+
+
+def test_a_port_that_speaks_no_tls_is_told_as_one() -> None:
+    with port(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        told = str(failure(f"https://{address}"))
+    assert told == f"https://{address}: there is no TLS at this port: is it http://{address}?"
+
+
+def test_who_answers_something_else_than_http_is_not_the_system() -> None:
+    with port(b"hello\r\n\r\n") as address:
+        assert failure(f"http://{address}").status == UNREACHABLE
+
+
+def test_an_answer_that_is_no_json_is_told() -> None:
+    with web() as fake:
+        fake.says("GET settings", "<html>")
+        answer = Rest(fake.url).get("settings")
+    with pytest.raises(Failed, match="is this the web service"):
+        answer.as_json()
+
+
+def test_a_plain_refusal_is_told_as_it_is() -> None:
+    with web() as fake:
+        failed = failure(fake.url)
+    assert (failed.status, failed.code, str(failed)) == (REFUSED, 404, "404 page not found")
+
+
+def test_a_list_of_authorities_that_cannot_be_read_is_refused() -> None:
+    assert str(failure("https://127.0.0.1:1", "/none")) == "--ca /none: cannot be used: no such file or directory"
+
+
+def test_a_proxy_of_the_environment_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with web() as fake:
+        fake.says("GET settings", [])
+        assert Rest(fake.url + "/").get("settings").as_json() == []
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def sent(fake: FakeWeb, token_file: str | None = None) -> str | None:
+    """The header with which it is asked."""
+    Rest(fake.url, token_file=token_file).get("settings")
+    return fake.heard[-1][1].get("Authorization")
+
+
+def test_a_token_is_sent_from_the_file_that_an_option_names_else_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("aaa.bbb.ccc\n")
+    (tmp_path / "b").write_text("ddd.eee.fff")
+    with web() as fake:
+        fake.says("GET settings", [])
+        assert sent(fake) is None
+        assert sent(fake, str(tmp_path / "a")) == "Bearer aaa.bbb.ccc"
+        monkeypatch.setenv("YUNISHARD_TOKEN_FILE", str(tmp_path / "b"))
+        assert sent(fake) == "Bearer ddd.eee.fff"
+        assert sent(fake, str(tmp_path / "a")) == "Bearer aaa.bbb.ccc"
+
+
+def test_a_token_is_not_taken_along_to_another_address(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("aaa.bbb.ccc")
+    with web() as fake, web() as other:
+        fake.answers["GET /ws/v1/settings"] = (301, b"", {"Location": f"{other.url}/ws/v1/settings"})
+        other.says("GET settings", [])
+        assert Rest(fake.url, token_file=str(tmp_path / "token")).get("settings").as_json() == []
+        assert fake.heard[0][1]["Authorization"] == "Bearer aaa.bbb.ccc"
+        assert "Authorization" not in other.heard[0][1]
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a\nb", "\xe9", "x" * 9000])
+def test_a_file_without_a_token_is_refused_before_anything_is_asked(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(Failed, match="holds no token: `yunishard token USER > "):
+        Rest("http://127.0.0.1:9", token_file=str(tmp_path / "token"))
+    with pytest.raises(Failed, match=r"--token-file: .*/none: cannot be read: no such file"):
+        Rest("http://127.0.0.1:9", token_file=str(tmp_path / "none"))
+
+
+def test_who_is_not_known_is_told_how_to_say_so() -> None:
+    with web() as fake:
+        fake.refuses("GET settings", 401, "It is not known who asks. Say so by a certificate")
+        assert str(failure(fake.url)) == (
+            "It is not known who asks: say who you are by --token-file FILE or YUNISHARD_TOKEN_FILE"
+            " (`yunishard token USER > FILE` makes one)"
+        )
