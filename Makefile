@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check format proto sim clean
+.PHONY: help setup compiled run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -76,6 +76,10 @@ check: setup ## lint, format, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup ## build the documentation as a site with search, in docs/_build/html
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 proto: setup ## generate the Python code of the gRPC services again
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. rmproxy/si/scheduler.proto rmproxy/admin/admin.proto

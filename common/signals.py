@@ -1,7 +1,7 @@
 """What the processes of a system do about signals, besides those that stop them.
 
 `kill -USR1` writes the stack of each thread to the log. Signals that end a process only because nobody handles them are
-ignored: a stray one must not end the scheduler. `docs/operating.md` has the whole table.
+ignored: a stray one must not end the scheduler. `docs/operating/monitoring.md` has the whole table.
 
 Not here: SIGTERM and SIGINT, which stop a process in order (`process.py`, `deploy/service.py`), and what SIGHUP means
 to `yunishard up` (`deploy/service.py`).

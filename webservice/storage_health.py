@@ -11,7 +11,7 @@ from webservice.audit import AuditLog
 
 SPACE_BYTES_MIN: Final = 64 << 20
 """Free bytes below which the health check `Disk space` fails: two new partitions need about as much for their journals.
-Nothing else happens at this bound; what happens once the disk is full is described in `docs/operating.md`.
+Nothing else happens at this bound; what happens once the disk is full is described in `docs/operating/failures.md`.
 """
 
 FILES_MIN: Final = 256

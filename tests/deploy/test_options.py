@@ -7,7 +7,7 @@ from pathlib import Path
 from common.extra_config import effective
 from deploy.options import OPTIONS
 
-PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operating" / "settings.md"
 
 
 def test_the_help_of_up_fits_into_80_columns() -> None:

@@ -1,4 +1,4 @@
-"""What each process does about each signal, as the table in docs/operating.md has it."""
+"""What each process does about each signal, as the table in docs/operating/monitoring.md has it."""
 
 import os
 import signal

@@ -36,7 +36,7 @@ MEANINGS: Final = {
     "ReleasesIgnored.more": "How many others of the same request are not in the list",
     "*.policy_group": "Name of the group of queues, as in YuniKorn; not looked at",
     "*.config": "Text of a `queues.yaml`; empty for the queues that the core has for RMs without",
-    "*.extra_config": "The RM's [settings](operating.md#service-settings-of-an-rm), all of them",
+    "*.extra_config": "The RM's [settings](operating/settings.md#service-settings-of-an-rm), all of them",
     "*.checksum": "SHA-256 of the configuration's text, 64 upper case hexadecimal digits. A part `checksum: ` with up "
     "to 64 more characters does not count, if the text carries one",
     "*.question": "Number of the question, repeated in its answer",
