@@ -12,7 +12,7 @@ from common.control_messages import PrepareConfig
 from common.messages import Header
 from common.names import usual_name
 from common.outbox import Inbox, Outbox
-from partition_worker.engine import memory
+from partition_worker.engine.snapshot import codec
 from partition_worker.event_ring import EventRing
 from partition_worker.lane import Lane, Told
 from partition_worker.replica import Replica
@@ -68,7 +68,7 @@ def written(replica: Replica, last: int) -> bytes:
             received=lane.inbox.last,
             told=lane.outbox.last,
             unacknowledged=list(lane.outbox.unacknowledged()),
-            partition=b"" if partition is None else memory.written(partition),
+            partition=b"" if partition is None else codec.encode_partition(partition),
         )
     )
 
@@ -84,10 +84,10 @@ def restore(replica: Replica, data: bytes) -> int:
         if found.format != FORMAT:
             raise RememberedWronglyError(f"the snapshot has format {found.format}, this release reads {FORMAT}")
         if found.partition:
-            replica.partition = memory.restored(
+            replica.partition = codec.restore_partition(
                 found.partition, name=usual_name(replica.name), plugins=replica.plugins, tuning=replica.tuning
             )
-    except (msgspec.MsgspecError, memory.MemoryDamaged, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, codec.SnapshotDamaged, UnicodeDecodeError, RecursionError) as error:
         raise RememberedWronglyError(f"the snapshot cannot be read: {error}") from None
     lane = Lane(partition=replica.name, epoch=replica.epoch, rm=found.rm, session=found.session, life=found.life)
     lane.inbox, lane.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)

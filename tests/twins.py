@@ -16,12 +16,12 @@ from common.control_messages import GroupsFound
 from common.messages import Command
 from common.query_messages import Actor
 from common.rm_messages import PredicatesAnswered
-from partition_worker.engine import memory
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
+from partition_worker.engine.snapshot import codec
 from tests.likeness import differences
 from tests.trial import Trial
 
@@ -37,9 +37,9 @@ class Twins(Partition):
     def remember(self) -> None:
         """Go on beside what is restored of the other one, or of this one if there is none yet."""
         before = self.other or self
-        data = memory.written(before)
+        data = codec.encode_partition(before)
         plugins = self.fleet.predicates.plugins
-        self.other = memory.restored(data, name=self.name, plugins=plugins, tuning=self.tuning)
+        self.other = codec.restore_partition(data, name=self.name, plugins=plugins, tuning=self.tuning)
         self.restorations += 1
         check(self.other)
         self._compare()
@@ -65,7 +65,7 @@ class Twins(Partition):
     def _compare(self) -> None:
         assert self.other is not None
         assert (self.idle, self.next_change) == (self.other.idle, self.other.next_change)
-        assert memory.written(self) == memory.written(self.other), list(differences(self, self.other))
+        assert codec.encode_partition(self) == codec.encode_partition(self.other), list(differences(self, self.other))
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         return self._both(lambda one: Partition.apply(one, command, now))

@@ -1,7 +1,7 @@
 import math
 
 from common.messages import INT64_MAX, INT64_MIN
-from partition_worker.engine.memory.amounts import amounts_of, key, key_of, sums
+from partition_worker.engine.snapshot.references import decode_amounts, decode_sort_key, encode_amounts, encode_sort_key
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember
@@ -10,14 +10,18 @@ HUGE = 3 * INT64_MAX
 
 
 def test_sums_that_take_more_than_64_bits_are_written_as_text() -> None:
-    assert sums({"memory": 5, "gpu": INT64_MIN, "vcore": HUGE}) == {"memory": 5, "gpu": INT64_MIN, "vcore": str(HUGE)}
-    assert amounts_of(sums({"memory": -HUGE, "gpu": 0})) == {"memory": -HUGE, "gpu": 0}
+    assert encode_amounts({"memory": 5, "gpu": INT64_MIN, "vcore": HUGE}) == {
+        "memory": 5,
+        "gpu": INT64_MIN,
+        "vcore": str(HUGE),
+    }
+    assert decode_amounts(encode_amounts({"memory": -HUGE, "gpu": 0})) == {"memory": -HUGE, "gpu": 0}
 
 
 def test_so_are_places_in_an_order() -> None:
     place = (True, -HUGE, 0.5, math.inf, (0.25, 1.0), INT64_MAX)
-    assert key(place) == (True, str(-HUGE), 0.5, math.inf, (0.25, 1.0), INT64_MAX)
-    assert key_of(key(place)) == place
+    assert encode_sort_key(place) == (True, str(-HUGE), 0.5, math.inf, (0.25, 1.0), INT64_MAX)
+    assert decode_sort_key(encode_sort_key(place)) == place
 
 
 def test_a_partition_may_have_more_than_64_bits_of_something() -> None:

@@ -1,0 +1,1 @@
+"""The snapshot codec: a partition as bytes, and the partition again from those bytes."""

@@ -1,0 +1,392 @@
+"""Encode a partition as a snapshot and restore it: the entry point of the snapshot codec.
+
+    data = codec.encode_partition(partition)
+    partition = codec.restore_partition(data, name=..., plugins=..., tuning=...)
+
+A restored partition behaves exactly as the encoded one would have: the same inputs at the same times have the same
+effects, in the same order and with the same causes. Encoding is deterministic.
+
+The snapshot holds what cannot be computed again, and what could only be computed with side effects. Indexes, shares,
+queue priorities, parsed policies and limits, and parsed constraints are derived again. Not in the snapshot:
+
+    * caches that only shorten a search: predicate results, candidate nodes for reservations, filtered node orders;
+    * the progress of the auditor, which starts a new round;
+    * events and effects: between two steps there are none.
+
+`format.py` defines the format. The rest of the worker's state is in `partition_worker/snapshot.py`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from common import garbage
+from common.rm_messages import AllocationRelease, SyncEnd
+from partition_worker.engine.books import Books, Counters
+from partition_worker.engine.limits.account import Account
+from partition_worker.engine.limits.trackers import Trackers
+from partition_worker.engine.limits.usage import Usage
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import Predicate
+from partition_worker.engine.preemptions import Preemption, Preemptions
+from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.report import Report
+from partition_worker.engine.snapshot.applications import (
+    encode_applications,
+    encode_ended_applications,
+    restore_alarms,
+    restore_applications,
+    restore_ask_orders,
+    restore_ended_applications,
+)
+from partition_worker.engine.snapshot.format import (
+    FORMAT,
+    CountersSnapshot,
+    Learned,
+    LevelSnapshot,
+    PartitionSnapshot,
+    PreemptionSnapshot,
+    PreemptionsSnapshot,
+    RejectionSnapshot,
+    ReportSnapshot,
+    UsageSnapshot,
+    WaitingSnapshot,
+)
+from partition_worker.engine.snapshot.queues_and_nodes import (
+    encode_nodes,
+    encode_predicates,
+    encode_queues,
+    restore_node_contents,
+    restore_nodes,
+    restore_predicates,
+    restore_queue_contents,
+    restore_queues,
+)
+from partition_worker.engine.snapshot.references import (
+    ReferenceDecoder,
+    ReferenceEncoder,
+    decode_amounts,
+    encode_amounts,
+)
+from partition_worker.engine.snapshot.scheduling_state import (
+    encode_readiness,
+    encode_reservations,
+    encode_swappable,
+    restore_readiness,
+    restore_reservations,
+    restore_swappable,
+)
+from partition_worker.engine.tuning import Tuning
+from partition_worker.engine.users import User, Users, resolver_of
+from partition_worker.engine.waiting import Waiting
+
+
+class SnapshotDamaged(ValueError):
+    """The data is not an encoded partition, or has another format."""
+
+
+class _Envelope(msgspec.Struct, array_like=True):
+    """The outermost array of every format."""
+
+    format: int
+    partition: msgspec.Raw
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_envelopes: Final = msgspec.msgpack.Decoder(_Envelope)
+_partitions: Final = msgspec.msgpack.Decoder(PartitionSnapshot)
+
+
+def encode_partition(partition: Partition) -> bytes:
+    """Encode a partition between two steps."""
+    with garbage.none_expected():
+        return _encoder.encode((FORMAT, _encode(partition)))
+
+
+def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], tuning: Tuning) -> Partition:
+    """Decode a partition.
+
+    Raises:
+        SnapshotDamaged: the data is not valid, or has another format.
+    """
+    try:
+        envelope = _envelopes.decode(data)
+        if envelope.format == FORMAT:
+            with garbage.none_expected():
+                found = _partitions.decode(envelope.partition)
+                partition = Partition(found.config, name=name, now=found.now, plugins=plugins, tuning=tuning)
+                _restore(partition, found)
+                return partition
+    except (msgspec.MsgspecError, LookupError, ValueError, AssertionError, RecursionError) as error:
+        raise SnapshotDamaged(f"the snapshot cannot be decoded: {type(error).__name__}: {error}") from error
+    raise SnapshotDamaged(f"the snapshot has format {envelope.format}, this release reads format {FORMAT}")
+
+
+def _encode(partition: Partition) -> PartitionSnapshot:
+    numbering = ReferenceEncoder({node.node_id: node.rank for node in partition.fleet})
+    alive = encode_applications(partition, numbering)  # first: from then on allocations have their places
+    ended = encode_ended_applications(partition, numbering)
+    tree = encode_queues(partition)
+    fleet = encode_nodes(partition.fleet, numbering)
+    return PartitionSnapshot(
+        config=partition.config,
+        resolver=partition.resolver,
+        created_ns=partition.created_ns,
+        step=partition.step,
+        now=partition.now,
+        idle=partition.idle,
+        tracking=partition.tracking,
+        retired=partition.retired,
+        clean_at=partition.clean_at,
+        quota_look_at=partition.quota_look_at,
+        outstanding=(partition.outstanding.deadline, partition.outstanding.seen),
+        latest_stamp_ns=partition.latest_stamp_ns,
+        application_ranks=partition.application_ranks,
+        alarm_numbers=partition.timers.last,
+        counters=encode_counters(partition.counters),
+        amounts=[dict(amounts) for amounts in numbering.amounts],
+        submitters=[(user.name, list(user.groups)) for user in numbering.submitters],
+        tree=tree,
+        fleet=fleet,
+        applications=alive,
+        ended=ended,
+        rejections=encode_rejections(partition),
+        reserved=encode_reservations(partition.reserved),
+        usage=encode_usage(partition.usage),
+        readiness=encode_readiness(partition, numbering),
+        swappable=encode_swappable(partition.swappable),
+        preemptions=encode_preemptions(partition.preemptions),
+        predicates=encode_predicates(partition.fleet, numbering),
+        learned=encode_users(partition.users),
+        waiting=encode_waiting(partition.waiting),
+        report=encode_report(partition.report),
+    )
+
+
+def _restore(partition: Partition, found: PartitionSnapshot) -> None:
+    """Fill a partition that was created from its configuration; each object is restored after those it refers to."""
+    lookup = ReferenceDecoder()
+    lookup.amounts = found.amounts
+    lookup.submitters = [User(user, tuple(groups)) for user, groups in found.submitters]
+    restore_queues(partition, found.tree, lookup)
+    restore_nodes(partition.fleet, found.fleet, lookup)
+    restore_applications(partition, found.applications, lookup)
+    restore_ended_applications(partition, found.ended, lookup)
+    restore_node_contents(partition, found.fleet, lookup)
+    restore_reservations(partition, found.reserved, lookup)
+    restore_ask_orders(partition, found.applications, lookup)
+    restore_alarms(partition.timers, found.applications, lookup, found.alarm_numbers)
+    restore_queue_contents(found.tree, lookup)
+    restore_usage(partition.usage, found.usage, lookup)
+    restore_readiness(partition, found.readiness, lookup)
+    restore_swappable(partition.swappable, found.swappable, lookup)
+    restore_predicates(partition.fleet.predicates, found.predicates, lookup)
+    _restore_rest(partition, found)
+
+
+def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
+    partition.resolver, partition.users = found.resolver, Users(resolver_of(found.resolver))
+    restore_users(partition.users, found.learned)
+    restore_waiting(partition.waiting, found.waiting)
+    restore_rejections(partition, found.rejections)
+    restore_preemptions(partition.preemptions, found.preemptions)
+    partition.counters = decode_counters(found.counters)
+    partition.report = decode_report(found.report)
+    partition.outstanding.deadline, partition.outstanding.seen = found.outstanding
+    partition.created_ns, partition.step, partition.now = found.created_ns, found.step, found.now
+    partition.tracking, partition.retired = found.tracking, found.retired
+    partition.clean_at, partition.quota_look_at = found.clean_at, found.quota_look_at
+    partition.latest_stamp_ns, partition.application_ranks = found.latest_stamp_ns, found.application_ranks
+    partition.idle = found.idle
+    partition.happenings()  # drop the events of the configuration: they were recorded before
+
+
+# Counters, preemptions, pending submissions, users, rejections, state sync --------------------------------------------
+
+
+def encode_counters(counters: Counters) -> CountersSnapshot:
+    """Encode the partition's counters."""
+    return CountersSnapshot(
+        allocated=counters.allocated,
+        released=counters.released,
+        rejected=counters.rejected,
+        errors=counters.errors,
+        submitted=counters.submitted,
+        refused=counters.refused,
+        decommissioned=counters.decommissioned,
+        reached=[(path, state, count) for (path, state), count in counters.reached.items()],
+    )
+
+
+def decode_counters(memory: CountersSnapshot) -> Counters:
+    """Decode the partition's counters."""
+    return Counters(
+        allocated=memory.allocated,
+        released=memory.released,
+        rejected=memory.rejected,
+        errors=memory.errors,
+        submitted=memory.submitted,
+        refused=memory.refused,
+        decommissioned=memory.decommissioned,
+        reached=Counter({(path, state): count for path, state, count in memory.reached}),
+    )
+
+
+def encode_preemptions(preemptions: Preemptions) -> PreemptionsSnapshot:
+    """Encode recorded preemptions, oldest first, and preemption cooldowns."""
+    return PreemptionsSnapshot(
+        entries=[
+            PreemptionSnapshot(*one[:8], resources=encode_amounts(one.resources), lost=encode_amounts(one.lost))
+            for one in reversed(tuple(preemptions))
+        ],
+        pause_until=preemptions.pause_until,
+        paused_for=preemptions.paused_for,
+        turned_away=list(preemptions.turned_away),
+        wins=[(winner, loser, at, for_s) for winner, loser, at, for_s in preemptions.truces.wins()],
+    )
+
+
+def restore_preemptions(preemptions: Preemptions, found: PreemptionsSnapshot) -> None:
+    """Restore recorded preemptions and preemption cooldowns."""
+    preemptions.recall(
+        Preemption(
+            at=one.at,
+            kind=one.kind,
+            queue=one.queue,
+            application_id=one.application_id,
+            ask_key=one.ask_key,
+            node_id=one.node_id,
+            victims=one.victims,
+            victim_count=one.victim_count,
+            resources=decode_amounts(one.resources),
+            lost=decode_amounts(one.lost),
+        )
+        for one in found.entries
+    )
+    preemptions.pause_until, preemptions.paused_for = found.pause_until, found.paused_for
+    preemptions.turned_away = dict.fromkeys(found.turned_away)
+    preemptions.truces.recall(found.wins)
+
+
+def encode_waiting(waiting: Waiting) -> WaitingSnapshot:
+    """Encode submissions that wait for a group lookup, and updates to their applications, in order of arrival."""
+    return WaitingSnapshot(
+        users=list(waiting.users()),
+        submissions=list(waiting.submissions()),
+        held=[
+            (
+                application_id,
+                [(None, one) if isinstance(one, AllocationRelease) else (one, None) for one in said],
+            )
+            for application_id, said in waiting.held.items()
+        ],
+    )
+
+
+def restore_waiting(waiting: Waiting, found: WaitingSnapshot) -> None:
+    """Restore submissions that wait for a group lookup."""
+    waiting.recall(found.users, found.submissions)
+    for application_id, said in found.held:
+        for allocation, release in said:
+            one = allocation or release
+            assert one is not None, application_id
+            waiting.hold(application_id, one)
+
+
+def encode_users(users: Users) -> list[Learned]:
+    """Encode the results of group lookups, failed ones too, oldest first."""
+    return [(name, None if user is None else list(user.groups), at) for name, (user, at) in users.learned.items()]
+
+
+def restore_users(users: Users, found: list[Learned]) -> None:
+    """Restore the results of group lookups."""
+    for name, groups, at in found:
+        users.learned[name] = None if groups is None else User(name, tuple(groups)), at
+
+
+def encode_rejections(books: Books) -> list[RejectionSnapshot]:
+    """Encode the rejected applications that the partition still lists."""
+    return [
+        (one.application_id, one.queue_name, one.user, list(one.groups), one.at_ns, one.reason)
+        for one in books.rejections.values()
+    ]
+
+
+def restore_rejections(books: Books, found: list[RejectionSnapshot]) -> None:
+    """Restore the rejected applications."""
+    for application_id, queue_name, user, groups, at_ns, reason in found:
+        books.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
+
+
+def encode_report(report: Report | None) -> ReportSnapshot | None:
+    """Encode a state sync in progress: what the RM has reported so far."""
+    if report is None:
+        return None
+    count = (report.count.nodes, report.count.applications, report.count.allocations)
+    return count, list(report.nodes), list(report.applications), list(report.allocations)
+
+
+def decode_report(memory: ReportSnapshot | None) -> Report | None:
+    """Decode a state sync in progress."""
+    if memory is None:
+        return None
+    (nodes, applications, allocations), *ids = memory
+    count = SyncEnd(nodes=nodes, applications=applications, allocations=allocations)
+    return Report(count, *map(dict.fromkeys, ids))
+
+
+# Usage of users and groups ------------------------------------------------------------------------------------------
+
+
+def encode_usage(usage: Usage) -> UsageSnapshot:
+    """Encode usage by user, group and queue, and the accounts that applications are charged to."""
+    return UsageSnapshot(
+        users=_encode_trackers(usage.users),
+        groups=_encode_trackers(usage.groups),
+        accounts=[(one.application.rank, one.group_name, one.counted) for one in usage.accounts],
+        idle=list(usage.idle),
+        ranks=usage.ranks.last,
+    )
+
+
+def _encode_trackers(trackers: Trackers) -> list[tuple[str, list[LevelSnapshot]]]:
+    return [
+        (
+            tracker.name,
+            [
+                LevelSnapshot(level.path, level.rank, encode_amounts(level.used), list(level.applications))
+                for level in tracker.levels.values()
+            ],
+        )
+        for tracker in trackers
+    ]
+
+
+def restore_usage(usage: Usage, found: UsageSnapshot, lookup: ReferenceDecoder) -> None:
+    """Restore the usage of users and groups. Limits come from the configuration."""
+    _restore_trackers(usage.users, found.users, lookup)
+    _restore_trackers(usage.groups, found.groups, lookup)
+    accounts = []
+    for rank, group, counted in found.accounts:
+        application = lookup.applications[rank]
+        account, path = Account(application, group_name=group, counted=counted), application.queue.path
+        account.user = usage.users.open(application.user.name, path, account)
+        if group is not None:
+            account.group = usage.groups.open(group, path, account)
+        account.bind()
+        accounts.append(account)
+    usage.recall(accounts, idle=found.idle, ranks=found.ranks)
+
+
+def _restore_trackers(
+    trackers: Trackers, found: list[tuple[str, list[LevelSnapshot]]], lookup: ReferenceDecoder
+) -> None:
+    trackers.clear()
+    for name, levels in found:
+        for memory in levels:
+            level = trackers.recall(name, memory.path, memory.rank)
+            level.used = decode_amounts(memory.used)
+            level.applications = dict.fromkeys(memory.applications)
+            lookup.levels[level.rank] = level

@@ -1,0 +1,344 @@
+"""Encode and restore queues, nodes, node orders, and predicate results from the RM.
+
+Queue settings are encoded even though most come from the configuration: a draining queue or one created by placement
+has others. Parsed policies, shares and priorities are derived again.
+
+A node keeps its position in a node order until an allocation of the partition starts or ends there, so the scores that
+define the position are encoded too. Caches that shorten the search for a node start empty.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from common.acl import Acl
+from partition_worker.engine.books import Books
+from partition_worker.engine.needs import Need
+from partition_worker.engine.nodes.fleet import Fleet
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.predicates.constraint import Constraint
+from partition_worker.engine.predicates.predicates import Predicates
+from partition_worker.engine.predicates.verdicts import Pair, Question, Said, Stamp, Verdicts
+from partition_worker.engine.queues.fairness import refresh_fair_maximum
+from partition_worker.engine.queues.policies import Policies, policies
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue, Template, Tried
+from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
+from partition_worker.engine.snapshot.format import (
+    NO_RANK,
+    AclSnapshot,
+    FleetSnapshot,
+    NodeSnapshot,
+    PairSnapshot,
+    PredicatesSnapshot,
+    QuestionSnapshot,
+    QueueSnapshot,
+    TemplateSnapshot,
+    TreeSnapshot,
+    TriedSnapshot,
+    VerdictsSnapshot,
+)
+from partition_worker.engine.snapshot.references import (
+    ReferenceDecoder,
+    ReferenceEncoder,
+    decode_amounts,
+    encode_amounts,
+)
+
+
+def encode_queues(books: Books) -> TreeSnapshot:
+    """Encode all queues, and the removed queues that ended applications refer to."""
+    gone: dict[int, Queue] = {}
+    for application in books.ended.values():
+        for level in application.queue.ancestry():
+            if books.tree.find(level.path) is level:
+                break  # its ancestors exist as well
+            gone[level.rank] = level
+    return TreeSnapshot(
+        queues=[_encode_queue(queue) for queue in books.tree],
+        gone=[_encode_queue(gone[rank]) for rank in sorted(gone)],
+        next_rank=books.tree.next_rank,
+    )
+
+
+def _encode_queue(queue: Queue) -> QueueSnapshot:
+    return QueueSnapshot(
+        path=queue.path,
+        rank=queue.rank,
+        parent=NO_RANK if queue.parent is None else queue.parent.rank,
+        leaf=queue.leaf,
+        managed=queue.managed,
+        state=queue.state,
+        draining_since_ns=queue.draining_since_ns,
+        draining_told_ns=queue.draining_told_ns,
+        maximum=None if queue.maximum is None else encode_amounts(queue.maximum),
+        guaranteed=queue.guaranteed,
+        once_limited=list(queue.once_limited),
+        once_guaranteed=list(queue.once_guaranteed),
+        properties=queue.properties,
+        template=None if queue.template is None else _encode_template(queue.template),
+        submit_acl=_encode_acl(queue.submit_acl),
+        admin_acl=_encode_acl(queue.admin_acl),
+        admin_text=queue.admin_text,
+        max_applications=queue.max_applications,
+        allocated=encode_amounts(queue.allocated),
+        pending=encode_amounts(queue.pending),
+        preempting=encode_amounts(queue.preempting),
+        kept=encode_amounts(queue.kept),
+        lacking=encode_amounts(queue.lacking),
+        quota_preemption_at=queue.quota_preemption_at,
+        running=queue.running,
+        preemption_window=queue.preemption_window,
+        preemption_attempts=queue.preemption_attempts,
+        preemption_tried=[
+            _encode_tried(need, priority, tried) for (need, priority), tried in queue.preemption_tried.items()
+        ],
+        allocating=list(queue.allocating),
+        applications=[one.rank for one in queue.applications.values()],
+        reached=list(queue.reached.items()),
+        bound=queue.bound,
+        released=queue.released,
+    )
+
+
+def _encode_tried(need: Need, priority: int, tried: Tried) -> TriedSnapshot:
+    tags, asked = (None, "") if need.constraint is None else (tried.tags, need.constraint.asked)
+    return need.shape, need.required_node, tags, asked, priority, tried.at
+
+
+def _encode_template(template: Template) -> TemplateSnapshot:
+    return template.max_applications, template.properties, template.maximum, template.guaranteed
+
+
+def _encode_acl(acl: Acl) -> AclSnapshot:
+    return acl.everybody, sorted(acl.users), sorted(acl.groups)
+
+
+def restore_queues(books: Books, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+    """Restore the queues, without applications."""
+    known: dict[tuple[bool, tuple[tuple[str, str], ...]], Policies] = {}
+    predicates = books.fleet.predicates
+    queues = []
+    for memory in (*found.queues, *found.gone):
+        queue = lookup.queues[memory.rank] = _decode_queue(memory, lookup)
+        like = queue.leaf, tuple(queue.properties.items())
+        if like not in known:
+            known[like] = policies(queue.properties, leaf=queue.leaf)
+        queue.policies = known[like]
+        for shape, required_node, tags, asked, priority, at in memory.preemption_tried:
+            constraint = None if tags is None else Constraint(predicates.demanded(tags), asked)
+            queue.preemption_tried[Need(shape, required_node, constraint), priority] = Tried(at, tags or {})
+        queues.append(queue)
+    books.tree.recall(queues[: len(found.queues)], found.next_rank)
+    refresh_fair_maximum(books.tree.root)
+
+
+def restore_queue_contents(found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+    """Put the applications into their queues, and derive the queues' priorities. Pending asks are restored already."""
+    for memory in (*found.queues, *found.gone):
+        queue = lookup.queues[memory.rank]
+        for rank in memory.applications:
+            application = lookup.applications[rank]
+            queue.applications[application.application_id] = application
+            queue.priorities.exchange(None, application.asks.priority)
+    for memory in reversed(found.queues):
+        queue = lookup.queues[memory.rank]
+        if queue.parent is not None and queue.priority != NOTHING_PENDING:
+            queue.parent.child_priorities.exchange(None, queue.priority)
+
+
+def _decode_queue(memory: QueueSnapshot, lookup: ReferenceDecoder) -> Queue:
+    return Queue(
+        path=memory.path,
+        parent=None if memory.parent == NO_RANK else lookup.queues[memory.parent],
+        rank=memory.rank,
+        leaf=memory.leaf,
+        managed=memory.managed,
+        state=memory.state,
+        draining_since_ns=memory.draining_since_ns,
+        draining_told_ns=memory.draining_told_ns,
+        maximum=None if memory.maximum is None else decode_amounts(memory.maximum),
+        guaranteed=memory.guaranteed,
+        once_limited=dict.fromkeys(memory.once_limited),
+        once_guaranteed=dict.fromkeys(memory.once_guaranteed),
+        properties=memory.properties,
+        template=None if memory.template is None else Template(*memory.template),
+        submit_acl=_decode_acl(memory.submit_acl),
+        admin_acl=_decode_acl(memory.admin_acl),
+        admin_text=memory.admin_text,
+        max_applications=memory.max_applications,
+        allocated=decode_amounts(memory.allocated),
+        pending=decode_amounts(memory.pending),
+        preempting=decode_amounts(memory.preempting),
+        kept=decode_amounts(memory.kept),
+        lacking=decode_amounts(memory.lacking),
+        quota_preemption_at=memory.quota_preemption_at,
+        running=memory.running,
+        preemption_window=memory.preemption_window,
+        preemption_attempts=memory.preemption_attempts,
+        allocating=dict.fromkeys(memory.allocating),
+        reached=Counter(dict(memory.reached)),
+        bound=memory.bound,
+        released=memory.released,
+    )
+
+
+def _decode_acl(memory: AclSnapshot) -> Acl:
+    everybody, users, groups = memory
+    return Acl(everybody=everybody, users=frozenset(users), groups=frozenset(groups))
+
+
+# Nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def encode_nodes(fleet: Fleet, numbering: ReferenceEncoder) -> FleetSnapshot:
+    """Encode all nodes. Allocations have their positions already."""
+    return FleetSnapshot(
+        nodes=[_encode_node(node, numbering) for node in fleet],
+        total=encode_amounts(fleet.total),
+        ranks=fleet.ranks,
+        guarded=fleet.ever_guarded,
+        lineups=[
+            (policy, [(node.rank, lineup.score(node)) for node in lineup]) for policy, lineup in fleet.lineups.items()
+        ],
+    )
+
+
+def _encode_node(node: Node, numbering: ReferenceEncoder) -> NodeSnapshot:
+    places = numbering.places
+    return NodeSnapshot(
+        node.node_id,
+        node.rank,
+        node.capacity,
+        node.attributes,
+        node.schedulable,
+        node.guarded,
+        encode_amounts(node.allocated),
+        encode_amounts(node.occupied),
+        encode_amounts(node.available),
+        [places[one] for one in node.allocations.values()],
+        [encode_allocation(one, numbering) for one in node.foreign.values()],
+    )
+
+
+def restore_nodes(fleet: Fleet, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+    """Restore the nodes, without allocations."""
+    nodes = []
+    for memory in found.nodes:
+        node = lookup.nodes[memory.rank] = Node(
+            memory.node_id,
+            memory.rank,
+            memory.capacity,
+            memory.attributes,
+            memory.schedulable,
+            allocated=decode_amounts(memory.allocated),
+            occupied=decode_amounts(memory.occupied),
+            guarded=memory.guarded,
+        )
+        node.available = decode_amounts(memory.available)
+        nodes.append(node)
+    lineups = {policy: [(lookup.nodes[rank], score) for rank, score in places] for policy, places in found.lineups}
+    fleet.recall(
+        nodes, total=decode_amounts(found.total), ranks=found.ranks, ever_guarded=found.guarded, lineups=lineups
+    )
+
+
+def restore_node_contents(books: Books, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+    """Put allocations and foreign allocations on their nodes."""
+    reading = AllocationDecoder(lookup, books.fleet.predicates)
+    for memory in found.nodes:
+        node = lookup.nodes[memory.rank]
+        for place in memory.allocations:
+            allocation = lookup.allocations[place]
+            node.allocations[allocation.key] = allocation
+        for one in memory.foreign:
+            node.foreign[one.key] = reading.decode(one, None)
+            books.foreign[one.key] = node
+
+
+# Predicates -----------------------------------------------------------------------------------------------------------
+
+_OUTDATED: Final = Stamp(Node("", NO_RANK, {}, {}), NO_RANK)
+
+
+def encode_predicates(fleet: Fleet, numbering: ReferenceEncoder) -> PredicatesSnapshot:
+    """Encode predicate results from the RM, its pending question, and failed searches that depend on its answers.
+
+    Results of built-in predicates and plug-ins are not encoded: these always return the same.
+    """
+    predicates = fleet.predicates
+    asked = ((need, allocate) for need, allocate in predicates.in_vain if need.constraint and need.constraint.asked)
+    in_vain = [(numbering.need(need), allocate) for need, allocate in asked]
+    return PredicatesSnapshot(
+        asks_manager=predicates.asks_manager,
+        complained=list(predicates.complained),
+        in_vain=[(need, allocate) for need, allocate in in_vain if need is not None],
+        verdicts=_encode_verdicts(predicates.verdicts, fleet),
+    )
+
+
+def _encode_verdicts(verdicts: Verdicts, fleet: Fleet) -> VerdictsSnapshot:
+    return VerdictsSnapshot(
+        deadline=verdicts.deadline,
+        said=[
+            (
+                key,
+                [
+                    (node_id, allocate, refusal, None if stamp is None else _encode_stamp(stamp, fleet), number)
+                    for (node_id, allocate), (refusal, stamp, number) in places.items()
+                ],
+            )
+            for key, places in verdicts.said.items()
+        ],
+        wanted=[(key, _encode_pairs(pairs, fleet)) for key, pairs in verdicts.wanted.items()],
+        turned_away=list(verdicts.turned_away),
+        question=_encode_question(verdicts.asked, fleet),
+        late=_encode_question(verdicts.late, fleet),
+        numbers=verdicts.numbers,
+        silences=verdicts.silences,
+        paused_until=verdicts.paused_until,
+        forget=verdicts.forget,
+    )
+
+
+def _encode_stamp(stamp: Stamp, fleet: Fleet) -> int:
+    return stamp.node.rank if stamp.holds and fleet.get(stamp.node.node_id) is stamp.node else NO_RANK
+
+
+def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Fleet) -> list[tuple[PairSnapshot, int]]:
+    return [(pair, _encode_stamp(stamp, fleet)) for pair, stamp in pairs.items()]
+
+
+def _encode_question(question: Question | None, fleet: Fleet) -> QuestionSnapshot | None:
+    return None if question is None else (question.number, _encode_pairs(question.pairs, fleet), question.deadline)
+
+
+def restore_predicates(predicates: Predicates, found: PredicatesSnapshot, lookup: ReferenceDecoder) -> None:
+    """Restore the predicate state. Nodes and allocations are restored already."""
+    predicates.asks_manager = found.asks_manager
+    predicates.complained = dict.fromkeys(found.complained)
+    predicates.in_vain = {(lookup.need(need), allocate): None for need, allocate in found.in_vain}
+    verdicts, memory = predicates.verdicts, found.verdicts
+    verdicts.deadline = memory.deadline
+    for key, places in memory.said:
+        verdicts.said[key] = {
+            (node_id, allocate): Said(refusal, None if rank is None else _decode_stamp(rank, lookup), number)
+            for node_id, allocate, refusal, rank, number in places
+        }
+    for key, pairs in memory.wanted:
+        verdicts.wanted[key] = _decode_pairs(pairs, lookup)
+    verdicts.turned_away = dict.fromkeys(memory.turned_away)
+    verdicts.asked, verdicts.late = _decode_question(memory.question, lookup), _decode_question(memory.late, lookup)
+    verdicts.numbers, verdicts.silences = memory.numbers, memory.silences
+    verdicts.paused_until, verdicts.forget = memory.paused_until, memory.forget
+
+
+def _decode_stamp(rank: int, lookup: ReferenceDecoder) -> Stamp:
+    return _OUTDATED if rank == NO_RANK else Stamp(lookup.nodes[rank], lookup.nodes[rank].version)
+
+
+def _decode_pairs(pairs: list[tuple[PairSnapshot, int]], lookup: ReferenceDecoder) -> dict[Pair, Stamp]:
+    return {Pair(*pair): _decode_stamp(rank, lookup) for pair, rank in pairs}
+
+
+def _decode_question(memory: QuestionSnapshot | None, lookup: ReferenceDecoder) -> Question | None:
+    return None if memory is None else Question(memory[0], _decode_pairs(memory[1], lookup), memory[2])
