@@ -71,11 +71,13 @@ bench-update: setup ## measure, and keep it in benchmarks/results.json and docs/
 sim: setup ## play the system with faults under a virtual clock: SEED= for one seed and its story, FIRST= SEEDS= for others
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS))
 
-check: setup ## lint, format, types and import rules
+check: setup ## lint, format, types, import rules, size limits and banned words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.size --check
+	$(BIN)/python -m tests.prose
 
 docs: setup ## build the documentation as a site with search, in docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html

@@ -1,61 +1,59 @@
-"""Style is a test: what can be counted about the shipped code."""
+"""Rules about the source that a program can check: size, import circles, prose, docstrings, names of files."""
 
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("benchmarks", "broker", "common", "deploy", "partition_worker", "rmproxy", "webservice", "yunishard")
-GENERATED = {ROOT / "rmproxy" / "si", ROOT / "rmproxy" / "admin"}
-FILE_LINES_MAX = 600
-FUNCTION_LINES_MAX = 60
+import pytest
+
+from tests import prose, size
+
 VAGUE = {"utils", "util", "helpers", "misc", "manager", "base"}
 MEANT = {"yunishard/manager.py"}
-"""The domain's word: a resource manager."""
+"""`manager` is allowed for a resource manager."""
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def files_of(*folders: str) -> list[Path]:
-    found = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
-    return [file for file in found if not GENERATED & set(file.parents)]
+FILES = size.source_files(*size.PACKAGES, "examples")
+SHIPPED = {file.name: file.tree for file in FILES}
 
 
-SHIPPED = {
-    str(file.relative_to(ROOT)): ast.parse(file.read_text(encoding="utf-8"), str(file))
-    for file in files_of(*PACKAGES, "examples")
-}
+def test_no_file_or_function_is_too_long_and_no_modules_import_each_other() -> None:
+    assert size.problems(FILES) == []
 
 
-def lines_of(node: ast.AST) -> int:
-    """How many lines a function takes."""
-    assert isinstance(node, Function)
-    assert node.end_lineno is not None
-    return node.end_lineno - node.lineno + 1
+def test_no_package_has_more_banned_words_than_its_limit() -> None:
+    assert prose.excesses(prose.all_findings()) == []
 
 
-def test_a_file_can_be_read_in_one_go() -> None:
-    lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in SHIPPED}
-    assert {name: count for name, count in lines.items() if count > FILE_LINES_MAX} == {}
+def test_import_circles_are_found() -> None:
+    assert size.find_circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"], "e": []}) == [["a", "b", "c"]]
+    assert size.find_circles({"a": ["b"], "b": []}) == []
 
 
-def test_a_function_fits_on_a_screen() -> None:
-    functions = [
-        (name, node) for name, tree in SHIPPED.items() for node in ast.walk(tree) if isinstance(node, Function)
-    ]
-    assert [(name, node.name) for name, node in functions if lines_of(node) > FUNCTION_LINES_MAX] == []
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Whoever connects is answered.", ["Whoever"]),
+        ("The RM is\ntold.", ["is told"]),
+        ("What was written is read again.", ["What was written is read again."]),
+        ("What was written?", []),
+        ("The field `whoever` and `{nobody}` are code.", []),
+        ("Bookshelves are fine.", []),
+    ],
+)
+def test_banned_words_are_found_in_prose_and_not_in_code(text: str, words: list[str]) -> None:
+    assert [finding.words for finding in prose.check_text("file", text)] == words
 
 
-def test_a_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [name for name, tree in SHIPPED.items() if not ast.get_docstring(tree)] == []
 
 
-def test_a_public_class_says_what_it_is_for() -> None:
+def test_every_public_class_has_a_docstring() -> None:
     classes = [(name, node) for name, tree in SHIPPED.items() for node in tree.body if isinstance(node, ast.ClassDef)]
     public = [(name, node) for name, node in classes if not node.name.startswith("_")]
     assert [(name, node.name) for name, node in public if not ast.get_docstring(node)] == []
 
 
-def test_a_file_is_named_for_what_is_in_it() -> None:
+def test_no_file_has_a_vague_name() -> None:
     assert {name for name in SHIPPED if Path(name).stem in VAGUE} <= MEANT
 
 
@@ -66,6 +64,6 @@ def test_no_exception_is_caught_without_being_named() -> None:
     assert [(name, node.lineno) for name, node in handlers if node.type is None] == []
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_rules_see_every_package() -> None:
     assert len(SHIPPED) > 60
-    assert {name.partition("/")[0] for name in SHIPPED} >= set(PACKAGES) - {"benchmarks"}
+    assert {name.partition("/")[0] for name in SHIPPED} >= set(size.SHIPPED)
