@@ -16,7 +16,7 @@ from common.config.problems import Problem
 from common.machine import Send, send
 from common.messages import Header
 from common.names import usual_name
-from common.rest.configuration import ChangedView
+from common.rest_records import ChangedView
 from common.rm_messages import ConfigurationUpdated
 
 

@@ -15,7 +15,7 @@ from common.machine import Delivery, Send
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ReadConfig
-from common.rest.configuration import VersionView
+from common.rest_records import VersionView
 
 _FORGOTTEN: Final = Entry(0, "", 0, "", "", "")
 """The version of an RM of which too many others made us forget the history."""

@@ -2,7 +2,7 @@
 are now. One answer is of one moment, so that its parts agree with each other.
 
 Inside arrays, as there may be ten thousand of them each second. Not here: what of that the REST API shows
-(`common/rest/history.py`), how often it is asked for (`webservice/history/collector.py`).
+(`common/rest_records.py`), how often it is asked for (`webservice/history/collector.py`).
 """
 
 from typing import Final

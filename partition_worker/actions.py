@@ -9,7 +9,7 @@ from msgspec.json import encode
 
 from common.names import external
 from common.query_messages import Answer, KillApplication, MoveApplication
-from common.rest.changes import KilledView, MovedView
+from common.rest_records import KilledView, MovedView
 from partition_worker.answers.visibility import Visibility
 from partition_worker.engine.administration import NotDone, no_application, no_queue
 from partition_worker.engine.effects import Effect

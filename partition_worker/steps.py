@@ -3,14 +3,14 @@
 A step is one decision: an ask gets a node, a placeholder makes place for a real ask, a node is kept for an ask, others
 are asked to make room for one. Each sees the effects of those before, exactly as when a worker decides by itself.
 
-Not here: what a decision is (`engine/cycle/cycle.py`), and who may ask (`webservice/admin_routes.py`).
+Not here: what a decision is (`engine/cycle/cycle.py`), and who may ask (`webservice/partition_routes.py`).
 """
 
 from msgspec.json import encode
 
 from common.names import external
 from common.query_messages import Answer, Schedule
-from common.rest.changes import DecisionView, StepsView
+from common.rest_records import DecisionView, StepsView
 from common.rm_messages import AllocationRelease
 from partition_worker.engine.cycle.cycle import Decision
 from partition_worker.engine.decisions import Release

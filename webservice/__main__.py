@@ -10,16 +10,13 @@ from common.acl import Acl, AclError, parse_acl
 from common.process import Life, main, parser
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
+from webservice.authn import CERTIFICATE, PROXY, TOKEN, Door, People
+from webservice.authz import Entrance, Guard
 from webservice.calls import HistoryFile, Startup
 from webservice.config_view import deadlock_of
-from webservice.cors import Cors
-from webservice.door.door import CERTIFICATE, PROXY, TOKEN, Door
-from webservice.door.entrance import Entrance
-from webservice.door.key_file import KeyFile
-from webservice.door.tokens import Terms
-from webservice.guard import Guard
-from webservice.people import People
+from webservice.cross_site import Cors
 from webservice.service import Tls, listen, read_settings, serve
+from webservice.tokens import KeyFile, Terms
 
 
 def host_and_port(text: str) -> tuple[str, int]:

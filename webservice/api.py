@@ -22,28 +22,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from webservice.authn import People
+from webservice.authz import Entrance, Guard, viewer_of
 from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup, Turns
-from webservice.changing import Changes
-from webservice.compression import GZIP_BYTES_MIN, CachedBody, accepts_gzip, compress
+from webservice.changes import Changes
 from webservice.config_routes import YAML
-from webservice.cors import Cors
-from webservice.door.entrance import Entrance, viewer_of
-from webservice.errors import RequestError
-from webservice.flow import Flow
-from webservice.guard import Guard
-from webservice.history.lists import LISTS
-from webservice.history.past import Past
-from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG
-from webservice.own_figures import OwnFigures
-from webservice.parameters import has_bad_escape, values
-from webservice.people import People
+from webservice.cross_site import Cors
+from webservice.event_streams import Streams
+from webservice.health import StorageHealth
+from webservice.history.queries import Past
+from webservice.history.tables import LISTS
+from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG, Flow
+from webservice.metrics import OwnFigures
+from webservice.parameters import has_bad_escape, values, written
+from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, Shelf, accepts_gzip, compress
 from webservice.router import Elsewhere, Match, OtherMethods, find
 from webservice.routes import routes
-from webservice.shelf import Shelf
-from webservice.storage_health import StorageHealth
-from webservice.streams.streams import Streams
+from webservice.views import RequestError
 from webservice.web_root import is_api, serve
-from webservice.written import written
 
 BODY_BYTES_MAX: Final = 16 << 20
 PRIVATE: Final = frozenset(

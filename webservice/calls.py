@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.parse import quote, urlencode
 
 from common.query_messages import (
+    NOT_MODIFIED,
     Actor,
     Answer,
     ChangeConfig,
@@ -20,17 +22,15 @@ from common.query_messages import (
     ReadConfig,
     Schedule,
 )
-from webservice.compression import CachedBody
 from webservice.config_view import NO_DEADLOCKS, Deadlock
-from webservice.errors import RequestError
-from webservice.history.past import Past
-from webservice.own_figures import OwnFigures
-from webservice.resolve import Directory, UnknownRmError, narrowed
+from webservice.event_streams import Streams
+from webservice.health import StorageHealth
+from webservice.history.queries import Past
+from webservice.metrics import OwnFigures
+from webservice.partition_names import Directory, UnknownRmError, narrowed
+from webservice.response_cache import CachedBody, Shelf, Shelved
 from webservice.router import Route
-from webservice.shelf import Shelf
-from webservice.storage_health import StorageHealth
-from webservice.streams.streams import Streams
-from webservice.views import SettingView
+from webservice.views import RequestError, SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
 
@@ -217,3 +217,44 @@ def document(answer: Answer) -> bytes:
     if answer.status != 200:
         raise RequestError(answer.status, answer.body.decode(errors="replace"))
     return answer.body
+
+
+AGE_MIN_S: Final = 1.0
+"""What is younger has no age."""
+
+
+def lasting(call: Call, found: Shelved) -> Reply:
+    """The reply with an answer, or that the one that the client has still holds.
+
+    Raises:
+        RequestError: the answer has another status than 200.
+    """
+    document(found.answer)  # raises for any other status
+    headers = age(found.age_s)
+    if call.viewer is not None:
+        headers["Cache-Control"] = "private, no-cache"
+    if found.answer.next:
+        headers["Link"] = f'<{_next_page(call, found.answer.next)}>; rel="next"'
+    if not found.answer.version:
+        return Reply(found.body, headers=headers)
+    headers["ETag"] = f'W/"{found.answer.version}"'
+    if _is_known(call.headers.get("if-none-match", ""), found.answer.version):
+        return Reply(b"", NOT_MODIFIED, headers=headers)
+    return Reply(found.body, headers=headers)
+
+
+def age(seconds: float) -> dict[str, str]:
+    """The header that says how old an answer is, if it is old enough for one."""
+    return {"Age": str(int(seconds))} if seconds >= AGE_MIN_S else {}
+
+
+def _next_page(call: Call, after: str) -> str:
+    others = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
+    query = urlencode({**others, "limit": call.query["limit"], "after": after}, quote_via=quote)
+    return f"{call.path}?{query}"
+
+
+def _is_known(condition: str, version: str) -> bool:
+    """Whether the header `If-None-Match` names the version."""
+    tags = (tag.strip().removeprefix("W/") for tag in condition.split(","))
+    return any(tag in ("*", f'"{version}"') for tag in tags)

@@ -20,15 +20,14 @@ from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
 from common.names import RM_ID
 from common.query_messages import Actor, Answer, ChangeConfig, ReadConfig
-from common.rest.configuration import ChangedView
+from common.rest_records import ChangedView
 from webservice.access import Access
 from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document
-from webservice.conditions import entity_tag, expected_checksum, is_known
 from webservice.config_view import config_json, config_yaml
-from webservice.errors import RequestError
-from webservice.resolve import RM_SHOWN_MAX, default_rm
+from webservice.parameters import entity_tag, expected_checksum, is_known
+from webservice.partition_names import RM_SHOWN_MAX, default_rm
 from webservice.router import Route
-from webservice.views import SettingView, VerdictView, encoded
+from webservice.views import RequestError, SettingView, VerdictView, encoded
 
 YAML: Final = "application/x-yaml; charset=UTF-8"
 JSON_ONLY: Final = "application/json"

@@ -19,10 +19,9 @@ from common.inspection import HEAP, PROFILE, PROFILE_MAX_S, STACK, TRACE, WAITS,
 from common.query_messages import Query
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, Respond, directory_of, document, named, registered
-from webservice.dump.layout import written
-from webservice.dump.parts import gathered
-from webservice.errors import RequestError
 from webservice.router import Route
+from webservice.state_dump import gathered, written
+from webservice.views import RequestError
 
 ROUND_S: Final = 5.0
 """A profile of a worker is taken in rounds of this length, each a question of its own: an answer to a longer one would

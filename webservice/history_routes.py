@@ -17,19 +17,17 @@ from urllib.parse import urlencode
 import msgspec
 
 from common.query_messages import PartitionEntry, Query
-from common.rest.history import PastPageView, PastRow
-from common.rest.partition import encoded
+from common.rest_records import PastPageView, PastRow
+from common.rest_views import encoded
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply, Respond
-from webservice.errors import RequestError
-from webservice.history import csv_text, reading
-from webservice.history.lists import LISTS, ListName
-from webservice.history.moments import moment_ns
-from webservice.history.past import Past
-from webservice.history.reading import Right, Viewer, Wanted
-from webservice.parameters import queue_name
-from webservice.resolve import Directory
+from webservice.history import queries, tables
+from webservice.history.queries import Past, Right, Viewer, Wanted
+from webservice.history.tables import LISTS, ListName
+from webservice.parameters import moment_ns, queue_name
+from webservice.partition_names import Directory
 from webservice.router import Route
+from webservice.views import RequestError
 
 _HISTORY: Final = "/ws/v1/history"
 
@@ -59,13 +57,13 @@ class _Visible(msgspec.Struct):
 async def applications_at(call: Call) -> Reply:
     """How many applications ran, minute by minute."""
     past, wanted = _metrics_of(call), await _partitions(call)
-    return Reply(encoded(await past.read(partial(reading.applications_at, wanted=wanted))))
+    return Reply(encoded(await past.read(partial(queries.applications_at, wanted=wanted))))
 
 
 async def containers_at(call: Call) -> Reply:
     """How many allocations there were, minute by minute."""
     past, wanted = _metrics_of(call), await _partitions(call)
-    return Reply(encoded(await past.read(partial(reading.containers_at, wanted=wanted))))
+    return Reply(encoded(await past.read(partial(queries.containers_at, wanted=wanted))))
 
 
 def _metrics_of(call: Call) -> Past:
@@ -104,9 +102,9 @@ def listed(name: ListName) -> Respond:
         limit, after = _limit(call.query.get("limit", str(LIMIT))), call.query.get("after", "")
 
         def found(path: Path) -> tuple[str, bytes | list[bytes]]:
-            page = reading.page(path, name, wanted, limit=limit, after=after)
+            page = queries.page(path, name, wanted, limit=limit, after=after)
             if is_csv:
-                return page.next, list(csv_text.pieces(LISTS[name].view, page.rows))
+                return page.next, list(tables.pieces(LISTS[name].view, page.rows))
             return page.next, _json(PastPageView(rows=page.rows, next=page.next))
 
         following, body = await call.past.read(found)
@@ -116,7 +114,7 @@ def listed(name: ListName) -> Respond:
         if isinstance(body, bytes):
             return Reply(body, headers=headers)
         headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
-        return Reply(_streamed(body), content_type=f"{csv_text.MEDIA}; charset=utf-8; header=present", headers=headers)
+        return Reply(_streamed(body), content_type=f"{tables.MEDIA}; charset=utf-8; header=present", headers=headers)
 
     return respond
 
@@ -136,7 +134,7 @@ def _is_csv(call: Call) -> bool:
     if wanted and wanted not in _FORMATS:
         raise RequestError(400, f"format must be one of {', '.join(_FORMATS)}")
     offers = [offer.partition(";")[0].strip().lower() for offer in call.headers.get("accept", "").split(",")]
-    return wanted == "csv" or (not wanted and csv_text.MEDIA in offers)
+    return wanted == "csv" or (not wanted and tables.MEDIA in offers)
 
 
 def _limit(text: str) -> int:

@@ -1,21 +1,59 @@
-"""Families of all processes, written in the text format of Prometheus.
+"""What the web service counts of itself: requests by route, and how long they took.
 
-While there is one partition its series have the labels of YuniKorn. Where there are several each series has the label
-`partition` besides, so that nothing of two resource managers is ever added up or taken for the other's. A family
-without series is left out.
-Rejected: writing with prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`;
-its parser reads what is written here (see the test).
-
-Not here: the figures themselves (each process has its own), and asking for them (`metric_routes.py`).
+Everything else that it has to tell (its process, its streams, its history) is told by whoever knows it; `around` has
+them all. Not here: the page (`metric_routes.py`).
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-from common.families import Distribution, Family
+from common.families import Distribution, Family, counter, distribution
+from common.histogram import Histogram
+
+_BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class OwnFigures:
+    """The figures of this process."""
+
+    def __init__(self) -> None:
+        self.around: list[Callable[[], Iterable[Family]]] = []
+        """Who else in this process tells figures."""
+        self._answered: Counter[tuple[str, str, int]] = Counter()
+        """By method, path of the route and status."""
+        self._took: dict[str, Histogram] = {}
+        """By path of the route."""
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered after so long; of a stream, begun to be."""
+        self._answered[method, route, status] += 1
+        if route not in self._took:
+            self._took[route] = Histogram(_BOUNDS_S)
+        self._took[route].observe(seconds)
+
+    def families(self) -> Iterator[Family]:
+        """All of them, as of now."""
+        yield counter(
+            "yunishard_rest_requests_total",
+            "Requests that were answered, by route and status; those for what is not there are not among them. Worry "
+            "about many of status 503 (somebody behind does not answer), 500 (a defect) or 403.",
+            ("method", "route", "status"),
+            [((method, route, str(status)), count) for (method, route, status), count in self._answered.items()],
+        )
+        yield distribution(
+            "yunishard_rest_request_seconds",
+            "Seconds from a request to its answer, of a stream to its beginning. Worry if lists take longer than a "
+            "second: ask for parts of them (limit).",
+            ("route",),
+            [((route,), took) for route, took in self._took.items()],
+        )
+        for told in self.around:
+            yield from told()
+
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 

@@ -14,9 +14,9 @@ import msgspec
 
 from webservice.access import Access
 from webservice.calls import ApiRoute, Call, Reply
-from webservice.conditions import entity_tag, is_known
 from webservice.openapi.areas import AREAS
 from webservice.openapi.document import document
+from webservice.parameters import entity_tag, is_known
 from webservice.router import Route
 
 PATH: Final = "/ws/v1/openapi.json"

@@ -4,14 +4,29 @@ The order of the checks in each function is part of the API: it decides which of
 from the partition's worker and are passed on as they are. Not here: what is about all partitions (`overall.py`).
 """
 
+import re
+import uuid
 from collections.abc import Callable
 from typing import Final
 
-from common.query_messages import Query
+from common.query_messages import STEPS_MAX, Actor, KillApplication, MoveApplication, PartitionList, Query, Schedule
+from common.unsigned import UnsignedError, unsigned
 from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Named, Reply, Respond, directory_of, named, partition_of, registered
-from webservice.errors import RequestError
-from webservice.lasting import lasting
+from webservice.calls import (
+    ApiRoute,
+    Call,
+    Change,
+    Changing,
+    Named,
+    Reply,
+    Respond,
+    directory_of,
+    document,
+    lasting,
+    named,
+    partition_of,
+    registered,
+)
 from webservice.parameters import (
     ACTIVE,
     PARTITION_STATES,
@@ -24,7 +39,9 @@ from webservice.parameters import (
     queue_path,
     user_name,
 )
+from webservice.partition_names import default_rm
 from webservice.router import Route
+from webservice.views import NoEventsView, RequestError, encoded
 
 _PARTITION: Final = "/ws/v1/partition/{partition}"
 
@@ -149,6 +166,109 @@ async def _ask(call: Call, partition: Named, what: str, **args: str) -> Reply:
 _USER: Final = about_usage_of("user", user_name, "User not found")
 _GROUP: Final = about_usage_of("group", group_name, "Group not found")
 
+
+async def batch(call: Call) -> Reply:
+    """A piece of the history. Before there is any partition nothing has happened."""
+    known = await registered(call)
+    found = _meant(call, known)
+    args = {"start": call.query.get("start", ""), "count": call.query.get("count", "")}
+    if found is None:
+        _check(args["count"], args["start"])
+        instance = uuid.uuid5(uuid.NAMESPACE_OID, str(known.started_ns))
+        return Reply(encoded(NoEventsView(InstanceUUID=str(instance))))
+    query = Query(what="events", name=found.shown, args=args)
+    return Reply(document(await call.shelf.fresh(found.full_name, query)))
+
+
+async def stream(call: Call) -> Reply:
+    """The history as it goes on, one event in a line."""
+    found = _meant(call, await registered(call))
+    if found is None:
+        raise RequestError(503, "There is no partition yet whose events could be followed, try again later")
+    host, count = call.headers.get("host", ""), call.query.get("count", "")
+    return Reply(await call.streams.begin(found.full_name, found.rm_id, host=host, count=count))
+
+
+def _meant(call: Call, known: PartitionList) -> Named | None:
+    """The partition that the parameter `partition` names, or the only one of the default RM; None while there is none.
+
+    Raises:
+        RequestError: there is none of that name, or the RM has several.
+    """
+    directory = directory_of(call, known)
+    name = call.query.get("partition", "")
+    if name:
+        return named(directory, name)
+    rm_id = default_rm(known, call.startup.default_rm)
+    names = [shown for shown, entry in directory.all() if entry.rm_id == rm_id]
+    if len(names) > 1:
+        listed = ", ".join(names)
+        raise RequestError(409, f"There are several partitions, choose one with the parameter partition: {listed}")
+    return named(directory, names[0]) if names else None
+
+
+def _check(count: str, start: str) -> None:
+    """Refuse what a partition would refuse, while there is none.
+
+    Raises:
+        RequestError: 400, as it would say it.
+    """
+    try:
+        if unsigned(count) == 0:
+            raise RequestError(400, '0 is not a valid value for "count"')
+        unsigned(start)
+    except UnsignedError as error:
+        raise RequestError(400, str(error)) from None
+
+
+_APPLICATION: Final = f"{_PARTITION}/application/{{application}}"
+
+
+async def kill(call: Call, actor: Actor) -> Reply:
+    """Fail an application and release all it has."""
+    partition = await partition_of(call)
+    wanted = KillApplication(
+        application_id=call.parameters["application"],
+        actor=actor,
+        seen_only=call.viewer is not None,
+        name=partition.shown,
+    )
+    return await _change(call, partition, wanted)
+
+
+async def move(call: Call, actor: Actor) -> Reply:
+    """Let an application go on in another leaf."""
+    partition = await partition_of(call)
+    if not call.query.get("queue"):
+        raise RequestError(400, "Say where to with ?queue=PATH, the full path of a leaf such as root.a")
+    queue = queue_name(call.query["queue"])
+    wanted = MoveApplication(
+        application_id=call.parameters["application"],
+        queue=queue,
+        actor=actor,
+        seen_only=call.viewer is not None,
+        name=partition.shown,
+    )
+    return await _change(call, partition, wanted)
+
+
+async def schedule(call: Call, actor: Actor) -> Reply:
+    """Make `?steps=N` decisions (one if it is not said) in a partition that decides only when asked to."""
+    partition = await partition_of(call)
+    wanted = Schedule(steps=_steps(call.query.get("steps", "1")), name=partition.shown)
+    return await _change(call, partition, wanted)
+
+
+def _steps(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= STEPS_MAX:
+        raise RequestError(400, f"Say how many with ?steps=N, a whole number from 1 to {STEPS_MAX}, not {text[:32]!r}")
+    return int(text)
+
+
+async def _change(call: Call, partition: Named, wanted: Change) -> Reply:
+    return Reply(document(await call.link.change(wanted, partition=partition.full_name)).strip() + b"\n")
+
+
 ROUTES: Final[tuple[ApiRoute, ...]] = (
     Route("GET", f"{_PARTITION}/placementrules", about_partition("rules"), Access.KNOWN),
     Route("GET", f"{_PARTITION}/queues", about_partition("queues"), Access.SEEN),
@@ -165,4 +285,9 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
     Route("GET", f"{_PARTITION}/usage/user/{{user}}", _USER, Access.SEEN),
     Route("GET", f"{_PARTITION}/usage/groups", about_usage("groups"), Access.SEEN),
     Route("GET", f"{_PARTITION}/usage/group/{{group}}", _GROUP, Access.SEEN),
+    Route("GET", "/ws/v1/events/batch", batch, Access.ADMINS),
+    Route("GET", "/ws/v1/events/stream", stream, Access.ADMINS),
+    Route("POST", f"{_APPLICATION}/kill", Changing(kill), Access.OWN),
+    Route("POST", f"{_APPLICATION}/move", Changing(move), Access.OWN),
+    Route("POST", f"{_PARTITION}/schedule", Changing(schedule), Access.ADMINS),
 )

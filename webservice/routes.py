@@ -5,27 +5,15 @@ Not here: what answers them (the modules that are joined here), and how a path f
 
 from typing import Final
 
-from webservice import (
-    admin_routes,
-    config_routes,
-    debug_routes,
-    event_routes,
-    history_routes,
-    metric_routes,
-    overall,
-    partition_routes,
-)
+from webservice import cluster_routes, config_routes, debug_routes, history_routes, partition_routes
 from webservice.calls import ApiRoute
 from webservice.openapi_routes import with_document
 
 _DESCRIBED: Final[tuple[ApiRoute, ...]] = (
-    *overall.ROUTES,
-    *metric_routes.ROUTES,
-    *event_routes.ROUTES,
+    *cluster_routes.ROUTES,
+    *partition_routes.ROUTES,
     *history_routes.ROUTES,
     *config_routes.ROUTES,
-    *partition_routes.ROUTES,
-    *admin_routes.ROUTES,
     *debug_routes.ROUTES,
 )
 

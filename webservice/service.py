@@ -1,5 +1,7 @@
-"""The web service as a process: its port, its link to the broker, an ordered stop. It holds no state of its own
-but the history, which it keeps in a file.
+"""What clients do wrong, in the log: a few lines a minute, so that nobody can fill it.
+
+uvicorn writes a line for each request that is none, and a traceback where a client has gone in the middle. Defects of
+ours are other exceptions, and always logged whole. Not here: what the client is told (`http1.py`).
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+import h11
 import msgspec
 import uvicorn
 
@@ -21,15 +24,47 @@ from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S
 from common.process_figures import ProcessFigures
 from webservice.api import Api
-from webservice.broker_link import BrokerLink
+from webservice.authn import People
+from webservice.authz import Guard
+from webservice.broker_client import BrokerLink
 from webservice.calls import Startup
-from webservice.client_faults import ClientFaults
-from webservice.guard import Guard
-from webservice.history.keeping import Keeper
-from webservice.history.past import Past
+from webservice.history.queries import Past
+from webservice.history.recorder import Keeper
 from webservice.http1 import ImpatientHttp
-from webservice.people import People
 from webservice.views import SettingView
+
+LINES_MAX: Final = 10
+"""Lines in a minute; how many there were beside them is said with the next one."""
+
+_MINUTE_S: Final = 60.0
+
+
+class ClientFaults(logging.Filter):
+    """For the logger of uvicorn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = 0.0
+        self._said = 0
+        self._unsaid = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            if not isinstance(error, h11.ProtocolError):
+                return True
+            record.exc_info, record.msg, record.args = None, "%s", (f"an answer cannot be given: {error}",)
+        if record.created - self._begun >= _MINUTE_S:
+            self._begun, self._said = record.created, 0
+        self._said += 1
+        if self._said > LINES_MAX:
+            self._unsaid += 1
+            return False
+        if self._unsaid:
+            record.msg, record.args = "%s (and %d more)", (record.getMessage(), self._unsaid)
+            self._unsaid = 0
+        return True
+
 
 STOP_MAX_S: Final = 5
 """How long requests that are running at the stop may still take."""

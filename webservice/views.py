@@ -1,9 +1,9 @@
 """The JSON that the web service makes itself: clusters, settings, verdicts on configurations, errors.
 
 Everything about a partition comes from its worker as finished JSON and is passed on untouched
-(`common/rest/partition.py`). A key without a default here is always shown; one with a default is left out when empty.
+(`common/rest_views.py`). A key without a default here is always shown; one with a default is left out when empty.
 
-Not here: what a partition shows of itself (`common/rest/partition.py`).
+Not here: what a partition shows of itself (`common/rest_views.py`).
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.json import Encoder
+
+from common.config.problems import Problem
 
 _encoder: Final = Encoder(order="deterministic")  # maps by key, objects in the order of their fields
 
@@ -76,3 +78,22 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def encoded(view: Struct | Sequence[Struct]) -> bytes:
     """The body that shows a view: compact JSON and a newline."""
     return _encoder.encode(view) + b"\n"
+
+
+class RequestError(Exception):
+    """A request that gets an error object instead of what it asked for."""
+
+    def __init__(self, status: int, text: str, *, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.problems = problems
+
+    @property
+    def body(self) -> bytes:
+        """The error object."""
+        problems = [
+            ProblemView(line=one.line, path=one.path, message=one.message, hint=one.hint, kind=one.kind)
+            for one in self.problems
+        ]
+        return encoded(ErrorView(status_code=self.status, message=self.text, description=self.text, problems=problems))

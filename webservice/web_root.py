@@ -17,7 +17,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from webservice.conditions import entity_tag, is_known
+from webservice.parameters import entity_tag, is_known
 
 FILE_BYTES_MAX: Final = 32 << 20
 """A larger file is as if it were not there: it is read as a whole, and no UI has one."""

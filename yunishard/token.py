@@ -3,7 +3,7 @@
 Works on files alone, with no running system: whoever has the secret of its key file can make a token for anybody, and
 the web service takes every token that is signed with it until the token expires or the secret is gone from the file.
 
-Not here: what a key file looks like (`common/token_keys.py`), whether a token counts (`webservice/door/tokens.py`).
+Not here: what a key file looks like (`common/token_keys.py`), whether a token counts (`webservice/tokens.py`).
 """
 
 import argparse

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from common.resources import Limit
-from common.rest.partition import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
+from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
 from partition_worker.answers import sights
 from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.limits.trackers import Tracker

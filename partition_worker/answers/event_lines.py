@@ -12,7 +12,7 @@ from msgspec.json import Encoder
 from common.event_lines import COUNT_MAX, EventLines
 from common.extra_config import ExtraConfig
 from common.query_messages import Answer
-from common.rest.events import EventView
+from common.rest_records import EventView
 from common.unsigned import UnsignedError, unsigned
 from partition_worker.answers.events import view
 from partition_worker.event_ring import EventRing

@@ -15,7 +15,7 @@ from common.extra_config import ExtraConfig
 from common.messages import Resources
 from common.query_messages import Answer
 from common.resources import saturated
-from common.rest.events import AmountView, BatchView, EventResourceView, EventView
+from common.rest_records import AmountView, BatchView, EventResourceView, EventView
 from common.unsigned import UnsignedError, unsigned
 from partition_worker.engine.effects import Happening
 from partition_worker.event_ring import EventRing

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.resources import saturated
-from common.rest.preemption import PreemptionView, VictimView
+from common.rest_views import PreemptionView, VictimView
 from partition_worker.engine.preemptions import ENTRIES_MAX, Preemption, Victim
 
 _LAST_NS: Final = 2**63 - 1

@@ -12,7 +12,7 @@ from msgspec.json import encode
 from msgspec.structs import asdict
 
 from common.query_messages import TOO_LONG, Answer, Query
-from common.rest.partition import View, encoded
+from common.rest_views import View, encoded
 from partition_worker.answers import cuts, pages, preemption_views, rule_views, sights, utilisation
 from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.applications.application import Application

@@ -3,7 +3,7 @@
 Not here: what a rule does (`engine/placement`), and the other views (`sights.py`).
 """
 
-from common.rest.placement import FilterView, RuleView
+from common.rest_views import FilterView, RuleView
 from partition_worker.engine.placement.filter import FilterDescription
 from partition_worker.engine.placement.rule import Description
 

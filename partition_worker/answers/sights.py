@@ -13,7 +13,7 @@ from typing import Final
 
 from common.messages import Resources
 from common.resources import Limit, less, pruned, saturated, tightened
-from common.rest.partition import (
+from common.rest_views import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,

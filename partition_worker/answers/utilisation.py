@@ -7,8 +7,7 @@ Not here: the same as a metric, without names (`figures.py`).
 from collections.abc import Iterable
 from typing import Final
 
-from common.rest.partition import percentages
-from common.rest.utilisation import BucketView, TypeUtilisationView, UtilisationView
+from common.rest_views import BucketView, TypeUtilisationView, UtilisationView, percentages
 from partition_worker.engine.nodes.node import Node
 
 BUCKETS: Final = 10

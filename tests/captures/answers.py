@@ -19,7 +19,7 @@ from tests.captures.visitor import Answered, streaming, visit
 from tests.webservice.fakes import people
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.history.past import Past
+from webservice.history.queries import Past
 
 HEADERS: Final = frozenset(
     {

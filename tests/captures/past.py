@@ -11,8 +11,7 @@ import msgspec
 
 from common.records import Account
 from tests.captures.system import BEGIN_S, SystemLink
-from webservice.history.collector import SAMPLE_NS, Collector
-from webservice.history.rows import Portion
+from webservice.history.collector import SAMPLE_NS, Collector, Portion
 from webservice.history.store import Store
 
 _account: Final = msgspec.json.Decoder(Account)

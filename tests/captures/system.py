@@ -27,7 +27,7 @@ from tests.captures.scenario import Manager
 from tests.world import STEPS_MAX, World
 from tests.world_rm import RM
 from webservice.calls import Change
-from webservice.errors import RequestError
+from webservice.views import RequestError
 
 BEGIN_S: Final = 1_750_000_000.0
 """When the scenario begins, in Unix seconds: later than anything that it says was created."""

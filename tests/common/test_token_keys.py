@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.token_keys import KEY_FILE_BYTES_MAX, KEYS_MAX, TokenKeyError, read_token_keys, token_keys, write_secret
-from tests.webservice.door.identities import ec_jwk, ed_jwk, jwks, rsa_jwk, secret_jwk
+from tests.webservice.identities import ec_jwk, ed_jwk, jwks, rsa_jwk, secret_jwk
 
 
 def refusal(text: bytes) -> str:

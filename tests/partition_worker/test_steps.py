@@ -7,7 +7,7 @@ import pytest
 from common.machine import Send
 from common.outbox import WINDOW_MESSAGES
 from common.query_messages import STEPS_MAX, Answer, Schedule
-from common.rest.changes import DecisionView
+from common.rest_records import DecisionView
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     AllocationRelease,

@@ -16,7 +16,7 @@ from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, people
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.history.past import Past
+from webservice.history.queries import Past
 
 UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
 """Moments of the scenario."""

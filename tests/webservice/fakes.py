@@ -21,12 +21,12 @@ from common.query_messages import (
 )
 from tests.webservice.socket_tables import line
 from webservice.api import Api
+from webservice.authn import Account, People
+from webservice.authz import Guard
 from webservice.calls import Change, Startup
-from webservice.door.certificates import EXTENSION, Certificate
-from webservice.errors import RequestError
-from webservice.guard import Guard
-from webservice.history.past import Past
-from webservice.people import Account, People
+from webservice.credentials import EXTENSION, Certificate
+from webservice.history.queries import Past
+from webservice.views import RequestError
 
 Reader = Callable[[str, ReadConfig], Answer]
 Changer = Callable[[Change], Answer]

@@ -12,14 +12,13 @@ from starlette.types import Message
 from common.acl import parse_acl
 from common.query_messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
-from webservice import api, compression
+from webservice import api, response_cache
 from webservice.api import Api
+from webservice.authn import Door
+from webservice.authz import Entrance, Guard
 from webservice.calls import Startup
-from webservice.compression import accepts_gzip
-from webservice.cors import Cors
-from webservice.door.door import Door
-from webservice.door.entrance import Entrance
-from webservice.guard import Guard
+from webservice.cross_site import Cors
+from webservice.response_cache import accepts_gzip
 
 LINK = FakeLink(partition())
 
@@ -133,7 +132,7 @@ def sized(size: int) -> FakeLink:
     return FakeLink(partition(), worker=worker)
 
 
-@pytest.mark.parametrize("size", [compression.GZIP_BYTES_MIN, compression.THREAD_BYTES_MIN])
+@pytest.mark.parametrize("size", [response_cache.GZIP_BYTES_MIN, response_cache.THREAD_BYTES_MIN])
 def test_a_large_body_is_compressed_for_those_who_take_it(size: int) -> None:
     response = request(sized(size), "/ws/v1/partition/default/queues", headers={"Accept-Encoding": "gzip"})
     assert response.headers["content-encoding"] == "gzip"
@@ -142,7 +141,7 @@ def test_a_large_body_is_compressed_for_those_who_take_it(size: int) -> None:
     assert response.content == b"x" * size
 
 
-@pytest.mark.parametrize("size", [compression.GZIP_BYTES_MIN, compression.THREAD_BYTES_MIN])
+@pytest.mark.parametrize("size", [response_cache.GZIP_BYTES_MIN, response_cache.THREAD_BYTES_MIN])
 def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     version, compressed = "1", list[bytes]()
     compress = gzip.compress
@@ -178,7 +177,7 @@ def test_a_cached_answer_is_compressed_once_for_all_its_readers(monkeypatch: pyt
 
 
 def test_a_small_body_is_not_compressed() -> None:
-    link = sized(compression.GZIP_BYTES_MIN - 1)
+    link = sized(response_cache.GZIP_BYTES_MIN - 1)
     response = request(link, "/ws/v1/partition/default/queues", headers={"Accept-Encoding": "gzip"})
     assert "content-encoding" not in response.headers
     assert "vary" not in response.headers

@@ -18,8 +18,8 @@ from common.query_messages import Answer, ManagerEntry, PartitionEntry, Partitio
 from tests.captures.system import SystemLink
 from tests.webservice.cluster import EMPTY, FILLED, UNREGISTERED, api
 from webservice.access import Access
-from webservice.errors import RequestError
 from webservice.routes import routes
+from webservice.views import RequestError
 
 SILENT: Final = PartitionEntry(full_name="rm-2_default", name="default", rm_id="rm-2")
 

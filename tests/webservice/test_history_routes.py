@@ -14,15 +14,14 @@ from common.acl import parse_acl
 from common.query_messages import Actor, Answer, Query
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
+from webservice.authn import Door
+from webservice.authz import Entrance, Guard
 from webservice.calls import Startup
-from webservice.cors import Cors
-from webservice.door.certificates import Certificate
-from webservice.door.door import Door
-from webservice.door.entrance import Entrance
-from webservice.guard import Guard
-from webservice.history.lists import LISTS, ListName
-from webservice.history.past import Past
+from webservice.credentials import Certificate
+from webservice.cross_site import Cors
+from webservice.history.queries import Past
 from webservice.history.store import Store
+from webservice.history.tables import LISTS, ListName
 from webservice.openapi.past import PAST
 
 H = "/ws/v1/history"

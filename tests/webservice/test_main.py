@@ -9,8 +9,8 @@ from common.acl import Acl
 from common.token_keys import write_secret
 from tests.webservice.fakes import people
 from webservice.__main__ import acl, guard_of, host_and_port, options, startup_of
+from webservice.authz import Guard
 from webservice.calls import HistoryFile, Startup
-from webservice.guard import Guard
 from webservice.views import SettingView
 
 

@@ -2,8 +2,21 @@
 
 import pytest
 
-from webservice.errors import RequestError
-from webservice.parameters import active_status, application_state, decoded, has_bad_escape, queue_path, values
+from webservice.parameters import (
+    LENGTH_MAX,
+    active_status,
+    application_state,
+    decoded,
+    entity_tag,
+    expected_checksum,
+    has_bad_escape,
+    is_known,
+    moment_ns,
+    queue_path,
+    values,
+    written,
+)
+from webservice.views import RequestError
 
 
 @pytest.mark.parametrize(("text", "bad"), [("a%20b", False), ("a%zzb", True), ("a%", True), ("%4", True), ("", False)])
@@ -63,3 +76,92 @@ def test_states_and_statuses_are_words_in_any_case() -> None:
 )
 def test_a_query_is_read_as_far_as_it_can_be_decoded(query: str, found: dict[str, str]) -> None:
     assert values(query) == found
+
+
+SUM = "0123456789ABCDEF" * 4
+
+
+@pytest.mark.parametrize("header", [None, "*", " * "])
+def test_without_a_condition_any_version_will_do(header: str | None) -> None:
+    assert expected_checksum(header) == ""
+
+
+@pytest.mark.parametrize("header", [entity_tag(SUM), SUM, f"  {SUM} ", SUM.lower()])
+def test_a_checksum_is_a_condition_with_quotes_or_without(header: str) -> None:
+    assert expected_checksum(header) == SUM
+
+
+@pytest.mark.parametrize(
+    "header", ["", '""', '"', "abc", f'W/"{SUM}"', f'"{SUM}", "{SUM}"', f'"{SUM}', f"{SUM}0", '"*"']
+)
+def test_a_condition_that_cannot_be_understood_is_never_any(header: str) -> None:
+    with pytest.raises(RequestError, match="must be one checksum of 64 hexadecimal digits") as told:
+        expected_checksum(header)
+    assert told.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("header", "known"),
+    [
+        (None, False),
+        ("", False),
+        ("*", True),
+        (entity_tag(SUM), True),
+        (f'"x", W/"{SUM}"', True),
+        ('"x"', False),
+        (SUM[:-1], False),
+    ],
+)
+def test_who_has_the_version_need_not_get_it_again(header: str | None, known: bool) -> None:
+    assert is_known(header, SUM) is known
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "shown"),
+    [
+        (b"/ws/v1/config", b"", "/ws/v1/config"),
+        (b"/a", b"b=c&d", "/a?b=c&d"),
+        (b"/a%0Ab", b"", "/a%0Ab"),
+        (b"/a\nb\x1b[2J\xff", b"", "/a\\nb\\x1b[2J\\xff"),
+        ("10.0.0.7, \u202eevil", b"", "10.0.0.7, \\u202eevil"),
+    ],
+)
+def test_it_is_one_line_of_ascii(text: bytes | str, query: bytes, shown: str) -> None:
+    assert written(text, query) == shown
+
+
+def test_only_so_much_of_it_is_kept() -> None:
+    assert written(b"x" * 9999) == "x" * LENGTH_MAX
+
+
+S = 10**9
+NOW = 1_800_000_000 * S
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1800000000", NOW),
+        ("1800000000.5", NOW + S // 2),
+        ("0", 0),
+        ("2027-01-15T08:00:00Z", NOW),
+        ("2027-01-15t08:00:00.25z", NOW + S // 4),
+        ("2027-01-15T09:00:00+01:00", NOW),
+        ("2027-01-15T09:00:00 01:00", NOW),
+        ("2027-01-15 07:00:00-01:00", NOW),
+        ("-24h", NOW - 86400 * S),
+        ("-1h30m", NOW - 5400 * S),
+        ("-999999h", 0),
+        ("9999-12-31T23:59:59Z", 2**63 - 1),
+        ("999999999999", 2**63 - 1),
+    ],
+)
+def test_a_moment_can_be_said_in_several_ways(text: str, expected: int) -> None:
+    assert moment_ns(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "24h", "yesterday", "2027-01-15", "2027-01-15T08:00:00", "2027-13-15T08:00:00Z", "-", "-x", "1e9"]
+)
+def test_what_is_no_moment_or_may_be_several_is_none(text: str) -> None:
+    assert moment_ns(text, NOW) is None

@@ -14,17 +14,16 @@ import pytest
 
 from common.acl import parse_acl
 from common.query_messages import Actor, KillApplication, MoveApplication, Query
-from tests.webservice.door.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
+from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.access import Access
+from webservice.authn import Door
+from webservice.authz import Entrance, Guard
 from webservice.calls import ApiRoute, Changing, Startup
-from webservice.cors import Cors
-from webservice.door.certificates import Certificate
-from webservice.door.door import Door
-from webservice.door.entrance import Entrance
-from webservice.door.key_file import KeyFile
-from webservice.guard import Guard
+from webservice.credentials import Certificate
+from webservice.cross_site import Cors
 from webservice.routes import ROUTES
+from webservice.tokens import KeyFile
 
 ADMINS = "root ops"
 PROXY = ("10.1.0.1", 40000)

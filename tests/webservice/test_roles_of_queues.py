@@ -17,16 +17,15 @@ from common.query_messages import Answer, Query
 from partition_worker.answers import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
-from tests.webservice.door.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.fakes import FakeLink, partition, people, request
+from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from webservice.access import Access
+from webservice.authn import Door
+from webservice.authz import Entrance, Guard
 from webservice.calls import ApiRoute
-from webservice.cors import Cors
-from webservice.door.door import Door
-from webservice.door.entrance import Entrance
-from webservice.door.key_file import KeyFile
-from webservice.guard import Guard
+from webservice.cross_site import Cors
 from webservice.routes import ROUTES
+from webservice.tokens import KeyFile
 
 NAMES = {
     "partition": ("default", "rm-1_default"),

@@ -8,9 +8,9 @@ import jwt
 import pytest
 
 from common.token_keys import read_token_keys
-from tests.webservice.door.identities import jwks, rsa_jwk
-from webservice.door.person import Person
-from webservice.door.tokens import Terms, Wrong, bearer_of
+from tests.webservice.identities import jwks, rsa_jwk
+from webservice.credentials import Person
+from webservice.tokens import Terms, Wrong, bearer_of
 from yunishard.cli import main
 
 

@@ -19,8 +19,8 @@ from common.messages import Resources
 from common.names import DISTINCT
 from common.query_messages import PartitionEntry
 from common.records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
-from webservice.history.rows import KINDS, Gap, Kind, Named, Place, Portion
-from webservice.history.schema import FORMAT, SCHEMA, TIMED
+from webservice.history.collector import KINDS, Gap, Kind, Named, Place, Portion
+from webservice.history.tables import FORMAT, SCHEMA, TIMED
 
 PRIVATE: Final = 0o600
 """Nobody else is to read what ran where."""
@@ -129,6 +129,19 @@ class Store:
 
     def close(self) -> None:
         self.file.close()
+
+    def used_bytes(self) -> int:
+        """Bytes of all rows and indexes, without the free pages of the file."""
+        return (self._pragma("page_count") - self._pragma("freelist_count")) * self._pragma("page_size")
+
+    def file_bytes(self) -> int:
+        """Bytes of the file on the disk, without SQLite's write-ahead log."""
+        return self._pragma("page_count") * self._pragma("page_size")
+
+    def _pragma(self, name: str) -> int:
+        with explained():
+            value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
+        return value
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -344,3 +357,58 @@ class Store:
                 "INSERT INTO gaps (at, partition, what, until, missed, reason) VALUES (?, ?, ?, ?, ?, ?)",
                 (gap.since_ns, partition, gap.what, gap.until_ns, gap.missed, gap.reason),
             )
+
+
+SLICE_ROWS: Final = 2_000
+"""Deleted by one statement: some ten milliseconds."""
+
+SLICES_MAX: Final = 25
+"""At a time, which is after each writing: more than comes in, so the bounds hold under a flood as well."""
+
+FREE_PAGES_MAX: Final = 2_000
+"""Pages of 4 KiB that are given back to the disk at a time."""
+
+PARTS: Final = 64
+"""Where there is too much, what is in the oldest one of so many equal parts of the whole time goes first."""
+
+PART_MIN_NS: Final = 60 * 10**9
+
+
+def tidy(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int) -> None:
+    """Forget what is due, as much as may be done at a time.
+
+    Raises:
+        HistoryDamaged, HistoryUnusable: as the store says.
+    """
+    left = _forget(store, now_ns - age_max_ns, SLICES_MAX)
+    while left and store.used_bytes() > bytes_max and (oldest := _oldest(store)) is not None:
+        part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
+        left = _forget(store, oldest + part_ns, left, bytes_max=bytes_max)
+    if store.file_bytes() > bytes_max:
+        with explained():
+            store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
+
+
+def _oldest(store: Store) -> int | None:
+    """The time of the oldest row of all."""
+    with explained():
+        times = [store.file.execute(f"SELECT min(at) FROM {table}").fetchone()[0] for table in TIMED]  # noqa: S608
+    return min((at for at in times if at is not None), default=None)
+
+
+def _forget(store: Store, before_ns: int, slices: int, *, bytes_max: int = 0) -> int:
+    """Delete what is older than this, in so many slices at most, and no more than is needed for so few bytes; how many
+    slices are left.
+    """
+    for table in TIMED:
+        deleted = SLICE_ROWS
+        while deleted == SLICE_ROWS and slices:
+            if bytes_max and store.used_bytes() <= bytes_max:
+                return slices
+            with explained():
+                deleted = store.file.execute(
+                    f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT ?)",  # noqa: S608
+                    (before_ns, SLICE_ROWS),
+                ).rowcount
+            slices -= deleted > 0
+    return slices

@@ -1,9 +1,9 @@
-"""What is said about the routes that change something in a partition (`webservice/admin_routes.py`)."""
+"""What is said about the routes that change something in a partition (`webservice/partition_routes.py`)."""
 
 from typing import Final
 
 from common.query_messages import STEPS_MAX
-from common.rest.changes import KilledView, MovedView, StepsView
+from common.rest_records import KilledView, MovedView, StepsView
 from webservice.openapi.operation import Area, Content, Operation, Parameter
 from webservice.openapi.words import RM
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from common.names import QUEUE
-from common.rest.configuration import ChangedView, VersionView
+from common.rest_records import ChangedView, VersionView
 from webservice.openapi.operation import (
     ANY_OBJECT,
     ANY_TEXT,

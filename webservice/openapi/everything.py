@@ -1,9 +1,8 @@
-"""What is said about the routes that are about all partitions at once (`webservice/overall.py`)."""
+"""What is said about the routes that are about all partitions at once (`webservice/cluster_routes.py`)."""
 
 from typing import Final
 
-from common.rest.partition import PartitionView
-from common.rest.utilisation import UtilisationView
+from common.rest_views import PartitionView, UtilisationView
 from webservice.health import HealthView
 from webservice.openapi.operation import ANY_OBJECT, ANY_TEXT, TEXT, Area, Content, Operation
 from webservice.openapi.words import IF_NONE_MATCH, RM, UNCHANGED

@@ -1,8 +1,8 @@
-"""What is said about the routes that tell events (`webservice/event_routes.py`)."""
+"""What is said about the routes that tell events (`webservice/partition_routes.py`)."""
 
 from typing import Final
 
-from common.rest.events import BatchView
+from common.rest_records import BatchView
 from common.unsigned import UINT_MAX
 from webservice.openapi.operation import ANY_OBJECT, Area, Content, Operation, Parameter, Schema
 from webservice.openapi.words import RM

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from common.rest.partition import ApplicationView, GroupView, NodeView, QueueView, UserView
-from common.rest.placement import RuleView
-from common.rest.preemption import PreemptionView
+from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
 from webservice.openapi.operation import Area, Content, Operation, Parameter, Schema
 from webservice.openapi.words import AFTER, IF_NONE_MATCH, LIMIT, LINK, ONLY_ACTIVE, RM, STATUS, UNCHANGED
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from common.rest.history import (
+from common.rest_records import (
     ApplicationsAtView,
     ContainersAtView,
     GapView,
@@ -14,7 +14,7 @@ from common.rest.history import (
     PastQueueView,
     PastUserView,
 )
-from webservice.history.lists import LISTS, ListName
+from webservice.history.tables import LISTS, ListName
 from webservice.history_routes import ALLOCATION_STATES, ENDED_STATES, LIMIT, LIMIT_MAX
 from webservice.openapi.operation import ANY_TEXT, CSV, Area, Content, Operation, Parameter
 from webservice.openapi.words import LINK

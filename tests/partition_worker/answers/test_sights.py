@@ -4,7 +4,7 @@ import json
 
 from msgspec.structs import replace
 
-from common.rest.partition import (
+from common.rest_views import (
     NEVER_MS,
     PRIORITY_NONE,
     AllocationView,

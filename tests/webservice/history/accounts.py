@@ -3,7 +3,7 @@
 from common.messages import Resources
 from common.query_messages import PartitionEntry
 from common.records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
-from webservice.history.rows import Place, Portion
+from webservice.history.collector import Place, Portion
 
 S = 10**9
 MINUTE = 60 * S

@@ -18,8 +18,7 @@ from tests.webservice.history.accounts import (
     sample,
     usage,
 )
-from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector
-from webservice.history.rows import Gap, Place, Portion
+from webservice.history.collector import GONE_AFTER_NS, IDLE_ROUNDS, Collector, Gap, Place, Portion
 
 
 def collector(place: Place | None = None, *usages: Usage) -> Collector:

@@ -1,0 +1,361 @@
+"""Which rows a question means, who may see them, and that going on from page to page shows each once."""
+
+import asyncio
+import base64
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.rest_records import GapView, PastAllocationView, PastApplicationView, PastQueueView, PastRow
+from tests.webservice.history.accounts import (
+    DEFAULT,
+    GPU,
+    MINUTE,
+    NOW,
+    OTHER,
+    S,
+    application,
+    began,
+    gone,
+    portion,
+    sample,
+    usage,
+)
+from webservice.history import queries
+from webservice.history.collector import Gap, Portion
+from webservice.history.queries import (
+    READERS_MAX,
+    WAITING_MAX,
+    BadCursor,
+    NoSuchPartition,
+    Past,
+    Right,
+    TooMuch,
+    Unreadable,
+    Viewer,
+    Wanted,
+)
+from webservice.history.store import Store
+from webservice.history.tables import LISTS, ListName
+from webservice.views import RequestError
+
+ALL = Wanted()
+AFTER = base64.urlsafe_b64encode(b"5.7").decode()
+
+
+def written(folder: Path, *portions: Portion) -> Path:
+    path = folder / "history.sqlite"
+    store = Store(path)
+    store.write(portions)
+    store.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(
+        tmp_path_factory.mktemp("reading"),
+        portion(
+            began("a", NOW, queue="root.a", user="bob"),
+            began("b", NOW + S, queue="root.a.x", user="eve", app="app-2"),
+            gone("a", NOW + 5 * S),
+            ended=[
+                application("app-1", NOW),
+                application("app-2", NOW + S, user="eve", state="Failed", queue="root.ax"),
+            ],
+        ),
+        portion(began("g", NOW + 2 * S, queue="root.a", user="bob"), partition=GPU),
+        portion(partition=OTHER, ended=[application("app-3", NOW + 2 * S, queue="", user="bob", state="Rejected")]),
+        replace(
+            portion(),
+            usage=[(kind, usage(name)) for kind, name in (("queues", "root"), ("queues", "root.a"), ("users", "bob"))],
+            gaps=[Gap("events", NOW, NOW + S, None, "why")],
+        ),
+        replace(portion(), usage=[("users", usage("eve")), ("groups", usage("dev")), ("groups", usage("ops"))]),
+    )
+
+
+def rows(path: Path, name: ListName, wanted: Wanted = ALL, limit: int = 100) -> list[PastRow]:
+    return queries.page(path, name, wanted, limit=limit, after="").rows
+
+
+def names(path: Path, name: ListName, wanted: Wanted = ALL) -> list[str]:
+    key = {"applications": "application_id", "allocations": "allocation_key", "gaps": "what"}
+    attribute = key.get(name, f"{name[:-1]}_name")
+    return [getattr(row, attribute) for row in rows(path, name, wanted)]
+
+
+# What is shown --------------------------------------------------------------------------------------------------------
+
+
+def test_an_application_is_shown_with_everything_that_is_known(path: Path) -> None:
+    first = rows(path, "applications")[0]
+    assert isinstance(first, PastApplicationView)
+    assert (first.partition, first.rm_id, first.application_id) == ("rm-1_default", "rm-1", "app-1")
+    assert (first.groups, first.application_state, first.finished_time) == (["dev"], "Completed", NOW)
+    assert first.resource_history.resource_usage == {"large": {"memory": 20}}
+    assert (first.submission_time, first.start_time) == (NOW - 10 * S, NOW - 9 * S)
+
+
+def test_an_allocation_that_runs_has_no_end(path: Path) -> None:
+    found = [
+        (one.start_time, one.finished_time, one.termination_type)
+        for one in rows(path, "allocations")
+        if isinstance(one, PastAllocationView)
+    ]
+    assert found == [(NOW, NOW + 5 * S, "STOPPED_BY_RM"), (NOW + S, 0, ""), (NOW + 2 * S, 0, "")]
+
+
+def test_usage_and_gaps_are_shown(path: Path) -> None:
+    queue, gap = rows(path, "queues")[0], rows(path, "gaps")[0]
+    assert isinstance(queue, PastQueueView)
+    assert (queue.queue_name, queue.running_apps, queue.allocated_resource) == ("root", 1, {"memory": 1})
+    assert isinstance(gap, GapView)
+    assert (gap.what, gap.since, gap.until, gap.missed, gap.reason) == ("events", NOW, NOW + S, None, "why")
+
+
+def test_what_ran_each_minute_is_the_sum_over_partitions(tmp_path: Path) -> None:
+    portions = [
+        replace(portion(partition=one), at_ns=NOW + minute * MINUTE, sample=sample())
+        for minute in range(3)
+        for one in ((DEFAULT, GPU) if minute else (DEFAULT,))
+    ]
+    path = written(tmp_path, *portions)
+    found = [(one.timestamp, one.total_applications) for one in queries.applications_at(path, ALL)]
+    assert found == [(NOW, "3"), (NOW + MINUTE, "6"), (NOW + 2 * MINUTE, "6")]
+    assert [one.total_containers for one in queries.containers_at(path, Wanted(partition="gpu"))] == ["16", "16"]
+
+
+def test_no_more_than_a_day_of_minutes_is_shown(tmp_path: Path) -> None:
+    many = [replace(portion(), at_ns=NOW + minute * MINUTE, sample=sample()) for minute in range(1445)]
+    found = queries.applications_at(written(tmp_path, *many), ALL)
+    assert (len(found), found[0].timestamp, found[-1].timestamp) == (1440, NOW + 5 * MINUTE, NOW + 1444 * MINUTE)
+
+
+# Which rows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "expected"),
+    [
+        ("allocations", ALL, ["a", "b", "g"]),
+        ("allocations", Wanted(partition="gpu"), ["g"]),
+        ("allocations", Wanted(partition="rm-1_gpu"), ["g"]),
+        ("allocations", Wanted(partition="[rm-1]gpu"), ["g"]),
+        ("applications", Wanted(partition="default"), ["app-1", "app-2", "app-3"]),
+        ("applications", Wanted(partition="default", rm="rm-2"), ["app-3"]),
+        ("applications", Wanted(rm="nobody"), []),
+        ("allocations", Wanted(queue="root.a"), ["a", "g"]),
+        ("allocations", Wanted(queue="root.a", subtree=True), ["a", "b", "g"]),
+        ("applications", Wanted(queue="root.a", subtree=True), ["app-1"]),
+        ("queues", Wanted(queue="root", subtree=True), ["root", "root.a"]),
+        ("queues", Wanted(queue="root"), ["root"]),
+        ("allocations", Wanted(user="eve"), ["b"]),
+        ("users", Wanted(user="eve"), ["eve"]),
+        ("groups", Wanted(group="ops"), ["ops"]),
+        ("allocations", Wanted(application="app-2"), ["b"]),
+        ("applications", Wanted(state="failed"), ["app-2"]),
+        ("allocations", Wanted(state="running"), ["b", "g"]),
+        ("allocations", Wanted(state="ended"), ["a"]),
+        ("allocations", Wanted(since_ns=NOW + S), ["b", "g"]),
+        ("allocations", Wanted(until_ns=NOW + S), ["a"]),
+        ("allocations", Wanted(since_ns=NOW + S, until_ns=NOW + 2 * S), ["b"]),
+    ],
+)
+def test_rows_are_narrowed(path: Path, name: ListName, wanted: Wanted, expected: list[str]) -> None:
+    assert names(path, name, wanted) == expected
+
+
+def test_a_partition_that_never_was_is_told(path: Path) -> None:
+    with pytest.raises(NoSuchPartition):
+        rows(path, "queues", Wanted(partition="nonsense"))
+
+
+# Who may see them -----------------------------------------------------------------------------------------------------
+
+
+def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> Wanted:
+    """Somebody with rights in the partition `default` of rm-1 only."""
+    right = Right(frozenset(submit.split()), frozenset(admin.split()))
+    return Wanted(viewer=Viewer(user, groups, {"rm-1_default": right}))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "expected"),
+    [
+        ("allocations", viewer("bob", submit="root"), ["a"]),
+        ("allocations", viewer("carl", admin="root.a"), ["a", "b"]),
+        ("allocations", viewer("bob", admin="root.a.x"), ["a", "b"]),
+        ("allocations", viewer("carl", submit="root.a"), []),
+        ("applications", viewer("carl", admin="root.a"), ["app-1"]),
+        ("applications", viewer("carl", admin="root"), ["app-1", "app-2"]),
+        ("queues", viewer("carl", submit="root.a"), ["root.a"]),
+        ("queues", viewer("carl", submit="root"), ["root", "root.a"]),
+        ("queues", viewer("carl"), []),
+        ("users", viewer("bob"), ["bob"]),
+        ("users", viewer("carl", admin="root.a"), []),
+        ("users", viewer("carl", admin="root"), ["bob", "eve"]),
+        ("groups", viewer("carl", "dev", "x"), ["dev"]),
+        ("groups", viewer("carl"), []),
+        ("groups", viewer("carl", admin="root"), ["dev", "ops"]),
+        ("gaps", viewer("carl"), ["events"]),
+        ("allocations", Wanted(viewer=Viewer("bob", (), {})), []),
+        ("gaps", Wanted(viewer=Viewer("bob", (), {})), []),
+    ],
+)
+def test_a_viewer_gets_what_is_theirs_and_their_queues(
+    path: Path, name: ListName, wanted: Wanted, expected: list[str]
+) -> None:
+    assert names(path, name, wanted) == expected
+
+
+def test_a_queue_as_somebody_wrote_it_is_that_of_the_same_name(tmp_path: Path) -> None:
+    path = written(tmp_path, portion(ended=[application("app-1", queue="Root.A.Nothing", user="eve")]))
+    assert names(path, "applications", viewer("carl", admin="root.a")) == ["app-1"]
+    assert names(path, "applications", viewer("carl", admin="root.an")) == []
+
+
+# Page by page ---------------------------------------------------------------------------------------------------------
+
+_moments = st.lists(st.integers(min_value=0, max_value=5), max_size=25)
+
+
+@settings(max_examples=25, deadline=None)
+@given(times=_moments, more=_moments, limit=st.integers(min_value=1, max_value=7))
+def test_page_by_page_every_row_comes_once_in_order_also_while_more_are_written(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], more: list[int], limit: int
+) -> None:
+    folder = tmp_path_factory.mktemp("pages")
+    there = [application(f"app-{number}", NOW + at) for number, at in enumerate(times)]
+    path = written(folder, portion(ended=there))
+    expected = [one.application_id for one in sorted(there, key=lambda one: one.finished_ns)]
+    seen: list[tuple[int, str]] = []
+    after = ""
+    while len(seen) <= len(times) + 25:  # each page could add one more
+        page = queries.page(path, "applications", ALL, limit=limit, after=after)
+        assert len(page.rows) <= limit
+        seen += [(one.finished_time, one.application_id) for one in page.rows if isinstance(one, PastApplicationView)]
+        if not page.next:
+            break
+        assert len(page.rows) == limit
+        after = page.next
+        if more:  # later ones, and one as late as the latest
+            number = len(more)
+            written(folder, portion(ended=[application(f"new-{number}", NOW + 5 + more.pop())]))
+    old = [name for _, name in seen if not name.startswith("new")]
+    assert old == expected
+    assert len(set(seen)) == len(seen)
+    assert seen == sorted(seen, key=lambda one: one[0])
+
+
+def test_the_end_of_a_list_says_nothing_of_where_it_goes_on(path: Path) -> None:
+    assert queries.page(path, "allocations", ALL, limit=3, after="").next == ""
+    assert queries.page(path, "allocations", ALL, limit=2, after="").next != ""
+
+
+@pytest.mark.parametrize("after", ["x", "!!", "MQ", "MS4y/", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTkuMQ", "ü"])
+def test_a_cursor_that_is_none_of_ours_is_told(path: Path, after: str) -> None:
+    with pytest.raises(BadCursor):
+        queries.page(path, "allocations", ALL, limit=2, after=after)
+
+
+def plan(path: Path, name: ListName, wanted: Wanted) -> str:
+    with queries.opened(path) as file:
+        sql, values = queries.question(file, name, wanted, after=AFTER)
+        return "; ".join(row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {sql}", (*values, 10)).fetchall())
+
+
+@pytest.mark.parametrize("name", list(LISTS))
+@pytest.mark.parametrize("wanted", [ALL, Wanted(since_ns=1, until_ns=NOW), Wanted(partition="default")])
+def test_no_list_is_sorted_or_searched_from_its_beginning_to_be_shown(
+    path: Path, name: ListName, wanted: Wanted
+) -> None:
+    steps = plan(path, name, wanted)
+    assert f"SEARCH entry USING INDEX {name}_at (at>" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+@pytest.mark.parametrize("name", ["applications", "allocations"])
+def test_what_there_is_of_one_application_is_found_by_its_name(path: Path, name: ListName) -> None:
+    assert "(application=?" in plan(path, name, Wanted(application="app-1", since_ns=1))
+
+
+# What goes wrong ------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    path = written(tmp_path, portion(*(began(f"k{number}", NOW + number) for number in range(20_000))))
+    with pytest.raises(TooMuch):
+        queries.page(path, "allocations", Wanted(user="nobody"), limit=1, after="", seconds_max=0.0)
+
+
+def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="unable to open"):
+        rows(tmp_path / "none.sqlite", "queues")
+    other = tmp_path / "other.sqlite"
+    other.write_bytes(b"text" * 1000)
+    with pytest.raises(Unreadable, match="not a database"):
+        rows(other, "queues")
+
+
+@dataclass
+class Kept:
+    path: Path = Path("/somewhere")
+    problem: str = ""
+
+
+def refused(past: Past, question: Callable[[Path], object]) -> tuple[int, str]:
+    with pytest.raises(RequestError) as caught:
+        asyncio.run(past.read(question))
+    return caught.value.status, caught.value.text
+
+
+def test_a_question_is_answered_in_another_thread() -> None:
+    past = Past(Kept())
+    assert asyncio.run(past.read(lambda path: (path, threading.current_thread() is threading.main_thread()))) == (
+        Path("/somewhere"),
+        False,
+    )
+    past.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "told"),
+    [
+        (NoSuchPartition(), 404, "Partition not found"),
+        (BadCursor(), 400, "after must be what an earlier answer gave as next"),
+        (TooMuch(), 503, "This takes longer than 5 s: ask for less time, with since and until"),
+        (Unreadable("bad page"), 503, "The history cannot be read: bad page"),
+    ],
+)
+def test_what_goes_wrong_is_told(problem: Exception, status: int, told: str) -> None:
+    def fail(_: Path) -> None:
+        raise problem
+
+    assert refused(Past(Kept()), fail) == (status, told)
+
+
+def test_while_it_is_not_kept_nothing_is_read() -> None:
+    assert refused(Past(Kept(problem="disk full")), lambda _: 1) == (503, "There is no history: disk full")
+
+
+def test_more_questions_than_can_wait_are_refused_and_the_others_answered() -> None:
+    past, go_on = Past(Kept()), threading.Event()
+    bound = READERS_MAX + WAITING_MAX
+
+    async def ask() -> list[int]:
+        waiting = [asyncio.ensure_future(past.read(lambda _: int(go_on.wait(20)))) for _ in range(bound)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match=f"{bound} questions about the history are waiting already"):
+            await past.read(lambda _: 0)
+        go_on.set()
+        answered = await asyncio.gather(*waiting)
+        return [*answered, await past.read(lambda _: 7)]
+
+    assert asyncio.run(ask()) == [1] * bound + [7]
+    past.close()

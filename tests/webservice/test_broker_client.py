@@ -1,0 +1,203 @@
+"""Each question gets its own answer, or an error in time."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from broker.rollout import ROLLOUT_MAX_S
+from common.control_messages import Hello
+from common.machine import Delivery, Send
+from common.messages import Header
+from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
+from common.rm_messages import Refused
+from common.wire import decoded
+from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
+from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUESTIONS_MAX, BrokerLink
+from webservice.views import RequestError
+
+Talk = Callable[[BrokerLink, FakeBroker], Awaitable[None]]
+
+
+def talk(
+    talking: Talk,
+    behaviour: Behaviour = helpful,
+    *,
+    answer_max_s: float = 5.0,
+    change_max_s: float = 5.0,
+    heartbeat_s: float = 1.0,
+) -> None:
+    """Run a conversation over real sockets."""
+
+    async def run() -> None:
+        async with broker(behaviour) as fake:
+            link = BrokerLink(
+                fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s, heartbeat_s=heartbeat_s
+            )
+            running = asyncio.create_task(link.run())
+            try:
+                await talking(link, fake)
+            finally:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    asyncio.run(run())
+
+
+def test_it_asks_under_its_name() -> None:
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        known = await link.partitions()
+        assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
+        assert [delivery.header.kind for delivery in fake.heard] == ["ListPartitions"]
+        assert {delivery.source for delivery in fake.heard} == {"webservice"}
+
+    talk(talking)
+
+
+def test_each_question_gets_its_own_answer_in_whatever_order_they_come() -> None:
+    held: list[Send] = []
+
+    def backwards(delivery: Delivery) -> list[Send]:
+        if delivery.header.kind != "Query":
+            return []
+        held.append(reply(delivery, Answer(status=200, body=delivery.header.partition.encode())))
+        return held[::-1] if len(held) == 3 else []
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        answers = await asyncio.gather(*(link.ask(name, Query(what="nodes")) for name in ("a", "b", "c")))
+        assert [answer.body for answer in answers] == [b"a", b"b", b"c"]
+
+    talk(talking, backwards)
+
+
+def test_more_questions_than_may_be_on_their_way_are_all_answered() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        asked = [link.ask("p", Query(what="nodes")) for _ in range(QUESTIONS_MAX * 2)]
+        assert {answer.body for answer in await asyncio.gather(*asked)} == {b'["p"]\n'}
+
+    talk(talking)
+
+
+def test_a_question_without_an_answer_is_given_up() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError, match=r"Partition p did not answer within 0\.01 s") as given_up:
+            await link.ask("p", Query(what="nodes"))
+        assert given_up.value.status == 503
+        with pytest.raises(RequestError, match=r"The broker did not answer within 0\.01 s"):
+            await link.partitions()
+
+    talk(talking, lambda _: [], answer_max_s=0.01)
+
+
+def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice() -> None:
+    def forgetful(delivery: Delivery) -> list[Send]:
+        """It answers what it hears a second time."""
+        heard[delivery.header.ref] = heard.get(delivery.header.ref, 0) + 1
+        return [reply(delivery, Answer(status=200, body=b"[]"))] if heard[delivery.header.ref] > 1 else []
+
+    heard: dict[str, int] = {}
+
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        question = asyncio.create_task(link.ask("rm-1_default", Query(what="nodes")))
+        change = asyncio.create_task(link.change(KillApplication(application_id="a", actor=Actor(user="op"))))
+        fake.incarnations.append("2")
+        assert (await question).status == 200
+        assert sorted(heard.values()) == [1, 2]
+        change.cancel()
+
+    talk(talking, forgetful, heartbeat_s=0.01)
+
+
+def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
+    def twice_and_stray(delivery: Delivery) -> list[Send]:
+        stray = Send(delivery.source, Header(kind="Answer", ref="0-1"), b"")
+        return [stray, *helpful(delivery), *helpful(delivery)]
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        for what in ("nodes", "queues", "nodes"):
+            assert (await link.ask("p", Query(what=what))).status == 200
+
+    talk(talking, twice_and_stray)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (lambda d: reply(d, Refused(code="gone", reason="no worker")), "Partition p cannot answer: no worker"),
+        (lambda d: reply(d, Hello(role="x")), "Partition p answered what cannot be read: Hello instead of Answer"),
+        (
+            lambda d: Send(d.source, Header(kind="Answer", ref=d.header.ref), b"\xc1"),
+            "Partition p answered what cannot be read: Answer: ",
+        ),
+    ],
+)
+def test_what_is_no_answer_is_told(answer: Callable[[Delivery], Send], text: str) -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError) as told:
+            await link.ask("p", Query(what="nodes"))
+        assert told.value.text.startswith(text)
+
+    talk(talking, lambda delivery: [answer(delivery)] if delivery.header.ref else [])
+
+
+CHANGE = ChangeConfig(config="", author="alice")
+KILL = KillApplication(application_id="a", actor=Actor(user="alice"))
+
+
+def obliging(delivery: Delivery) -> list[Send]:
+    header = delivery.header
+    return [reply(delivery, Answer(status=200, body=f"{header.kind} {header.rm}{header.partition}".encode()))]
+
+
+def test_questions_about_a_configuration_name_its_manager() -> None:
+    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+        assert (await link.read("rm-1", ReadConfig(what="version", version=3))).body == b"ReadConfig rm-1"
+        assert decoded(ReadConfig, fake.heard[-1].body) == ReadConfig(what="version", version=3)
+        assert (await link.change(CHANGE, rm="rm-1")).body == b"ChangeConfig rm-1"
+        assert (await link.change(KILL, partition="p")).body == b"KillApplication p"
+
+    talk(talking, obliging)
+
+
+def test_a_change_may_take_longer_than_a_question() -> None:
+    assert CHANGE_MAX_S > ROLLOUT_MAX_S > ANSWER_MAX_S
+
+
+def test_of_a_change_without_an_answer_nobody_knows_whether_it_was_made() -> None:
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        with pytest.raises(RequestError) as told:
+            await link.change(CHANGE, rm="rm-1")
+        assert told.value.status == 503
+        assert told.value.text == (
+            "The broker did not answer within 0.01 s. Whether the change was made is not known: read the configuration"
+            " before trying again"
+        )
+        with pytest.raises(RequestError, match=r"^Partition p did not .* read the application before trying again$"):
+            await link.change(KILL, partition="p")
+
+    talk(talking, lambda _: [], change_max_s=0.01)
+
+
+def test_no_more_changes_wait_than_may() -> None:
+    held: list[Send] = []
+
+    def patient(delivery: Delivery) -> list[Send]:
+        held.extend(obliging(delivery))
+        return [held.pop() for _ in range(len(held))] if delivery.header.kind == "Query" else []
+
+    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+        waiting = [asyncio.create_task(link.change(KILL, partition="p")) for _ in range(CHANGES_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match=f"{CHANGES_MAX} changes are waiting") as told:
+            await link.change(KILL, partition="p")
+        assert told.value.status == 503
+        await link.ask("p", Query(what="nodes"))  # questions have places of their own
+        assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
+        again = asyncio.create_task(link.change(KILL, partition="p"))
+        await asyncio.sleep(0)
+        await link.ask("p", Query(what="nodes"))
+        assert (await again).status == 200
+
+    talk(talking, patient)

@@ -1,0 +1,318 @@
+"""How full nodes are, and the questions about everything that the parameter `rm` narrows down."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from common.families import Family, encoded, gauge
+from common.process_up import up
+from common.query_messages import Answer, ManagerEntry, PartitionList, Query
+from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
+from webservice import cluster_routes
+from webservice.api import Api
+from webservice.calls import Call, Respond, Startup
+from webservice.cluster_routes import page
+from webservice.event_streams import Streams
+from webservice.response_cache import Shelf
+from webservice.views import RequestError
+
+NODES = "/ws/v1/scheduler/node-utilizations"
+TWO = FakeLink(partition("rm-1"), partition("rm-2"))
+
+HEALTHY = {
+    "scheduling_errors": 0,
+    "negative": 0,
+    "inconsistent": False,
+    "nodes": 1,
+    "reservations": 0,
+    "negative_nodes": [],
+    "inconsistent_nodes": [],
+    "orphans_on_nodes": [],
+    "orphans_of_applications": [],
+    "drift": [],
+}
+
+
+def names(query: Query) -> Answer:
+    return Answer(status=200, body=json.dumps({"partition": query.name}).encode() + b"\n")
+
+
+class HalfSilent(FakeLink):
+    async def ask(self, partition: str, query: Query) -> Answer:
+        if partition == "rm-1_default":
+            raise RequestError(503, "nothing")
+        return await super().ask(partition, query)
+
+
+def test_without_partitions_there_are_no_nodes_to_be_full() -> None:
+    assert request(FakeLink(), NODES).content == b"null\n"
+
+
+def test_every_partition_says_how_full_its_nodes_are() -> None:
+    asked = FakeLink(partition("rm-1"), partition("rm-2", "gpu"), worker=names)
+    assert request(asked, NODES).json() == [{"partition": "default"}, {"partition": "gpu"}]
+    assert {query.what for _, query in asked.asked} == {"utilisation"}
+
+
+def test_a_partition_that_does_not_answer_keeps_nobody_from_the_others() -> None:
+    half = HalfSilent(partition("rm-1"), partition("rm-2", "gpu"), worker=names)
+    silent = {"clusterId": "rm-1", "partition": "default", "utilizations": []}
+    assert request(half, NODES).json() == [silent, {"partition": "gpu"}]
+    assert request(SilentLink(partition()), NODES).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/clusters", "/ws/v1/partitions", NODES])
+def test_one_manager_is_asked_for_alone_and_its_plain_names_do(path: str) -> None:
+    two = FakeLink(partition("rm-1"), partition("rm-2"), worker=names)
+    (shown,) = request(two, f"{path}?rm=rm-2").json()
+    assert shown["partition"] == "default"
+    assert [to for to, _ in two.asked] in ([], ["rm-2_default"])
+
+
+def test_a_cluster_of_one_manager_has_its_build_information_alone() -> None:
+    (shown,) = request(TWO, "/ws/v1/clusters?rm=rm-2").json()
+    assert shown["rmBuildInformation"] == [{"buildVersion": "1.0", "rmId": "rm-2"}]
+    assert len(request(TWO, "/ws/v1/clusters").json()[0]["rmBuildInformation"]) == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ws/v1/clusters",
+        "/ws/v1/partitions",
+        NODES,
+        "/ws/v1/scheduler/healthcheck",
+        "/ws/v1/metrics",
+        "/ws/v1/events/batch",
+        "/ws/v1/partition/default/queues",
+        "/ws/v1/partition/default/usage/users",
+    ],
+)
+def test_an_unknown_manager_is_refused_with_those_there_are(path: str) -> None:
+    refused = request(TWO, f"{path}?rm=rm-3")
+    text = "RM 'rm-3' is not registered, those that are: rm-1, rm-2"
+    assert (refused.status_code, refused.json()["message"]) == (404, text)
+
+
+def test_a_plain_name_is_looked_up_within_the_manager_that_is_named() -> None:
+    two = FakeLink(partition("rm-1"), partition("rm-2"))
+    assert request(two, "/ws/v1/partition/default/queues?rm=rm-2").json() == {"name": "default"}
+    assert [to for to, _ in two.asked] == ["rm-2_default"]
+    assert request(two, "/ws/v1/partition/rm-1_default/queues?rm=rm-2").status_code == 404
+
+
+def test_an_empty_manager_narrows_nothing_down() -> None:
+    assert len(request(TWO, "/ws/v1/clusters?rm=").json()) == 2
+
+
+@pytest.mark.parametrize("path", ["/ws/v1/partitions", "/ws/v1/scheduler/node-utilizations"])
+def test_a_list_of_all_partitions_is_compressed_once_while_it_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    compressed = list[bytes]()
+    compress = gzip.compress
+
+    def counted(body: bytes, *args: int, **kwargs: int) -> bytes:
+        compressed.append(body)
+        return compress(body, *args, **kwargs)
+
+    def worker(query: Query) -> Answer:
+        return Answer(status=200, body=json.dumps({"name": query.name, "filler": "x" * size}).encode())
+
+    async def run() -> list[bytes]:
+        nonlocal size
+        transport = httpx.ASGITransport(
+            app=Api(FakeLink(partition("rm-1"), partition("rm-2"), worker=worker), people(), Startup())
+        )
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as reader:
+            replies = [await reader.get(path) for _ in "123"]
+            replies += [await reader.get(path, params={"rm": "rm-2"}) for _ in "12"]
+            size += 1
+            replies += [await reader.get(path) for _ in "12"]
+        return list(dict.fromkeys(reply.content for reply in replies))
+
+    size = 2000
+    monkeypatch.setattr("gzip.compress", counted)
+    assert asyncio.run(run()) == compressed
+    assert len(compressed) == 3
+
+
+@pytest.mark.parametrize(
+    "asked", [cluster_routes.partitions, cluster_routes.node_utilisations, cluster_routes.healthcheck]
+)
+def test_an_answer_is_as_old_as_the_oldest_of_its_parts(asked: Respond) -> None:
+    body = json.dumps(HEALTHY).encode()
+    dear = FakeLink(partition(), worker=lambda _: Answer(status=200, body=body, took_micro_seconds=1_000_000))
+    now = [100.0]
+
+    async def nothing() -> bytes:
+        return b""
+
+    call = Call(dear, {}, {}, nothing, Streams(dear.ask), Shelf(dear.ask, clock=lambda: now[0]), "/")
+
+    async def ages() -> AsyncIterator[str]:
+        for _ in range(2):
+            yield (await asked(call)).headers.get("Age", "none")
+            now[0] += 5.5
+
+    async def told() -> list[str]:
+        return [age async for age in ages()]
+
+    assert asyncio.run(told()) == ["none", "5"]
+    assert len(dear.asked) == 1
+
+
+METRICS = "/ws/v1/metrics"
+NODE_GAUGE = gauge("n", "Nodes.", (), [((), 2)])
+
+
+def answer(*told: Family) -> Answer:
+    return Answer(status=200, body=encoded(told))
+
+
+def two(rm_a: str = "rm-1", rm_b: str = "rm-2", *told: Family) -> FakeLink:
+    """Two resource managers; of those that tell something the first partition is called a, the other b."""
+    link = FakeLink(partition(rm_a, "a"), partition(rm_b, "b"), worker=lambda _: answer(NODE_GAUGE, *told))
+    managers = [ManagerEntry(rm_a, "s1", nodes_astray=3), ManagerEntry(rm_b, "s2", away_since_ns=1)]
+    link.known = replace(link.known, managers=managers)
+    return link
+
+
+def series(link: FakeLink, path: str = METRICS) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in request(link, path).text.splitlines() if line[0] != "#"]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_several_partitions_are_told_apart_and_the_page_has_headers_of_its_own() -> None:
+    response = request(two(), METRICS)
+    shown = response.text.splitlines()
+    assert [line for line in shown if line.startswith("n{")] == ['n{partition="rm-1_a"} 2', 'n{partition="rm-2_b"} 2']
+    assert dict(response.headers) == {
+        "content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+        "content-length": str(len(response.content)),
+    }
+
+
+@pytest.mark.parametrize("accepts", ["application/openmetrics-text; version=1.0.0", "text/plain;version=0.0.4", "*/*"])
+def test_whatever_is_accepted_it_is_sent_as_text(accepts: str) -> None:
+    response = request(two(), METRICS, headers={"Accept": accepts})
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "# EOF" not in response.text
+
+
+def test_a_large_page_is_compressed_once() -> None:
+    link = two("rm-1", "rm-2", gauge("many", "Many.", ("x",), [((str(n),), n) for n in range(500)]))
+    response = request(link, METRICS, headers={"Accept-Encoding": "gzip"})
+    assert response.headers["content-encoding"] == "gzip"
+    assert 'many{partition="rm-1_a",x="499"} 499\n' in response.text  # the client has undone it once
+
+
+def test_of_a_partition_that_does_not_answer_only_that_is_told() -> None:
+    link = two()
+    link.worker = lambda query: answer(NODE_GAUGE) if query.name == "a" else Answer(status=503, body=b"starting")
+    shown = series(link)
+    assert shown['yunishard_partition_up{partition="rm-1_a",rm="rm-1"}'] == 1
+    assert [name for name in shown if "rm-2_b" in name] == [
+        'yunishard_partition_up{partition="rm-2_b",rm="rm-2"}',
+        'yunishard_process_up{partition="rm-2_b",process="partition_worker"}',
+    ]
+    assert not any(value for name, value in shown.items() if "rm-2_b" in name)
+
+
+def test_a_partition_that_says_what_cannot_be_read_does_not_answer() -> None:
+    link = FakeLink(partition(), worker=lambda _: Answer(status=200, body=b"{}"))
+    assert series(link)['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
+
+
+def test_if_nobody_answers_the_page_comes_all_the_same() -> None:
+    assert series(SilentLink(partition()))['yunishard_partition_up{partition="rm-1_default",rm="rm-1"}'] == 0
+
+
+def test_what_processes_have_told_the_broker_is_on_the_page() -> None:
+    link = two()
+    link.figures = answer(up("broker"), up("rmproxy", here=False))
+    shown = series(link)
+    assert (shown['yunishard_process_up{process="broker"}'], shown['yunishard_process_up{process="rmproxy"}']) == (1, 0)
+
+
+class NoBroker(FakeLink):
+    async def partitions(self) -> PartitionList:
+        raise RequestError(503, "The broker did not answer within 10 s")
+
+    async def ask(self, partition: str, query: Query) -> Answer:
+        raise RequestError(503, "The broker did not answer within 10 s")
+
+
+class StoppedBroker(FakeLink):
+    async def partitions(self) -> PartitionList:
+        return await asyncio.Future()
+
+    async def ask(self, partition: str, query: Query) -> Answer:
+        return await asyncio.Future()
+
+
+def test_without_a_broker_the_page_has_what_this_process_tells() -> None:
+    shown = series(NoBroker(partition()))
+    assert shown['yunishard_process_up{process="broker"}'] == 0
+    assert "yunishard_event_streams" in shown
+
+
+def test_whoever_does_not_answer_in_time_is_not_waited_for() -> None:
+    async def nothing() -> bytes:
+        return b""
+
+    async def written() -> str:
+        link = StoppedBroker()
+        reply = await page(Call(link, {}, {}, nothing, Streams(link.ask), Shelf(link.ask), METRICS), within_s=0.001)
+        assert isinstance(reply.body, bytes)
+        return reply.body.decode()
+
+    assert 'yunishard_process_up{process="broker"} 0\n' in asyncio.run(written())
+
+
+def test_which_managers_are_away_and_whose_nodes_went_astray_is_told() -> None:
+    shown = series(two())
+    assert shown['yunishard_rm_away_seconds{rm="rm-1"}'] == 0
+    assert shown['yunishard_rm_away_seconds{rm="rm-2"}'] > 0
+    assert shown['yunikorn_scheduler_node{rm="rm-1",state="failed"}'] == 3
+
+
+def test_while_there_is_one_partition_its_failed_nodes_have_the_labels_of_yunikorn() -> None:
+    link = FakeLink(partition(), worker=lambda _: answer(NODE_GAUGE))
+    link.known = replace(link.known, managers=[ManagerEntry("rm-1", "s1", nodes_astray=2)])
+    assert series(link)['yunikorn_scheduler_node{state="failed"}'] == 2
+
+
+def test_of_one_manager_only_what_it_has_is_shown() -> None:
+    link = two()
+    link.figures = answer(up("broker"), gauge("window", "Window.", ("rm",), [(("rm-1",), 1), (("rm-2",), 2)]))
+    assert series(link, f"{METRICS}?rm=rm-1") == {
+        "n": 2,
+        'window{rm="rm-1"}': 1,
+        'yunikorn_scheduler_node{state="failed"}': 3,
+        'yunishard_partition_up{partition="rm-1_a",rm="rm-1"}': 1,
+        'yunishard_rm_away_seconds{rm="rm-1"}': 0,
+    }
+    assert [to for to, _ in link.asked] == ["rm-1_a"]
+
+
+def test_requests_are_counted_by_route_and_status() -> None:
+    api = Api(two(), people(), Startup())
+
+    async def asked() -> str:
+        transport = httpx.ASGITransport(app=api, client=CLIENT)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9080") as visitor:
+            for path in ("/ws/v1/clusters", "/ws/v1/clusters", "/ws/v1/partition/none/queues", "/nowhere"):
+                await visitor.get(path)
+            return (await visitor.get(METRICS)).text
+
+    shown = asyncio.run(asked())
+    assert 'yunishard_rest_requests_total{method="GET",route="/ws/v1/clusters",status="200"} 2\n' in shown
+    assert 'route="/ws/v1/partition/{partition}/queues",status="404"} 1\n' in shown
+    assert 'yunishard_rest_request_seconds_count{route="/ws/v1/clusters"} 2\n' in shown
+    assert "nowhere" not in shown

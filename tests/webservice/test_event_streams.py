@@ -1,0 +1,415 @@
+"""The newest lines, by number."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from common.query_messages import Answer
+from tests.webservice.event_worker import EAGER, FakeClock, FakeWorker
+from webservice import event_streams
+from webservice.event_streams import BEHIND_MAX, CLOSED_LINE, PIECE_BYTES, SILENT_MAX_S, Pace, Stream, Streams, Tape
+from webservice.views import RequestError
+
+
+def tape(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> Tape:
+    one = Tape(first, bytes_max=bytes_max)
+    one.add(lines)
+    return one
+
+
+def test_lines_are_numbered_from_where_the_tape_begins() -> None:
+    one = tape(b"a\n", b"b\n")
+    assert (one.first, one.end) == (10, 12)
+    assert one.since(10) == (b"a\nb\n", 12)
+    assert one.since(11) == (b"b\n", 12)
+
+
+def test_at_the_end_and_beyond_it_there_is_nothing_yet() -> None:
+    one = tape(b"a\n")
+    assert one.since(11) == (b"", 11)
+    assert one.since(15) == (b"", 15)
+
+
+def test_a_piece_ends_with_the_line_that_makes_it_large_enough() -> None:
+    large = b"x" * PIECE_BYTES
+    one = tape(b"a", large, b"b", bytes_max=3 * PIECE_BYTES)
+    assert one.since(10) == (b"a" + large, 12)
+    assert one.since(12) == (b"b", 13)
+
+
+def test_the_oldest_lines_go_when_there_is_no_room() -> None:
+    one = tape(b"123", b"456", b"789", bytes_max=8)
+    assert (one.first, one.end) == (11, 13)
+    one.add([b"0", b"1"])
+    assert one.since(11) == (b"45678901", 15)
+    one.add([b"2"])
+    assert one.first == 12
+
+
+def test_a_line_that_is_larger_than_the_tape_is_kept_alone() -> None:
+    one = tape(b"1", b"2", b"x" * 2000)
+    assert (one.first, one.end) == (12, 13)
+
+
+def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
+    one = tape(b"a", b"b")
+    one.forget(11)
+    assert one.first == 11
+    one.forget(100)
+    assert (one.first, one.end) == (12, 12)
+    one.add([b"c"])
+    assert one.since(12) == (b"c", 13)
+    one.forget(5)
+    assert one.first == 12
+
+
+def test_what_went_makes_room() -> None:
+    one = tape(b"123", b"456", bytes_max=6)
+    one.forget(11)
+    one.add([b"789"])
+    assert one.first == 11
+
+
+FIRST = b'{"InstanceUUID":"history-1"}\n'
+
+
+def run(
+    test: Callable[[FakeWorker, FakeClock, Streams], Awaitable[None]], worker: FakeWorker, pace: Pace = EAGER
+) -> None:
+    async def running() -> None:
+        clock = FakeClock()
+        await test(worker, clock, Streams(worker.ask, pace=pace, clock=clock))
+
+    asyncio.run(running())
+
+
+async def begun(all_: Streams, *, partition: str = "rm_p", rm: str = "rm", host: str = "h", count: str = "") -> Stream:
+    return await all_.begin(partition, rm, host=host, count=count)
+
+
+async def read(stream: Stream, lines: int) -> list[bytes]:
+    """So many lines, or fewer if the stream ends."""
+    found: list[bytes] = []
+    while len(found) < lines and (piece := await anext(stream, None)) is not None:
+        found += piece.splitlines(keepends=True)
+    return found
+
+
+async def nobody_reads() -> None:
+    """Until the history is not followed any more."""
+    await next(task for task in asyncio.all_tasks() if task.get_name() == "events of rm_p")
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b'{"n":%d}\n' % number for number in range(first, end)]
+
+
+def test_it_says_which_history_it_is_and_then_what_happens_from_now_on() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        assert await read(stream, 1) == [FIRST]
+        worker.end += 3
+        assert await read(stream, 3) == numbers(7, 10)
+
+    run(test, FakeWorker(7))
+
+
+@pytest.mark.parametrize("count", ["3", "700", "18446744073709551615"])
+def test_past_events_come_first_as_many_as_there_are(count: str) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        worker.lowest = 100
+        stream = await begun(all_, count=count)
+        worker.end += 2
+        first = max(100, 900 - int(count))
+        assert await read(stream, 903 - first) == [FIRST, *numbers(first, 902)]
+
+    run(test, FakeWorker(900))
+
+
+def test_a_burst_reaches_who_reads_without_gaps_and_without_repetition() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        readers = [await begun(all_) for _ in range(3)]
+        worker.end += 20_000
+        clock.now += 100  # nothing that it takes to write counts against who takes it
+        for stream in readers:
+            assert await read(stream, 20_001) == [FIRST, *numbers(0, 20_000)]
+
+    run(test, FakeWorker())
+
+
+def test_a_reader_who_is_behind_the_tape_gets_what_the_partition_still_has() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        slow, quick = await begun(all_), await begun(all_)
+        worker.end += 5000
+        assert len(await read(quick, 5001)) == 5001
+        assert await read(slow, 5001) == [FIRST, *numbers(0, 5000)]
+
+    run(test, FakeWorker(), Pace(look_soon_s=0, look_late_s=0, past_pause_s=0, tape_bytes_max=100))
+
+
+def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        slow = await begun(all_)
+        worker.end += 1
+        assert await read(slow, 2) == [FIRST, *numbers(0, 1)]
+        quick = await begun(all_)
+        worker.end += 5000
+        assert len(await read(quick, 5001)) == 5001
+        worker.lowest = 3000
+        assert await read(slow, 9) == [CLOSED_LINE]
+        assert all_.open == [quick]
+
+    run(test, FakeWorker(), Pace(look_soon_s=0, look_late_s=0, past_pause_s=0, tape_bytes_max=100))
+
+
+def test_a_connection_that_takes_nothing_is_cut_off_and_the_others_go_on() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        stuck, other = await begun(all_), await begun(all_)
+        await anext(stuck)  # and never asks for more: the piece is not written yet
+        assert await read(other, 1) == [FIRST]
+        worker.end += 1
+        assert await read(other, 1) == numbers(0, 1)
+        clock.now += EAGER.stalled_max_s
+        await worker.asked_again()
+        assert all_.open == [stuck, other]
+        reading = asyncio.create_task(read(other, 1))
+        clock.now += 0.1
+        await worker.asked_again()
+        assert all_.open == [other]
+        assert await read(stuck, 2) == [CLOSED_LINE]
+        worker.end += 1
+        assert await reading == numbers(1, 2)
+
+    run(test, FakeWorker())
+
+
+def test_one_that_is_far_behind_as_well_is_cut_off_sooner() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        stuck = await begun(all_)
+        await anext(stuck)
+        worker.end += BEHIND_MAX + 1
+        clock.now += EAGER.behind_stalled_max_s
+        await worker.asked_again()
+        await worker.asked_again()
+        assert all_.open == [stuck]
+        clock.now += 0.1
+        await nobody_reads()
+        assert all_.open == []
+        assert await read(stuck, 2) == [CLOSED_LINE]
+
+    run(test, FakeWorker())
+
+
+def test_who_only_waits_is_not_cut_off() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        reading = asyncio.create_task(read(stream, 2))
+        await worker.asked_again()
+        clock.now += 1000
+        await worker.asked_again()
+        worker.end += 1
+        assert await reading == [FIRST, *numbers(0, 1)]
+
+    run(test, FakeWorker())
+
+
+def other_instance(worker: FakeWorker) -> None:
+    worker.instance, worker.end = "history-2", 0
+
+
+def lost_its_end(worker: FakeWorker) -> None:
+    worker.end -= 1
+
+
+def went_before_they_were_asked_for(worker: FakeWorker) -> None:
+    worker.lowest, worker.end = 20, 30
+
+
+@pytest.mark.parametrize("change", [other_instance, lost_its_end, went_before_they_were_asked_for])
+def test_all_streams_end_where_what_follows_is_not_what_comes_next(change: Callable[[FakeWorker], None]) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        assert await read(stream, 1) == [FIRST]
+        change(worker)
+        assert await read(stream, 5) == [CLOSED_LINE]
+        again = await begun(all_)
+        assert (await read(again, 1))[0].startswith(b'{"InstanceUUID":"%s"}' % worker.instance.encode())
+        worker.end += 1
+        assert await read(again, 1) == numbers(worker.end - 1, worker.end)
+
+    run(test, FakeWorker(10))
+
+
+def test_an_end_that_is_another_one_than_was_told_ends_all_streams() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        worker.end += 1
+        assert await read(stream, 2) == [FIRST, *numbers(10, 11)]
+        worker.silent = True
+        await worker.asked_again()
+        worker.silent, worker.end, worker.anew = False, 15, {10}
+        assert await read(stream, 9) == [CLOSED_LINE]
+
+    run(test, FakeWorker(10))
+
+
+def test_a_ring_without_room_for_more_is_followed_all_the_same() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        assert await read(stream, 1) == [FIRST]
+        for number in range(10, 20):
+            worker.lowest, worker.end = number, number + 1
+            assert await read(stream, 1) == numbers(number, number + 1)
+
+    run(test, FakeWorker(10))
+
+
+def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        old = await begun(all_)
+        other_instance(worker)
+        new = await begun(all_)
+        assert all_.open == [new]
+        assert await read(old, 5) == [FIRST, CLOSED_LINE]
+
+    run(test, FakeWorker(10), Pace(look_soon_s=1000))
+
+
+def test_a_partition_that_is_silent_for_a_while_goes_on_where_it_was() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        worker.silent = True
+        await worker.asked_again()
+        clock.now += SILENT_MAX_S
+        await worker.asked_again()
+        worker.silent = False
+        worker.end += 2
+        assert await read(stream, 3) == [FIRST, *numbers(0, 2)]
+
+    run(test, FakeWorker())
+
+
+def test_one_that_stays_silent_ends_its_streams() -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        worker.silent = True
+        await worker.asked_again()
+        clock.now += SILENT_MAX_S + 1
+        assert await read(stream, 3) == [FIRST, CLOSED_LINE]
+
+    run(test, FakeWorker())
+
+
+def test_streams_stay_open_while_nothing_is_recorded_and_go_on_when_it_is_again() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        worker.tracking = False
+        await worker.asked_again()
+        with pytest.raises(RequestError, match="Event tracking is disabled") as refused:
+            await begun(all_, count="abc")
+        assert refused.value.status == 500
+        worker.tracking = True
+        worker.end += 1
+        assert await read(stream, 2) == [FIRST, *numbers(0, 1)]
+
+    run(test, FakeWorker())
+
+
+def test_there_may_be_so_many_in_all_and_for_one_host() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        first = await begun(all_, host="a")
+        await begun(all_, host="a")
+        with pytest.raises(RequestError, match="Too many streaming connections") as refused:
+            await begun(all_, host="a", count="abc")
+        assert refused.value.status == 503
+        await begun(all_, host="b")
+        with pytest.raises(RequestError, match="Too many streaming connections"):
+            await begun(all_, host="c")
+        await begun(all_, partition="rm-2_p", rm="rm-2", host="a")  # another resource manager has limits of its own
+        await first.aclose()
+        await begun(all_, host="a")
+        worker.limits = {"streams_max": 0, "streams_per_host_max": 0}
+        assert len(all_.open) == 4
+
+    run(test, FakeWorker(streams_max=3, streams_per_host_max=2))
+
+
+def test_none_may_be_begun_where_none_is_allowed() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        with pytest.raises(RequestError, match="Too many streaming connections"):
+            await begun(all_)
+        assert worker.asked == [{}]
+
+    run(test, FakeWorker(streams_max=0))
+
+
+def test_all_resource_managers_together_may_have_so_many() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        for number in range(event_streams.STREAMS_MAX):
+            await begun(all_, rm=f"rm-{number}", partition=f"rm-{number % 10}_p")
+        with pytest.raises(RequestError, match="Too many"):
+            await begun(all_, rm="one-more")
+
+    run(test, FakeWorker(), Pace(look_soon_s=1000))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        ("abc", 'strconv.ParseUint: parsing "abc": invalid syntax'),
+        ("-1", 'strconv.ParseUint: parsing "-1": invalid syntax'),
+        ("18446744073709551616", 'strconv.ParseUint: parsing "18446744073709551616": value out of range'),
+    ],
+)
+def test_a_count_that_is_none_is_refused(count: str, text: str) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        with pytest.raises(RequestError) as refused:
+            await begun(all_, count=count)
+        assert (refused.value.status, refused.value.text, all_.open) == (400, text, [])
+
+    run(test, FakeWorker())
+
+
+def test_the_worker_is_not_asked_any_more_once_nobody_reads() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        await stream.aclose()
+        await nobody_reads()
+        asked = len(worker.asked)
+        again = await begun(all_, count="1")
+        assert await read(again, 2) == [FIRST, *numbers(6, 7)]
+        assert len(worker.asked) > asked
+
+    run(test, FakeWorker(7))
+
+
+def test_however_many_read_it_is_asked_once() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        readers = [await begun(all_) for _ in range(10)]
+        before = len(worker.asked)
+        worker.end += 100
+        for stream in readers:
+            assert len(await read(stream, 101)) == 101
+        assert sum(int(args["count"]) > 0 for args in worker.asked[before:]) <= 2
+
+    run(test, FakeWorker(), Pace(look_soon_s=0.001, look_late_s=1000))
+
+
+def test_at_the_end_all_are_told_that_it_is_over_and_none_begins() -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+        stream = await begun(all_)
+        assert await read(stream, 1) == [FIRST]
+        reading = asyncio.create_task(read(stream, 1))
+        await worker.asked_again()
+        all_.close()
+        assert await reading == [CLOSED_LINE]
+        with pytest.raises(RequestError, match="Too many"):
+            await begun(all_)
+
+    run(test, FakeWorker())
+
+
+def test_an_answer_that_is_none_is_not_taken_for_one() -> None:
+    with pytest.raises(RequestError, match="cannot be read"):
+        event_streams.decoded(Answer(status=200, body=b"{}"))

@@ -1,1 +1,0 @@
-"""Who somebody is that asks over REST, and which routes they may use."""

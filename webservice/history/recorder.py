@@ -1,0 +1,224 @@
+"""Keeping the history: who may write the file, a round once a second, and what becomes of a file that cannot be used.
+
+Only one process writes it, who holds the lock beside it. A file that is damaged is put aside, and a new one begun;
+where the disk is full, or a later release wrote the file, nothing is kept and everything else goes on, and every
+RETRY_S it is tried again. What happens meanwhile is read later, as far as workers still have it.
+
+Not here: what is asked and kept (`collector.py`), tables (`schema.py`), answering (`past.py`).
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common.families import Family, gauge
+from common.query_messages import PartitionEntry, Query
+from common.records import Account
+from webservice.calls import HistoryFile, Link
+from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, Portion
+from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, Store, tidy
+from webservice.views import RequestError
+
+RETRY_S: Final = 5.0
+"""How long to wait before a file that could not be used is tried again."""
+
+ANSWER_MAX_S: Final = 3.0
+"""How long a partition may take to answer; the others wait for it."""
+
+DAMAGED: Final = ".damaged"
+"""What is put behind the name of a file that is put aside; the last one is kept."""
+
+_NS: Final = 10**9
+_log = logging.getLogger("core.history")
+_account: Final = msgspec.json.Decoder(Account)
+
+
+class Keeper:
+    """Keeps the history of all partitions in one file while it runs. `problem` says why it does not at present."""
+
+    def __init__(
+        self,
+        kept: HistoryFile,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        round_s: float = ROUND_S,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self.path = kept.path
+        self.problem = "it is being opened"
+        self._kept = kept
+        self._clock_ns = clock_ns
+        self._round_s = round_s
+        self._retry_s = retry_s
+        self.failure = ""
+        """The last problem, of which the log has a line, until the history is kept again."""
+        self._round_at = time.monotonic()
+        """When the latest round was done, or this began."""
+
+    def families(self) -> Iterator[Family]:
+        """Figures of the history."""
+        what = (
+            "Seconds since what partitions tell was last asked for and written into the history. Worry above 60: the "
+            "file cannot be used, the log says why; what workers forget meanwhile is missing."
+        )
+        yield gauge("yunishard_history_lag_seconds", what, (), [((), round(time.monotonic() - self._round_at, 3))])
+        what = "Bytes of the file of the history, with SQLite's log beside it. Its bound is the setting history-max."
+        size = sum(_size(_beside(self.path, suffix)) for suffix in ("", "-wal"))
+        yield gauge("yunishard_history_bytes", what, (), [((), size)])
+
+    async def run(self, link: Link) -> None:
+        """Keep it until cancelled."""
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="history") as writer:
+            while True:
+                try:
+                    await self._keep_or_put_aside(link, writer)
+                except OSError as error:
+                    self._fail(error)
+                    await asyncio.sleep(self._retry_s)
+
+    async def _keep_or_put_aside(self, link: Link, writer: ThreadPoolExecutor) -> None:
+        try:
+            await self._keep(link, writer)
+        except HistoryDamaged as damage:
+            self._put_aside(damage)
+            await asyncio.sleep(self._round_s)  # or a disk that damages each new one would fill the log
+
+    async def _keep(self, link: Link, writer: ThreadPoolExecutor) -> None:
+        """Open the file and go on with it, round by round, until something is wrong."""
+        loop = asyncio.get_running_loop()
+        opened = await loop.run_in_executor(writer, partial(_open, self.path, self._clock_ns()))
+        self.problem = ""
+        rounds = 0
+        try:
+            while True:
+                began = loop.time()
+                now_ns = self._clock_ns()
+                portions = await _round(link, opened.collector, now_ns)
+                work = partial(self._write, opened, portions, now_ns)
+                if portions or opened.collector.sampling:
+                    await loop.run_in_executor(writer, work)
+                    self._recovered()
+                rounds += 1
+                if rounds == IDLE_ROUNDS:  # everybody was asked, and had nothing to write down
+                    self._recovered()
+                self._round_at = time.monotonic()
+                await asyncio.sleep(max(0.0, began + self._round_s - loop.time()))
+        finally:
+            await loop.run_in_executor(writer, opened.close)
+
+    def _write(self, opened: "_Opened", portions: list[Portion], now_ns: int) -> None:
+        opened.store.write(portions)
+        age_ns = int(self._kept.age_max_s * _NS)
+        tidy(opened.store, bytes_max=self._kept.bytes_max, age_max_ns=age_ns, now_ns=now_ns)
+
+    def _put_aside(self, damage: HistoryDamaged) -> None:
+        """Whoever wants to look at it, can."""
+        path = self.path
+        aside = _beside(path, DAMAGED)
+        self.problem = f"{path} is damaged: {damage}"
+        for suffix in ("", "-wal", "-shm"):
+            file = _beside(path, suffix)
+            if file.exists():
+                file.replace(_beside(aside, suffix))
+        _log.error("the history in %s is damaged (%s): it is now %s, and a new one begins", path, damage, aside)
+
+    def _fail(self, error: OSError) -> None:
+        self.problem = f"{self.path} cannot be used: {error}"
+        if self.problem != self.failure:
+            self.failure = self.problem
+            wait = f"it is tried again every {self._retry_s:g} s"
+            _log.error("no history is kept, everything else goes on: %s; %s", self.problem, wait)
+
+    def _recovered(self) -> None:
+        if self.failure:
+            self.failure = ""
+            _log.info("the history is kept again in %s", self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The file while it is ours."""
+
+    store: Store
+    collector: Collector
+    lock: int
+
+    def close(self) -> None:
+        self.store.close()
+        os.close(self.lock)
+
+
+def _open(path: Path, now_ns: int) -> _Opened:
+    """Lock and open it; in the writer's thread.
+
+    Raises:
+        HistoryDamaged: it cannot be understood.
+        OSError: it cannot be used, at present at least.
+    """
+    lock = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HistoryUnusable("another process writes it") from None
+        store = Store(path)
+        try:
+            return _Opened(store, Collector(store.places(), store.latest(), now_ns), lock)
+        except BaseException:
+            store.close()
+            raise
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+async def _round(link: Link, collector: Collector, now_ns: int) -> list[Portion]:
+    """Ask every partition; what is to be written of the answers. Who does not answer is asked in the next round."""
+    try:
+        partitions = (await link.partitions()).partitions
+    except RequestError as error:
+        _log.debug("nobody is asked: %s", error.text)
+        return []
+    questions = collector.questions(partitions, now_ns)
+    accounts = await asyncio.gather(*(_asked(link, partition, query) for partition, query in questions))
+    heard = [
+        collector.heard(partition, account, now_ns)
+        for (partition, _), account in zip(questions, accounts, strict=True)
+        if account is not None
+    ]
+    return [one for one in (*heard, *collector.gone(partitions, now_ns)) if one is not None]
+
+
+async def _asked(link: Link, partition: PartitionEntry, query: Query) -> Account | None:
+    """What a partition says; None if nothing that can be read."""
+    try:
+        async with asyncio.timeout(ANSWER_MAX_S):
+            answer = await link.ask(partition.full_name, query)
+        if answer.status == 200:
+            return _account.decode(answer.body)
+        problem = answer.body.decode(errors="replace")
+    except (RequestError, TimeoutError, msgspec.MsgspecError) as error:
+        problem = str(error)
+    _log.debug("partition %s does not tell what happened: %s", partition.full_name, problem)
+    return None

@@ -1,1 +1,0 @@
-"""Events as they happen, for any number of readers, each at its own pace."""
