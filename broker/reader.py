@@ -43,10 +43,10 @@ class Reader:
         self._answers: deque[Delivery] = deque()
         self._reading: set[asyncio.Task[None]] = set()
 
-    def take(self) -> Delivery | None:
+    def receive(self) -> Delivery | None:
         return self._answers.popleft() if self._answers else None
 
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         """Have it read; needs a running loop."""
         task = asyncio.get_running_loop().create_task(self._read(message))
         self._reading.add(task)

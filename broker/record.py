@@ -179,10 +179,10 @@ class Record:
 
     # Endpoint -------------------------------------------------------------------------------------------------------
 
-    def take(self) -> Delivery | None:
+    def receive(self) -> Delivery | None:
         return self._answers.popleft() if self._answers else None
 
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         header = message.header
         match header.kind:
             case "ManagerRecord":

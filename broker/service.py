@@ -15,20 +15,19 @@ from broker.record import Record
 from broker.switch import Switch
 from broker.versions import Versions
 from broker.watched_file import WatchedFile
-from common.driver import clock, drive
+from common.driver import Transport, clock, drive
 from common.inspector import Inspected
-from common.links import Links
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Life
 from common.process_figures import ProcessFigures
-from common.sockets import Wire
+from common.transport import BrokerPort
 
 _log = logging.getLogger("core.broker")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the broker until told to stop. A record that cannot be used is an OSError."""
-    wire = Wire()
+    wire = Transport()
     with ExitStack() as stack:
         record = Record(args.record, wake=wire.wake)
         stack.callback(record.close)
@@ -37,7 +36,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         reader = Reader(wake=wire.wake)
         stack.callback(reader.close)
         wire.add(READER, reader)
-        links = Links(args.listen, wake=wire.arrived)
+        links = BrokerPort(args.listen, wake=wire.arrived)
         stack.callback(links.close)
         wire.add("", links)
         switch = Switch(
@@ -67,7 +66,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(switch))
 
 
-def _watched(path: str | None, wire: Wire, stack: ExitStack) -> WatchedFile | None:
+def _watched(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
     if not path:
         return None
     file = WatchedFile(Path(path), wake=wire.wake)

@@ -63,10 +63,10 @@ class WatchedFile:
         if self._timer is not None:
             self._timer.cancel()
 
-    def take(self) -> Delivery | None:
+    def receive(self) -> Delivery | None:
         return self._changes.popleft() if self._changes else None
 
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         """Write the text, in place of the one that it was made from. If that fails the change stays in force all the
         same: the record has it. A file that is gone says nothing against it, and is made anew.
         """

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from common.descriptors import count_open
+from common.driver import Transport
 from common.families import Family, counter, gauge
 from common.memory import resident_bytes
 from common.process_up import LABELS, up
-from common.sockets import Wire
 
 LAG_EVERY_S: Final = 0.5
 """Between two measurements of the loop's delay."""
@@ -37,7 +37,7 @@ _STARTED: Final = time.time()
 class ProcessFigures:
     """What this process tells; a worker says of which partition. Needs a running loop."""
 
-    def __init__(self, process: str, partition: str = "", *, wire: Wire | None = None) -> None:
+    def __init__(self, process: str, partition: str = "", *, wire: Transport | None = None) -> None:
         self._labels = (process, partition)
         self._wire = wire
         self._lags: deque[float] = deque(maxlen=LAG_KEPT)
@@ -99,7 +99,7 @@ class ProcessFigures:
         )
         yield counter("yunishard_process_loop_checks_total", what, LABELS, [(self._labels, self._checks)])
 
-    def _messages(self, wire: Wire) -> Iterator[Family]:
+    def _messages(self, wire: Transport) -> Iterator[Family]:
         traffic = wire.traffic
         yield counter(
             "yunishard_process_messages_total",

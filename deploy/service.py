@@ -15,11 +15,11 @@ from typing import Final
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.driver import clock
 from common.families import Family, encoded
-from common.links import Link as BrokerLink
 from common.machine import NEVER, send
 from common.messages import Header
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
+from common.transport import BrokerConnection
 from common.wire import decoded
 from deploy.instructions import (
     Announce,
@@ -61,26 +61,26 @@ class Link:
         self._address = address
         self._report = report
         self._families = families
-        self._link: BrokerLink | None = None
+        self._link: BrokerConnection | None = None
 
     def open(self) -> None:
         """Connect and say Hello."""
         self.close()
-        self._link = BrokerLink(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
-        self._link.give(send(BROKER, Hello(role=SUPERVISOR)))
+        self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
+        self._link.send(send(BROKER, Hello(role=SUPERVISOR)))
         self.tell()
 
     def tell(self) -> None:
         """Tell our figures, if somebody is there to hear them."""
         if self._link is not None:
-            self._link.give(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
+            self._link.send(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
 
     def report(self, report: Report) -> None:
         """Tell the broker why a worker did not start. One that is not there hears of the next attempt."""
         if self._link is not None:
             header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
             message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
-            self._link.give(send(BROKER, message, header))
+            self._link.send(send(BROKER, message, header))
 
     def close(self) -> None:
         """Drop it, if it is there."""
@@ -89,7 +89,7 @@ class Link:
             self._link = None
 
     def _read(self) -> None:
-        while self._link is not None and (delivery := self._link.take()) is not None:
+        while self._link is not None and (delivery := self._link.receive()) is not None:
             if delivery.header.kind == WorkersWanted.__name__:
                 self._report(decoded(WorkersWanted, delivery.body))
             else:

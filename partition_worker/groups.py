@@ -104,7 +104,7 @@ class Groups:
         self._waiting: dict[str, None] = {}
         """Those of them that no thread has taken yet; shared with the threads, under `_changed`."""
 
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         user = decoded(GroupsWanted, message.body).user
         if user in self._running:
             return  # the answer will be for both
@@ -127,7 +127,7 @@ class Groups:
         else:
             self._threads += 1
 
-    def take(self) -> Delivery | None:
+    def receive(self) -> Delivery | None:
         return self._answers.popleft() if self._answers else None
 
     def _too_late(self, user: str) -> None:

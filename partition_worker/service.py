@@ -13,10 +13,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from common.driver import clock, drive
+from common.driver import Transport, clock, drive
 from common.families import Family
 from common.inspector import Inspected
-from common.links import Link
 from common.machine import Delivery, Send, send
 from common.messages import Header
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
@@ -24,7 +23,7 @@ from common.process import Life
 from common.process_figures import ProcessFigures
 from common.process_up import WORKER
 from common.rm_messages import Heartbeat
-from common.sockets import Wire
+from common.transport import BrokerConnection
 from partition_worker import poison
 from partition_worker.beginning import Begun, begun
 from partition_worker.engine.tuning import tuned
@@ -70,8 +69,8 @@ class _Timed:
 async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
     sys.setswitchinterval(SWITCH_S)
-    wire = Wire()
-    link = Link(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.arrived)
+    wire = Transport()
+    link = BrokerConnection(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.arrived)
     signs = asyncio.create_task(_signs_of_life(args, link))
     try:
         start = await _begun(args, wire)
@@ -115,14 +114,14 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         raise OSError(worker.over)
 
 
-async def _signs_of_life(args: argparse.Namespace, link: Link) -> None:
+async def _signs_of_life(args: argparse.Namespace, link: BrokerConnection) -> None:
     """To read a long journal takes longer than a lease lasts: say that somebody does."""
     while True:
         await asyncio.sleep(args.heartbeat)
-        link.give(send(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch)))
+        link.send(send(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch)))
 
 
-async def _begun(args: argparse.Namespace, wire: Wire) -> Begun:
+async def _begun(args: argparse.Namespace, wire: Transport) -> Begun:
     """From the journal, where one is kept."""
     plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
 

@@ -26,6 +26,7 @@ from common.driver import clock
 from common.keys import Pair, fingerprint, guard
 from common.names import RM_ID
 from common.rm_ids import matching
+from common.transport import CONTEXT
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = "yunishard-native"
@@ -72,7 +73,7 @@ class Doorkeeper:
             raise OSError(f"{allowed}: {error}") from None
         self._complaints = Complaints()
         self._loop = asyncio.get_running_loop()
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket: zmq.Socket[bytes] = CONTEXT.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(ZAP_ADDRESS)
         self._loop.add_reader(self._socket.FD, self._judge)

@@ -11,16 +11,15 @@ import grpc
 
 from common.control_messages import Figures
 from common.descriptors import DescriptorGuard
-from common.driver import drive
+from common.driver import Inbox, Transport, drive
 from common.families import encoded
 from common.keys import read_pair, server_file
-from common.links import Link
 from common.machine import send
 from common.memory import MemoryLimit
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller
-from common.sockets import Inbox, Router, Wire
+from common.transport import BrokerConnection, NativePort
 from rmproxy.counting import Counting
 from rmproxy.doorkeeper import Doorkeeper
 from rmproxy.front import Front
@@ -41,10 +40,10 @@ _log = logging.getLogger("core.rmproxy")
 async def serve(args: argparse.Namespace, life: Life) -> None:
     """Run the proxy until told to stop. A port or file that cannot be opened is an OSError."""
     credentials = _credentials(args.tls_cert, args.tls_key, args.tls_client_ca)
-    wire = Wire()
+    wire = Transport()
     inbox = Inbox(wake=wire.arrived)
     registry = Registry(inbox.put)
-    inbox.receive = registry.receive
+    inbox.deliver = registry.receive
     stack = ExitStack()
     doorkeeper = _doorkeeper(args.keys, args.allowed_keys, stack)
     authorizer = Authorizer(doorkeeper.has_key_for) if doorkeeper else Authorizer()
@@ -52,12 +51,12 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     if doorkeeper is not None:
         doorkeeper.on_change = port.authorize_again
     native = _native(args.native, wire, doorkeeper)
-    link = Link(args.broker, peer=BROKER, name=RMPROXY, wake=wire.arrived)
+    link = BrokerConnection(args.broker, peer=BROKER, name=RMPROXY, wake=wire.arrived)
     stack.callback(_memory_limit(args.memory_max, life).close)
     guard = DescriptorGuard()
     stack.callback(guard.close)
     if native is not None:
-        guard.add(native)
+        guard.add(native.listener)
     wire.add(GRPC, inbox)
     wire.add(BROKER, link)
     try:
@@ -79,17 +78,16 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         stack.close()
 
 
-def _native(address: str, wire: Wire, doorkeeper: Doorkeeper | None) -> Router | None:
+def _native(address: str, wire: Transport, doorkeeper: Doorkeeper | None) -> NativePort | None:
     """Open the native port; None if it is off."""
     if address == OFF:
         return None
-    native = Router(address, prefix=NATIVE, wake=wire.wake, doorkeeper=doorkeeper)
+    native = NativePort(address, prefix=NATIVE, wake=wire.wake, authenticator=doorkeeper)
     wire.add(NATIVE, native)
-    native.watch()
     return native
 
 
-def _telling(counting: Counting, wire: Wire) -> ExitStack:
+def _telling(counting: Counting, wire: Transport) -> ExitStack:
     """The broker is told this process's figures, until this is closed."""
     stack = ExitStack()
     process = ProcessFigures(RMPROXY, wire=wire)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from common.links import Link
+from common.driver import Transport
 from common.machine import Delivery, Send, send
 from common.messages import Header, Message
 from common.names import BROKER, WEBSERVICE
@@ -32,7 +32,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Heartbeat, Refused
-from common.sockets import Wire
+from common.transport import BrokerConnection
 from common.wire import WireError, body_of, decoded
 from webservice.calls import Change
 from webservice.views import RequestError
@@ -73,8 +73,8 @@ class BrokerLink:
         self._next_beat: asyncio.TimerHandle | None = None
         self._incarnation = ""
         """The broker's, once it is known."""
-        self.wire = Wire()
-        self._link = Link(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
+        self.wire = Transport()
+        self._link = BrokerConnection(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
         self.wire.add(BROKER, self._link)
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)

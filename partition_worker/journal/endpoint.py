@@ -99,7 +99,7 @@ class Journal:
 
     # Endpoint -------------------------------------------------------------------------------------------------------
 
-    def take(self) -> Delivery | None:
+    def receive(self) -> Delivery | None:
         """The next answer.
 
         Raises:
@@ -109,7 +109,7 @@ class Journal:
             raise OSError(self._writer.broken)
         return self._answers.popleft() if self._answers else None
 
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         match message.header.kind:
             case "Append":
                 append = decoded(Append, message.body)

@@ -17,11 +17,11 @@ async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
     """What is heard of the text."""
     came = asyncio.Event()
     reader = Reader(wake=came.set, program=program, limit_s=limit_s) if program else Reader(wake=came.set)
-    reader.give(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
-    assert reader.take() is None
+    reader.send(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
+    assert reader.receive() is None
     async with asyncio.timeout(PATIENCE_S):
         await came.wait()
-    found = reader.take()
+    found = reader.receive()
     assert found is not None
     reader.close()
     return found
@@ -47,10 +47,10 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 def test_who_closes_waits_for_nothing() -> None:
     async def closed() -> Delivery | None:
         reader = Reader(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
-        reader.give(Send(READER, Header(kind="ReadText", ref="1"), b""))
+        reader.send(Send(READER, Header(kind="ReadText", ref="1"), b""))
         await asyncio.sleep(0)
         reader.close()
         await asyncio.gather(*reader._reading, return_exceptions=True)
-        return reader.take()
+        return reader.receive()
 
     assert asyncio.run(closed()) is None

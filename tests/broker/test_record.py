@@ -32,8 +32,8 @@ class Paper:
         self.rings += 1
 
     def told(self, message: Message, **fields: str | int) -> Delivery | None:
-        self.record.give(sent(RECORD, message, **{"session": "", **fields}))
-        return self.record.take()
+        self.record.send(sent(RECORD, message, **{"session": "", **fields}))
+        return self.record.receive()
 
     def write(self, number: int, text: str, *, rm: str = RM) -> Recorded:
         """Another version, with facts that name it."""
@@ -98,7 +98,7 @@ def opened(path: Path) -> Iterator[Paper]:
 
 
 def test_a_version_is_recorded_and_whoever_waits_is_woken(paper: Paper) -> None:
-    assert paper.record.take() is None
+    assert paper.record.receive() is None
     assert paper.write(1, "text") == Recorded(number=1)
     assert paper.rings == 1
 

@@ -120,7 +120,7 @@ def recorded(path: Path, *found: bytes) -> list[Facts]:
     record = Record(path, wake=lambda: None)
     for number, facts in enumerate(found, 1):
         header = Header(kind="ManagerRecord", rm=f"rm-{number}")
-        record.give(send(RECORD, ManagerRecord(number=number, facts=facts), header))
+        record.send(send(RECORD, ManagerRecord(number=number, facts=facts), header))
     read = record.facts()
     record.close()
     return read

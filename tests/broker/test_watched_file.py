@@ -36,13 +36,13 @@ class Desk:
 
     def told(self) -> list[str]:
         found: list[str] = []
-        while (delivery := self.file.take()) is not None:
+        while (delivery := self.file.receive()) is not None:
             assert (delivery.source, delivery.header) == (FILE, header("ChangedFile", rm="", session=""))
             found.append(decoded(ChangedFile, delivery.body).text)
         return found
 
     def write(self, text: str) -> list[str]:
-        self.file.give(sent(FILE, WriteFile(text=text, replaces=checksum_of(self.file.text)), rm="", session=""))
+        self.file.send(sent(FILE, WriteFile(text=text, replaces=checksum_of(self.file.text)), rm="", session=""))
         return self.told()
 
 
@@ -164,12 +164,12 @@ def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended
     file = WatchedFile(path, wake=lambda: None)
     assert file.text == ""
     file.look()
-    assert file.take() is None
+    assert file.receive() is None
     path.write_text(FIRST)
     file.look()
     file.look()
     assert file.text == FIRST
-    assert file.take() is not None
+    assert file.receive() is not None
 
 
 def test_it_looks_by_itself_until_it_is_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> No
     link = tmp_path / "queues.yaml"
     link.symlink_to(target)
     file = WatchedFile(link, wake=lambda: None)
-    file.give(sent(FILE, WriteFile(text=SECOND, replaces=checksum_of(FIRST))))
+    file.send(sent(FILE, WriteFile(text=SECOND, replaces=checksum_of(FIRST))))
     assert link.is_symlink()
     assert target.read_text() == SECOND
     assert (tmp_path / "queues.yaml.previous").read_text() == FIRST

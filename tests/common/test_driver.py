@@ -1,11 +1,25 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.driver import clock, drive
+from common.control_messages import Hello
+from common.driver import Inbox, Transport, clock, drive
 from common.machine import NEVER, Delivery, Send
 from common.messages import Header
+from common.wire import body_of
+
+TEST_MAX_S = 10
+HEADER = Header(kind="Hello", rm="rm-1", seq=5)
+BODY = body_of(Hello(role="worker"))
+
+
+def play(story: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(TEST_MAX_S):
+            await story()
+
+    asyncio.run(bounded())
 
 
 def delivery(kind: str) -> Delivery:
@@ -106,3 +120,148 @@ def test_a_defect_in_a_machine_ends_the_process() -> None:
 def test_time_never_goes_back() -> None:
     times = [clock() for _ in range(1000)]
     assert times == sorted(times)
+
+
+# Endpoints ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_wait_ends_at_its_time_or_when_it_is_woken() -> None:
+    async def story() -> None:
+        transport = Transport()
+        assert await transport.receive(0) == []
+        assert await transport.receive(-1) == []
+        assert await transport.receive(0.001) == []
+        asyncio.get_running_loop().call_soon(transport.wake)
+        assert await transport.receive(float("inf")) == []
+
+    play(story)
+
+
+def inbox_of(transport: Transport) -> Inbox:
+    inbox = Inbox(wake=transport.wake)
+    transport.add("@self", inbox)
+    return inbox
+
+
+async def waiting(transport: Transport) -> "asyncio.Task[list[Delivery]]":
+    """A task that waits for messages."""
+    task = asyncio.create_task(transport.receive(float("inf")))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_messages_that_arrive_are_processed_before_the_wait_ends() -> None:
+    async def story() -> None:
+        transport, turns = Transport(), list[int]()
+        inbox = inbox_of(transport)
+
+        def turn(deliveries: list[Delivery]) -> float:
+            turns.append(len(deliveries))
+            if len(turns) == 1:  # what a turn brings about in the process itself gets one, too
+                inbox.put(Delivery("@self", HEADER, BODY))
+            return 1000.0 if len(turns) < 4 else 0.0
+
+        transport.follow(turn)
+        task = await waiting(transport)
+        inbox._waiting.extend([Delivery("@self", HEADER, BODY)] * 2)
+        transport.arrived()
+        assert turns == [2, 1]
+        transport.arrived()
+        await asyncio.sleep(0)
+        assert not task.done()
+        transport.arrived()
+        assert turns == [2, 1, 0, 0]
+        assert await task == []  # as there is something to be done now
+
+    play(story)
+
+
+def test_messages_that_arrive_before_the_wait_are_received() -> None:
+    async def story() -> None:
+        transport, turns = Transport(), list[int]()
+        inbox = inbox_of(transport)
+        transport.follow(lambda deliveries: turns.append(len(deliveries)) or 0.0)
+        inbox._waiting.append(Delivery("@self", HEADER, BODY))
+        transport.arrived()
+        assert len(await transport.receive(float("inf"))) == 1
+        assert turns == []
+
+    play(story)
+
+
+def test_an_exception_of_a_turn_is_raised_by_receive() -> None:
+    async def story() -> None:
+        transport = Transport()
+
+        def turn(_: list[Delivery]) -> float:
+            raise ValueError("a defect")
+
+        transport.follow(turn)
+        task = await waiting(transport)
+        transport.arrived()
+        with pytest.raises(ValueError, match="a defect"):
+            await task
+
+    play(story)
+
+
+def test_the_event_loop_runs_other_callbacks_under_load() -> None:
+    async def story() -> None:
+        transport, turns = Transport(), 0
+        inbox = Inbox(wake=transport.wake)
+        transport.add("@self", inbox)
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        for _ in range(20):
+            inbox.put(Delivery("@self", HEADER, BODY))
+            assert len(await transport.receive(float("inf"))) == 1
+        beside.cancel()
+        assert turns >= 9
+
+    play(story)
+
+
+def test_messages_from_inside_the_process_arrive_like_others() -> None:
+    async def story() -> None:
+        transport = Transport()
+        inbox = Inbox(wake=transport.wake)
+        given: list[Send] = []
+        inbox.deliver = given.append
+        transport.add("grpc:", inbox)
+        waiting = asyncio.create_task(transport.receive(float("inf")))
+        await asyncio.sleep(0)
+        inbox.put(Delivery("grpc:rm-1", HEADER, BODY))
+        assert await waiting == [Delivery("grpc:rm-1", HEADER, BODY)]
+        transport.send(Send("grpc:rm-1", HEADER, BODY))
+        assert given == [Send("grpc:rm-1", HEADER, BODY)]
+
+    play(story)
+
+
+def test_a_message_goes_to_the_endpoint_with_the_longest_prefix() -> None:
+    async def story() -> None:
+        transport = Transport()
+        given: dict[str, list[str]] = {"": [], "grpc:": []}
+        for prefix, box in given.items():
+            inbox = Inbox(wake=transport.wake)
+            inbox.deliver = lambda message, box=box: box.append(message.to)
+            transport.add(prefix, inbox)
+        for to in ("grpc:rm-1", "grp", "broker"):
+            transport.send(Send(to, HEADER, BODY))
+        assert given == {"": ["grp", "broker"], "grpc:": ["grpc:rm-1"]}
+
+    play(story)
+
+
+def test_a_message_that_no_endpoint_leads_to_is_a_defect() -> None:
+    async def story() -> None:
+        with pytest.raises(LookupError, match="no endpoint leads to 'elsewhere'"):
+            Transport().send(Send("elsewhere", HEADER, BODY))
+
+    play(story)

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from common.driver import Inbox, Transport
 from common.families import Family
 from common.machine import Delivery, Send
 from common.messages import Header
 from common.process_figures import LAG_EVERY_S, ProcessFigures, Teller
 from common.process_up import up
-from common.sockets import Inbox, Wire
 
 _T = TypeVar("_T")
 
@@ -80,13 +80,13 @@ def test_a_loop_that_was_busy_is_late() -> None:
 
 
 class Sink(Inbox):
-    def give(self, message: Send) -> None:
+    def send(self, message: Send) -> None:
         """Takes anything."""
 
 
 def test_messages_are_counted_in_each_direction_and_those_that_wait() -> None:
     async def run() -> list[Family]:
-        wire = Wire()
+        wire = Transport()
         sink = Sink(wake=wire.wake)
         wire.add("", sink)
         for _ in range(3):

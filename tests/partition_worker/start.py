@@ -54,7 +54,7 @@ class Start:
     async def hears(self, start: Begun) -> Delivery:
         assert start.journal is not None
         async with asyncio.timeout(PATIENCE_S):
-            while (delivery := start.journal.take()) is None:
+            while (delivery := start.journal.receive()) is None:
                 self.woken.clear()
                 await self.woken.wait()
         return delivery
@@ -63,7 +63,7 @@ class Start:
         assert start.journal is not None
         for message in sends:
             if message.to == JOURNAL:
-                start.journal.give(message)
+                start.journal.send(message)
 
 
 CONFIGURE = ((PrepareConfig(rollout=1, config=config_of()), 0), (CommitConfig(rollout=1), 0))

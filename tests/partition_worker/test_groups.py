@@ -36,14 +36,14 @@ class Desk:
 
     def asks(self, *users: str) -> None:
         for user in users:
-            self.groups.give(wanted(user))
+            self.groups.send(wanted(user))
 
     async def answers(self, count: int = 1) -> list[GroupsFound]:
         """The next answers, in the order in which they come."""
         found: list[GroupsFound] = []
         while len(found) < count:
             self._woken.clear()
-            while (delivery := self.groups.take()) is not None:
+            while (delivery := self.groups.receive()) is not None:
                 assert (delivery.source, delivery.header.kind) == (GROUPS, "GroupsFound")
                 found.append(decoded(GroupsFound, delivery.body))
             if len(found) < count:
@@ -260,7 +260,7 @@ from partition_worker.groups import Groups
 async def run():
     hanging = threading.Event()
     groups = Groups(wake=lambda: None, lookup=lambda user: hanging.set() or threading.Event().wait())
-    groups.give(send("groups", GroupsWanted(user="bob")))
+    groups.send(send("groups", GroupsWanted(user="bob")))
     await asyncio.to_thread(hanging.wait)
 
 asyncio.run(run())

@@ -188,7 +188,7 @@ def test_our_own_processes_do_not_meet_where_others_could_come_too() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "broker: tcp://127.0.0.1:0: there are no keys between our processes, so they meet at ipc:// only\n"
+        "broker: tcp://127.0.0.1:0: the broker's port has no keys, so it must be an ipc:// address\n"
     )
 
 

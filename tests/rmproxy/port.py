@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from common.driver import Transport
 from common.keys import Pair
 from common.machine import Delivery
-from common.sockets import Router, Wire
+from common.transport import NativePort
 from rmproxy.doorkeeper import Doorkeeper
 
 PATIENCE_S = 20
@@ -19,11 +20,12 @@ OTHER = Pair.new()
 class Port:
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.wire = Wire()
+        self.wire = Transport()
         self.doorkeeper = Doorkeeper(SERVER, file, look_every_s=0.01)
-        self.router = Router("tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, doorkeeper=self.doorkeeper)
+        self.router = NativePort(
+            "tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, authenticator=self.doorkeeper
+        )
         self.wire.add("native:", self.router)
-        self.router.watch()
 
     def allows(self, *lines: tuple[Pair, str]) -> None:
         self.writes("".join(f"{pair.public} {ids}\n" for pair, ids in lines))

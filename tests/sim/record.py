@@ -71,8 +71,8 @@ class DurableRecord:
     def open(self, answer: Callable[[Delivery], None]) -> Callable[[Send], None]:
         """Another broker has it from now on; where it gives what is to be kept."""
         if self._waiting and self._rng.random() < 0.5:
-            self.record.give(self._waiting[0])
-            self.record.take()
+            self.record.send(self._waiting[0])
+            self.record.receive()
         self._waiting.clear()
         self._owner += 1
         return partial(self._give, answer, self._owner)
@@ -100,6 +100,6 @@ class DurableRecord:
             return
         if self._rng.random() < COPIED:
             self._copies.append(self.record._file.serialize())
-        self.record.give(message)
-        while (delivery := self.record.take()) is not None:
+        self.record.send(message)
+        while (delivery := self.record.receive()) is not None:
             answer(delivery)

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from common.links import Links
+from common.driver import Transport
 from common.machine import Delivery, Send
 from common.messages import Header, Message
 from common.query_messages import Answer, ListPartitions, PartitionList
 from common.rm_messages import Heartbeat
-from common.sockets import Wire
+from common.transport import BrokerPort
 from common.wire import body_of
 from tests.webservice.fakes import partition
 
@@ -39,8 +39,8 @@ class FakeBroker:
         self.incarnations = ["1"]
         """What it says that it is, one after the other, when somebody says that they live; the last for good."""
         self._behaviour = behaviour
-        self._wire = Wire()
-        self._links = Links(address, wake=self._wire.wake)
+        self._wire = Transport()
+        self._links = BrokerPort(address, wake=self._wire.wake)
         self._wire.add("", self._links)
 
     async def run(self) -> None:

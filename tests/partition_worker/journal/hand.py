@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from common.driver import Transport
 from common.journal_messages import TICK, Append, Kept, Step
 from common.machine import Delivery, send
 from common.messages import Header, Message
 from common.names import JOURNAL
-from common.sockets import Wire
 from common.wire import body_of, decoded
 from partition_worker.journal.database import Database, Row, row_of
 from partition_worker.journal.endpoint import Journal
@@ -87,7 +87,7 @@ class Hand:
     """Hands over and listens."""
 
     def __init__(self, folder: Path, *, epoch: int = 1, **options: int | float) -> None:
-        self.wire = Wire()
+        self.wire = Transport()
         self._woken = asyncio.Event()
         self.state = b"nothing"
         """What a snapshot says."""
@@ -118,7 +118,7 @@ class Hand:
         """The next message of this kind; those before it are put into `heard`."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                while (delivery := self.journal.take()) is None:
+                while (delivery := self.journal.receive()) is None:
                     self._woken.clear()
                     await self._woken.wait()
                 if delivery.header.kind == kind.__name__:

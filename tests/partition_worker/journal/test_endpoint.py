@@ -80,7 +80,7 @@ def test_only_what_a_journal_is_asked_for_can_be_said_to_it(tmp_path: Path) -> N
     async def test() -> None:
         hand = Hand(tmp_path)
         with pytest.raises(TypeError, match="Hello"):
-            hand.journal.give(send(JOURNAL, Hello(role="worker")))
+            hand.journal.send(send(JOURNAL, Hello(role="worker")))
         hand.journal.close()
 
     run(test)
@@ -191,7 +191,7 @@ def test_a_worker_that_lost_its_lease_is_told_once_and_keeps_nothing_any_more(tm
         assert (await old.hears(NotKept)).fenced
         old.appends(3)
         old.journal.close()
-        assert old.journal.take() is None
+        assert old.journal.receive() is None
         new.appends(2)
         await new.keeps(2)
         assert numbers_in(new.files) == [1, 2]

@@ -45,7 +45,7 @@ def test_a_snapshot_has_a_duration_and_an_age(tmp_path: Path) -> None:
         hand = Hand(tmp_path)
         hand.appends(1)
         await hand.hears(Kept)
-        hand.journal.give(send(JOURNAL, TakeSnapshot(number=1)))
+        hand.journal.send(send(JOURNAL, TakeSnapshot(number=1)))
         assert await hand.hears(SnapshotTaken) == SnapshotTaken(number=1)
         found = told(hand)
         assert value(found["journal_snapshot_seconds"]) > 0
