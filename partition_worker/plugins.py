@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint
 
 from common.names import PREDICATE_PLUGINS
+from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.predicates.predicates import BUILT_IN
 
 
 class PluginError(OSError):

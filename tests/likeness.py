@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from partition_worker.engine.applications.line import Line
-from partition_worker.engine.nodes.lineup import Lineup
+from partition_worker.engine.nodes.node_index import Lineup
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.readiness.aside import Closed
+from partition_worker.engine.readiness.unschedulable_asks import Closed
 from partition_worker.engine.timers import Timers
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 FORGOTTEN: Final = frozenset(
     {

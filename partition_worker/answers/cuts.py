@@ -11,12 +11,12 @@ from common.resources import Limit
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
 from partition_worker.answers import sights
 from partition_worker.answers.visibility import Right, Visibility
-from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.preemptions import Preemption
+from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.usage_trackers import Tracker
 
 # Queues -------------------------------------------------------------------------------------------------------------
 

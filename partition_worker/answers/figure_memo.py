@@ -12,8 +12,8 @@ from typing import Final
 
 from common.families import Sample, piece
 from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.queues.queue import Queue
 
 _LIVE: Final = (

@@ -10,8 +10,8 @@ from typing import Final
 from common.families import Family, Sample, counter, gauge
 from common.histogram import Histogram
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.verdicts import Verdicts
-from partition_worker.engine.preemptions import Preemptions
+from partition_worker.engine.predicates.rm_verdicts import Verdicts
+from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.recorder import Recorder
 from partition_worker.replica import Replica
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from common.resources import saturated
 from common.rest_views import PreemptionView, VictimView
-from partition_worker.engine.preemptions import ENTRIES_MAX, Preemption, Victim
+from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
 
 _LAST_NS: Final = 2**63 - 1
 _LAST_NUMBER: Final = ENTRIES_MAX

@@ -16,9 +16,9 @@ from common.rest_views import View, encoded
 from partition_worker.answers import cuts, pages, preemption_views, rule_views, sights, utilisation
 from partition_worker.answers.visibility import Right, Visibility
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.usage_trackers import Tracker
 
 LISTED_MAX: Final = 200_000
 """Asks and allocations of one application in an answer. It takes a second to list them, in which the partition does

@@ -4,8 +4,7 @@ Not here: what a rule does (`engine/placement`), and the other views (`sights.py
 """
 
 from common.rest_views import FilterView, RuleView
-from partition_worker.engine.placement.filter import FilterDescription
-from partition_worker.engine.placement.rule import Description
+from partition_worker.engine.placement_rules import Description, FilterDescription
 
 
 def rule(described: Description) -> RuleView:

@@ -40,9 +40,9 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.history import Use
 from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.effects import Happening
-from partition_worker.engine.limits.trackers import Trackers
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.usage_trackers import Trackers
 from partition_worker.event_ring import EventRing, Span
 
 HOW: Final[Mapping[int, str]] = {

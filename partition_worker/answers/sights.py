@@ -43,12 +43,12 @@ from partition_worker.engine.applications.asks import Group
 from partition_worker.engine.applications.history import History, Use
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.applications.task_group import TaskGroup
-from partition_worker.engine.limits.trackers import Level, Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.usage_trackers import Level, Tracker
 
 
 @dataclass(frozen=True, slots=True)

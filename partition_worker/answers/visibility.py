@@ -18,7 +18,7 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 
 class Right(IntEnum):

@@ -23,7 +23,7 @@ from partition_worker.engine.books import Books
 from partition_worker.engine.queues import gang
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.updates import removal
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING, AppState.COMPLETING})
 """States in which an application may go to another queue: those in which it goes on."""

@@ -21,27 +21,25 @@ from common.rm_messages import AllocationRelease, RejectedAllocation
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import RETENTION_S, AppState
+from partition_worker.engine.ask_shapes import Needs
 from partition_worker.engine.effects import Effect, Happened, Note, Part
-from partition_worker.engine.limits.usage import Usage
-from partition_worker.engine.needs import Needs
-from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.scoring import NodeSort
-from partition_worker.engine.placement.chain import Placement
-from partition_worker.engine.placement.rule import RuleError
+from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.sort_policies import NodeSort
+from partition_worker.engine.placement_chain import Placement
+from partition_worker.engine.placement_rules import RuleError
+from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.predicates.predicates import Predicates
-from partition_worker.engine.preemptions import Preemptions
+from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness.readiness import Readiness
-from partition_worker.engine.readiness.reserved import Reserved
-from partition_worker.engine.readiness.swappable import Swappable
+from partition_worker.engine.readiness.readiness import Readiness, Swappable
+from partition_worker.engine.readiness.reservation_index import Reserved
 from partition_worker.engine.rejection import Rejection
 from partition_worker.engine.report import Report
 from partition_worker.engine.timers import Timers
 from partition_worker.engine.tuning import DEFAULT, Tuning
-from partition_worker.engine.users import Users, resolver_of
-from partition_worker.engine.waiting import Waiting
+from partition_worker.engine.user_limits import Usage
+from partition_worker.engine.user_resolution import Users, Waiting, resolver_of
 
 CLEAN_EVERY_S: Final = 10.0
 """How often dynamic and draining queues that are empty are removed."""

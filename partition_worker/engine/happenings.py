@@ -29,9 +29,9 @@ from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.limits.account import Account
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.usage_trackers import Account
 
 ENTERED: Final[Mapping[AppState, int]] = {
     AppState.NEW: event_codes.APP_NEW,

@@ -40,7 +40,7 @@ from partition_worker.engine.books import Books
 from partition_worker.engine.checks.auditor import Auditor
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
-from partition_worker.engine.outstanding import Outstanding
+from partition_worker.engine.outstanding_asks import Outstanding
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.queues.changes import Plan

@@ -16,8 +16,8 @@ from common.config.check import load_problems
 from common.config.model import PartitionConfig
 from partition_worker.engine import draining, happenings, lifecycle
 from partition_worker.engine.books import Books
-from partition_worker.engine.placement.chain import Placement
-from partition_worker.engine.placement.rule import RuleError
+from partition_worker.engine.placement_chain import Placement
+from partition_worker.engine.placement_rules import RuleError
 from partition_worker.engine.queues import changes as queue_changes
 from partition_worker.engine.queues import priorities, quota_timing
 from partition_worker.engine.queues.blueprint import Settings, configure

@@ -13,9 +13,9 @@ from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.limits.limit import Allowance, QueueLimits, group_of, limits_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.usage_trackers import Allowance, QueueLimits, group_of, limits_of
 
 RESERVE_AFTER_S = 2.0
 

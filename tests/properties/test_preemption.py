@@ -15,7 +15,7 @@ from partition_worker.engine import ledger, reservations
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.preemption import guaranteed
+from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.guarantees import Guarantees
 from tests.builders import apps, asks, nodes
 from tests.properties.plain_preemption import Plain, remaining
@@ -130,7 +130,7 @@ def test_both_find_the_same_victims() -> None:
             application, ask = some_ask(rng, trial, f"ask{question}")
             tried, admits = rng.random() < 0.5, odd_numbers if rng.random() < 0.2 else None
             plain = Plain(trial.partition, application, ask, nodes_tried=tried, admits=admits).plan()
-            plan = guaranteed.plan(trial.partition, application, ask, nodes_tried=tried, admits=admits)
+            plan = victim_choice.plan_victims(trial.partition, application, ask, nodes_tried=tried, admits=admits)
             where = f"PROPERTIES seed {seed}-{number}, question {question}"
             if isinstance(plan, str):
                 assert plan == plain, where
@@ -140,8 +140,8 @@ def test_both_find_the_same_victims() -> None:
                 assert (plan.node.node_id, victims, cancels) == plain, where
                 outcomes[f"{min(len(victims), 3)} victims"] += 1
                 outcomes["cancels"] += bool(cancels)
-            if plan != guaranteed.NO_GUARANTEE:
-                assert guaranteed.may_ever_help(application.queue)
+            if plan != victim_choice.NO_GUARANTEE:
+                assert victim_choice.may_ever_help(application.queue)
     assert min(outcomes.values()) > 0.001 * CLUSTERS, outcomes
     assert len(outcomes) == 7, outcomes
 

@@ -10,9 +10,9 @@ from hypothesis.strategies import SearchStrategy
 from common.config.check import load
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
 from common.config.rules import RULES, rule_problems
-from partition_worker.engine.placement.chain import RULES as BUILT
-from partition_worker.engine.placement.chain import Placement
-from partition_worker.engine.placement.rule import RuleError
+from partition_worker.engine.placement_chain import RULES as BUILT
+from partition_worker.engine.placement_chain import Placement
+from partition_worker.engine.placement_rules import RuleError
 
 OURS = ("j03-unknown-name",)
 """The unknown name is `primarygroup`, a rule that we have."""

@@ -5,8 +5,8 @@ import random
 from partition_worker.engine import ledger
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.preemption import guaranteed
-from partition_worker.engine.preemption.guaranteed import Plan
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_choice import Plan
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -73,7 +73,7 @@ class Cluster:
         assert ask.application is not None
         if ask.preemption_triggered:
             return None
-        plan = guaranteed.plan(partition, ask.application, ask, nodes_tried=True)
+        plan = victim_choice.plan_victims(partition, ask.application, ask, nodes_tried=True)
         if isinstance(plan, str):
             return None
         ask.preemption_triggered = True

@@ -14,7 +14,7 @@ from hypothesis.strategies import DataObject, SearchStrategy
 from common.acl import EVERYBODY, Acl
 from common.query_messages import Actor, Query
 from partition_worker.answers import queries
-from partition_worker.engine.preemptions import Preemption, Victim
+from partition_worker.engine.preemption_log import Preemption, Victim
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from common import rm_messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.needs import Need, Needs, shape_of
+from partition_worker.engine.ask_shapes import Need, Needs, shape_of
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application
     from partition_worker.engine.applications.asks import Group
     from partition_worker.engine.applications.reservation import Reservation
-    from partition_worker.engine.predicates.constraint import Constraint
+    from partition_worker.engine.ask_shapes import Constraint
 
 CREATION_TIME: Final = "creationTime"
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"

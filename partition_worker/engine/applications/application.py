@@ -16,9 +16,9 @@ from partition_worker.engine.applications.history import History
 from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.applications.task_group import TaskGroup
-from partition_worker.engine.nodes.pack import Pack
+from partition_worker.engine.nodes.secondary_indexes import Pack
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 Alarm = Literal["state", "placeholders", "look"]
 """What an application may be woken for: it stayed in its state for long enough, or held placeholders; or an ask that

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from common.messages import INT64_MAX, Resources
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.line import Line, place_of
-from partition_worker.engine.needs import Need
+from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.order import Order
 
 

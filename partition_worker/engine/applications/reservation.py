@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.messages import Resources
-from partition_worker.engine.needs import Need
+from partition_worker.engine.ask_shapes import Need
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.allocation import Allocation

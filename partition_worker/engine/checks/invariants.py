@@ -16,10 +16,10 @@ from common.resources import add_to, equal, is_zero, minus, pruned, total_of
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, ENDED, LINGER_S, AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.limits.trackers import Tracker
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.placeholders import may_swap
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from partition_worker.engine.usage_trackers import Tracker
 
 
 def check(books: Books) -> None:

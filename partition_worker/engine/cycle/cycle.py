@@ -18,8 +18,9 @@ from partition_worker.engine import ledger, reservations, swaps
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.cycle import batches, descent, preempting, reserved_asks, stretch
+from partition_worker.engine.cycle import fast_path, queue_traversal, reserved_asks
 from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve
+from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues import admission
 
 OTHERS: Final = 4
@@ -32,7 +33,7 @@ def run(books: Books, budget: int) -> int:
     """Make up to `budget` decisions; how many were made."""
     made = 0
     while made < budget:
-        made += stretch.run(books, budget - made)
+        made += fast_path.run_fast_path(books, budget - made)
         others = sum(1 for _ in decisions(books, budget - made, turns=OTHERS))
         if not others:
             break
@@ -51,9 +52,9 @@ def decisions(books: Books, budget: int, *, turns: int | None = None) -> Iterato
         commit(books, decision)
         made += 1
         yield decision
-        size = batches.size(decision.application)
+        size = fast_path.batch_size(decision.application)
         if size > 1 and isinstance(decision, Allocate) and group is not None:
-            for further in batches.more(books, decision.application, group, min(size - 1, budget - made)):
+            for further in fast_path.plan_batch(books, decision.application, group, min(size - 1, budget - made)):
                 commit(books, further)
                 made += 1
                 yield further
@@ -64,7 +65,7 @@ def decide(books: Books) -> Decision | None:
     if books.tree.root.maximum is None:
         return None
     books.readiness.refresh()
-    return reserved_asks.decide(books) or swaps.decide(books) or descent.decide(books)
+    return reserved_asks.decide(books) or swaps.decide(books) or queue_traversal.decide(books)
 
 
 def commit(books: Books, decision: Decision) -> None:
@@ -82,7 +83,7 @@ def commit(books: Books, decision: Decision) -> None:
         reservations.reserve(books, application, ask, node)
     elif isinstance(decision, Preempt):
         application = decision.application
-        preempting.carry_out(books, decision)
+        attempts.carry_out(books, decision)
     else:
         swaps.commit(books, decision)
         return

@@ -18,7 +18,7 @@ from partition_worker.engine.applications.states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Allocate, Preempt
 from partition_worker.engine.order import Order
-from partition_worker.engine.preemption import required_node
+from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.admission import may_start
 from partition_worker.engine.queues.fairness import path_key
 from partition_worker.engine.queues.headroom import has_room
@@ -62,12 +62,12 @@ def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt 
         if books.fleet.admits(ask.need, node):
             return Allocate(application, ask, node)
     elif reservation.for_required_node and not ask.preemption_triggered:
-        victims = required_node.victims(node, ask)
+        victims = attempts.plan_required_node_victims(node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
         happenings.no_victim(books, ask)
         assert ask.group is not None, ask.key
-        ask.group.note(required_node.NO_HELP, books.now)
+        ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, books.now)
     return None
 
 

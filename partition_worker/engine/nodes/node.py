@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
 from common.resources import add_to, minus, pruned, take_from
-from partition_worker.engine.needs import Shape
+from partition_worker.engine.ask_shapes import Shape
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.allocation import Allocation
     from partition_worker.engine.applications.reservation import Reservation
-    from partition_worker.engine.nodes.pack import Pack
+    from partition_worker.engine.nodes.secondary_indexes import Pack
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""

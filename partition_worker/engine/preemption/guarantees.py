@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.messages import Resources
-from partition_worker.engine.needs import Shape
+from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.queues.queue import Queue
 
 Level = dict[str, int]

@@ -8,7 +8,7 @@ Not here: limits of users, and room on nodes.
 
 from common.messages import Resources
 from common.resources import NOTHING, Limit, add_to, is_positive, is_zero, less, pruned, take_from, tightened
-from partition_worker.engine.needs import Shape
+from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.queues.queue import Queue
 
 

@@ -16,7 +16,7 @@ import msgspec
 from common.messages import Amount, Resources
 from common.resources import is_positive
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.users import tag_value
+from partition_worker.engine.user_resolution import tag_value
 
 QUOTA: Final = "namespace.resourcequota"
 GUARANTEED: Final = "namespace.resourceguaranteed"

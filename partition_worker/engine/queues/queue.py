@@ -13,11 +13,11 @@ from common.acl import Acl
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.resources import Limit
-from partition_worker.engine.needs import Need
+from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.policies import Policies
 from partition_worker.engine.queues.tally import Tally
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 if TYPE_CHECKING:
     from partition_worker.engine.applications.application import Application

@@ -10,7 +10,7 @@ from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE
 from partition_worker.engine.queues.blueprint import Settings, build, configure, from_template, made
 from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 
 if TYPE_CHECKING:
     from common.config.model import PartitionConfig

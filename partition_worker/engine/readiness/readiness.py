@@ -16,21 +16,23 @@ with nothing but that: `resting.py`.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
 
 from common.resources import is_positive, is_zero
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.limits.account import Account
-from partition_worker.engine.needs import Need
-from partition_worker.engine.nodes.fleet import Fleet
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.admission import has_opening
-from partition_worker.engine.queues.fairness import descending_shares, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.fairness import descending_shares, path_key, queue_key, refresh_fair_maximum
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness.aside import Aside, Closed, Shelf, Wait
-from partition_worker.engine.readiness.resting import Resting
-from partition_worker.engine.readiness.turns import Turns
+from partition_worker.engine.readiness.parked_queues import Resting
+from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Wait
+from partition_worker.engine.usage_trackers import Account
 
 
 class Readiness:
@@ -281,3 +283,108 @@ def application_key(application: Application) -> Key:
         return (priority, shares) if queue.policies.priority_sort else (shares, priority)
     submitted = application.submitted_ns
     return (priority, submitted) if queue.policies.priority_sort else (submitted, priority)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Of one leaf, who begins to run and who waits for that."""
+
+    starting: dict[int, Application] = field(default_factory=dict)
+    """By rank. Normally one; more only when an RM reports what runs already, or they were moved here."""
+    accepted: Order[Application] = field(default_factory=Order)
+    """Those that ask for something."""
+    turn: Application | None = None
+
+
+class Turns:
+    """Whose turn it is to begin, in every leaf of a partition that is aware of states."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, Line] = {}  # by the rank of the leaf
+
+    def has(self, application: Application) -> bool:
+        """Whether an application of such a leaf may be given something: it has begun, or it is its turn."""
+        if application.state is not AppState.ACCEPTED:
+            return True
+        line = self.lines.get(application.queue.rank)
+        return line is not None and line.turn is application
+
+    def changed(self, application: Application, key: Key) -> list[Application]:
+        """Its state, its place in the leaf or what it asks for may be another; whose turn has come or gone thereby."""
+        leaf, rank = application.queue, application.rank
+        line = self.lines.get(leaf.rank)
+        if line is None:
+            line = self.lines[leaf.rank] = Line()
+        if application.state is AppState.STARTING:
+            line.starting[rank] = application
+        else:
+            line.starting.pop(rank, None)
+        if application.state is AppState.ACCEPTED and is_positive(application.pending):
+            line.accepted.put(application, (application.application_id not in leaf.allocating, *key))
+        else:
+            line.accepted.drop(application)
+        return self._passed_on(leaf, line)
+
+    def left(self, application: Application) -> list[Application]:
+        """It is gone from its leaf; whose turn has come or gone thereby."""
+        line = self.lines.get(application.queue.rank)
+        if line is None:
+            return []
+        line.starting.pop(application.rank, None)
+        line.accepted.drop(application)
+        return [one for one in self._passed_on(application.queue, line) if one is not application]
+
+    def dissolve(self, queue: Queue) -> None:
+        """Nothing is known of this queue any more: it is gone, or all of its applications are looked at again."""
+        self.lines.pop(queue.rank, None)
+
+    def _passed_on(self, leaf: Queue, line: Line) -> list[Application]:
+        before, line.turn = line.turn, None if line.starting else line.accepted.first()
+        if not line.starting and not len(line.accepted):
+            del self.lines[leaf.rank]
+        return [one for one in (before, line.turn) if one is not None] if before is not line.turn else []
+
+
+class Swappable:
+    """Applications that may have something to swap. Finding the first costs nothing where there is none."""
+
+    def __init__(self) -> None:
+        self.offered: Order[Application] = Order()
+        self.stuck: dict[int, Application] = {}
+        """By rank: those for which no node would do when somebody looked."""
+        self.seen = -1
+        """The relief after which they were looked at."""
+
+    def __contains__(self, application: Application) -> bool:
+        return application in self.offered or application.rank in self.stuck
+
+    def offer(self, application: Application) -> None:
+        """One of its asks, or one of its placeholders, is new or another one than before."""
+        self.stuck.pop(application.rank, None)
+        # What is below a queue comes before what is in it; so two keys never differ first where one has left its path.
+        self.offered.put(application, (*path_key(application.queue), inf, *application_key(application)))
+
+    def drop(self, application: Application) -> None:
+        """It has nothing to swap; nothing happens if that was known."""
+        self.offered.drop(application)
+        self.stuck.pop(application.rank, None)
+
+    def set_aside(self, application: Application) -> None:
+        """No node would do for what it has to swap, before something is freed."""
+        self.offered.drop(application)
+        self.stuck[application.rank] = application
+
+    def first(self, reliefs: int) -> Application | None:
+        """The most deserving that is worth a look, after so many reliefs; None if nobody is."""
+        if self.stuck and self.seen != reliefs:
+            for application in tuple(self.stuck.values()):
+                self.offer(application)
+        self.seen = reliefs
+        return self.offered.first()
+
+    def reorder(self) -> None:
+        """Queues or policies are others than before: everybody is worth a look, in the new order."""
+        waiting = (*self.offered, *self.stuck.values())
+        self.offered = Order()
+        for application in waiting:
+            self.offer(application)

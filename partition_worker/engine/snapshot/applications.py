@@ -16,10 +16,9 @@ from partition_worker.engine.applications.application import STATE_LOG_MAX, Alar
 from partition_worker.engine.applications.asks import Failure, PendingAsks
 from partition_worker.engine.applications.history import Use
 from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.ask_shapes import Constraint, Demands, Need
 from partition_worker.engine.books import Books
-from partition_worker.engine.needs import Need
-from partition_worker.engine.predicates.constraint import Constraint, Demands
-from partition_worker.engine.predicates.predicates import Predicates
+from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
     AllocationSnapshot,

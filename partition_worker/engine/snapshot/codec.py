@@ -25,12 +25,9 @@ import msgspec
 from common import garbage
 from common.rm_messages import AllocationRelease, SyncEnd
 from partition_worker.engine.books import Books, Counters
-from partition_worker.engine.limits.account import Account
-from partition_worker.engine.limits.trackers import Trackers
-from partition_worker.engine.limits.usage import Usage
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.preemptions import Preemption, Preemptions
+from partition_worker.engine.preemption_log import Preemption, Preemptions
 from partition_worker.engine.rejection import Rejection
 from partition_worker.engine.report import Report
 from partition_worker.engine.snapshot.applications import (
@@ -79,8 +76,9 @@ from partition_worker.engine.snapshot.scheduling_state import (
     restore_swappable,
 )
 from partition_worker.engine.tuning import Tuning
-from partition_worker.engine.users import User, Users, resolver_of
-from partition_worker.engine.waiting import Waiting
+from partition_worker.engine.usage_trackers import Account, Trackers
+from partition_worker.engine.user_limits import Usage
+from partition_worker.engine.user_resolution import User, Users, Waiting, resolver_of
 
 
 class SnapshotDamaged(ValueError):

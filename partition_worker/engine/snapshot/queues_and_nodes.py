@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from common.acl import Acl
+from partition_worker.engine.ask_shapes import Constraint, Need
 from partition_worker.engine.books import Books
-from partition_worker.engine.needs import Need
-from partition_worker.engine.nodes.fleet import Fleet
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.predicates.constraint import Constraint
-from partition_worker.engine.predicates.predicates import Predicates
-from partition_worker.engine.predicates.verdicts import Pair, Question, Said, Stamp, Verdicts
+from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.predicates.evaluation import Predicates
+from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
 from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.policies import Policies, policies
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue, Template, Tried

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from common.messages import INT64_MAX, INT64_MIN, Resources
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.limits.trackers import Level
-from partition_worker.engine.needs import Need
+from partition_worker.engine.ask_shapes import Constraint, Need
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.order import Key
-from partition_worker.engine.predicates.constraint import Constraint
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.snapshot.format import NO_RANK, EncodedAmounts, EncodedSortKey, NeedSnapshot
-from partition_worker.engine.users import User
+from partition_worker.engine.usage_trackers import Level
+from partition_worker.engine.user_resolution import User
 
 
 def encode_amounts(amounts: Mapping[str, int]) -> EncodedAmounts:

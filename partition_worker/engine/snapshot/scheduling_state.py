@@ -13,12 +13,10 @@ from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.books import Books
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness.aside import Aside, Closed, Shelf, Want
-from partition_worker.engine.readiness.readiness import Readiness
-from partition_worker.engine.readiness.reserved import Reserved
-from partition_worker.engine.readiness.resting import Waited
-from partition_worker.engine.readiness.swappable import Swappable
-from partition_worker.engine.readiness.turns import Line
+from partition_worker.engine.readiness.parked_queues import Waited
+from partition_worker.engine.readiness.readiness import Line, Readiness, Swappable
+from partition_worker.engine.readiness.reservation_index import Reserved
+from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Want
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
     AsideSnapshot,

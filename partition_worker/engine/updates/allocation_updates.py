@@ -21,14 +21,14 @@ from partition_worker.engine import happenings, ledger, lifecycle, swaps
 from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.ask_shapes import Constraint
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import ask_objection
 from partition_worker.engine.effects import IgnoredRelease
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.predicates.constraint import Constraint
 from partition_worker.engine.queues import quota_timing
 from partition_worker.engine.updates import removal, verdict_updates
-from partition_worker.engine.waiting import HELD_MAX, Said
+from partition_worker.engine.user_resolution import HELD_MAX, Said
 
 _CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
 """Types by which an RM confirms a release that the core asked for; they are not answered."""

@@ -21,22 +21,23 @@ from partition_worker.engine.applications.application import Application
 from partition_worker.engine.applications.states import ENDED, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import application_objection
-from partition_worker.engine.placement.rule import PlacementRejected
+from partition_worker.engine.placement_rules import PlacementRejected
 from partition_worker.engine.queues import gang, namespace
 from partition_worker.engine.queues.fairness import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError
 from partition_worker.engine.rejection import Rejection
 from partition_worker.engine.updates import removal
-from partition_worker.engine.users import (
+from partition_worker.engine.user_resolution import (
     NO_GROUP,
+    WAITING_MAX,
     GroupsUnknown,
+    Said,
     Submission,
     User,
     UserError,
     is_forced,
 )
-from partition_worker.engine.waiting import WAITING_MAX, Said
 from partition_worker.engine.work import Work
 
 

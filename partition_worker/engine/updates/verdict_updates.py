@@ -8,7 +8,7 @@ from typing import Final
 from common.rm_messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked
 from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.books import Books
-from partition_worker.engine.predicates.verdicts import DEADLINE_S, Pair, Woken
+from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Pair, Woken
 
 NOT_STARTED: Final = "the resource manager could not start it on this node"
 

@@ -10,7 +10,7 @@ import yaml
 from common.config.check import DEFAULT_TEXT, validated
 from common.config.doubts import LDAP, RESOLVERS, doubts
 from common.config.problems import DOUBT, PROBLEMS_MAX, Problem
-from partition_worker.engine.users import own_name, resolver_of
+from partition_worker.engine.user_resolution import own_name, resolver_of
 
 TRACES = Path(__file__).parents[2] / "conformance" / "traces"
 OPEN = {"submitacl": "*"}

@@ -8,8 +8,8 @@ from common.acl import Acl
 from common.query_messages import Actor, Query
 from partition_worker.answers import queries
 from partition_worker.answers.visibility import Right, Visibility
-from partition_worker.engine.preemptions import Preemption, Victim
-from partition_worker.engine.users import User
+from partition_worker.engine.preemption_log import Preemption, Victim
+from partition_worker.engine.user_resolution import User
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 

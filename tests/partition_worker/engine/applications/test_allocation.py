@@ -5,7 +5,7 @@ import pytest
 from common import rm_messages
 from common.messages import INT64_MAX
 from partition_worker.engine.applications.allocation import from_message
-from partition_worker.engine.needs import Needs
+from partition_worker.engine.ask_shapes import Needs
 from tests.builders import apps as new_apps
 from tests.builders import ask, asks, nodes
 from tests.trial import Trial

@@ -4,9 +4,9 @@ import pytest
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.application import Application
-from partition_worker.engine.needs import Needs
+from partition_worker.engine.ask_shapes import Needs
 from partition_worker.engine.queues.queue import NOTHING_PENDING
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 from tests.builders import ask
 from tests.trial import Trial
 

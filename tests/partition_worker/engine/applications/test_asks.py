@@ -5,7 +5,7 @@ import random
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.asks import PendingAsks, Standing
-from partition_worker.engine.needs import Needs
+from partition_worker.engine.ask_shapes import Needs
 from tests.builders import ask as message
 from tests.builders import config
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue

@@ -6,7 +6,7 @@ import pytest
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.line import BLOCK_MAX, Line, place_of
-from partition_worker.engine.needs import Needs
+from partition_worker.engine.ask_shapes import Needs
 from tests.builders import ask
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
-from partition_worker.engine.needs import Needs
+from partition_worker.engine.ask_shapes import Needs
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
 

@@ -1,9 +1,8 @@
 """A cluster in a few words, and the question who has to go in it."""
 
 from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.preemption import guaranteed
-from partition_worker.engine.preemption.guaranteed import Plan
-from partition_worker.engine.preemption.nodes import Admits
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_choice import Admits, Plan
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -39,7 +38,7 @@ def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None =
     """Who has to go for an ask of these words."""
     ask = question(trial, text)
     assert ask.application is not None
-    return guaranteed.plan(trial.partition, ask.application, ask, nodes_tried=tried, admits=admits)
+    return victim_choice.plan_victims(trial.partition, ask.application, ask, nodes_tried=tried, admits=admits)
 
 
 def victims(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> list[str]:

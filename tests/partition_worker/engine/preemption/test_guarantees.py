@@ -1,7 +1,7 @@
 """What is left of guarantees; the vector is an example of the specification."""
 
 from common.messages import Resources
-from partition_worker.engine.needs import shape_of
+from partition_worker.engine.ask_shapes import shape_of
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from tests.trial import Trial
 

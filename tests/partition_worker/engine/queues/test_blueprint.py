@@ -4,7 +4,7 @@ import pytest
 
 from partition_worker.engine.queues.blueprint import build, from_template, settings_of, wanted
 from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 from tests.builders import config
 
 

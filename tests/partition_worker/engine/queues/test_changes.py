@@ -6,7 +6,7 @@ from partition_worker.engine.queues.blueprint import wanted
 from partition_worker.engine.queues.changes import Add, Change, Drain, PassOn, Set, changes, plan
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 from tests.builders import config
 
 BOB = User("bob")

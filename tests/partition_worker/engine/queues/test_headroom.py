@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.needs import shape_of
+from partition_worker.engine.ask_shapes import shape_of
 from partition_worker.engine.queues.headroom import charge, expect, has_room, headroom, no_longer_expect, refund
 from tests.builders import nodes
 from tests.trial import Trial

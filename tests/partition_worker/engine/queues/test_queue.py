@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.queues.queue import NOTHING_PENDING
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 from tests.builders import apps, asks
 from tests.trial import Trial
 

@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.queues.tree import QueueError, Tree
-from partition_worker.engine.users import User
+from partition_worker.engine.user_resolution import User
 from tests.builders import PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 

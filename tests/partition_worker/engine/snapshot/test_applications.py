@@ -4,10 +4,9 @@ import pytest
 
 from partition_worker.engine.applications.allocation import Allocation, from_message
 from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.ask_shapes import Constraint, Needs
 from partition_worker.engine.effects import Note
-from partition_worker.engine.needs import Needs
-from partition_worker.engine.predicates.constraint import Constraint
-from partition_worker.engine.predicates.predicates import Predicates
+from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.snapshot.references import ReferenceDecoder, ReferenceEncoder

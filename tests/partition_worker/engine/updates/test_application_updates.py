@@ -10,7 +10,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from partition_worker.engine.waiting import HELD_MAX, WAITING_MAX
+from partition_worker.engine.user_resolution import HELD_MAX, WAITING_MAX
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, gone, nodes, released
 from tests.trial import Trial
 

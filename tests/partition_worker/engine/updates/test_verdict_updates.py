@@ -3,7 +3,7 @@
 import pytest
 
 from common.rm_messages import Allocation, AllocationRequest
-from partition_worker.engine.predicates.verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
+from partition_worker.engine.predicates.rm_verdicts import COOL_DOWN_S, DEADLINE_S, FRESH_S
 from tests.builders import apps, asks, nodes, released
 from tests.partition_worker.engine.predicates.plugins import Broken, Rack
 from tests.trial import Trial

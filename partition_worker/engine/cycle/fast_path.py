@@ -1,0 +1,146 @@
+"""Plain decisions in a row: the same ones that `descent.py` would make, each for a third of the cost.
+
+Mostly all there is to decide is which application that runs gets which node for an ask that wants nothing but room.
+Nothing is set aside then, nobody makes others go, no state changes and no limit of a user is near; so a decision looks
+at little, and much of its booking can wait for the end of the stretch (`engine/tab.py`).
+
+A stretch ends before the first decision that is not plain, or where nothing can be placed: that one is for `cycle.py`.
+
+Not here: what a decision is in general (`descent.py`).
+"""
+
+from collections.abc import Iterator
+
+from common import event_codes
+from common.config.properties import allocation_batch
+from common.messages import Resources
+from common.resources import add_to, take_from
+from partition_worker.engine import happenings
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group, Standing
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.books import Books
+from partition_worker.engine.decisions import Allocate
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.queues import headroom, priorities
+from partition_worker.engine.queues.headroom import has_room
+from partition_worker.engine.queues.policies import ALLOCATION_BATCH
+
+
+def run_fast_path(books: Books, budget: int) -> int:
+    """Make up to so many decisions, as long as they are plain; how many were made."""
+    if books.tree.root.maximum is None:
+        return 0
+    readiness = books.readiness
+    readiness.refresh()
+    if books.reserved.worth_a_look(readiness.reliefs) or books.swappable.first(readiness.reliefs) is not None:
+        return 0
+    tab, made = Tab(books), 0
+    plain: dict[int, bool] = {}
+    while made < budget:
+        application = _next(books)
+        if application is None:
+            break
+        if application.rank not in plain:
+            plain[application.rank] = _plain(books, application)
+        group = application.asks.first_group
+        ask, need = group.head, group.need
+        if not (plain[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
+            break
+        node = books.fleet.first_fit(need, application) if has_room(application.queue, need.shape) else None
+        if node is None:
+            break
+        tab.place(application, ask, node)
+        made += 1
+    tab.settle()
+    return made
+
+
+def _next(books: Books) -> Application | None:
+    """Whose turn it is."""
+    readiness, queue = books.readiness, books.tree.root
+    while (child := readiness.next_child(queue)) is not None:
+        queue = child
+    return readiness.next_application(queue) if queue.leaf else None
+
+
+def _plain(books: Books, application: Application) -> bool:
+    """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
+    if application.state is not AppState.RUNNING or books.now < application.back_off_until:
+        return False
+    account = books.usage.account(application)
+    return account.counted and not account.bounds and batch_size(application) == 1
+
+
+class Tab:
+    """What was placed and is not booked with everybody yet. Nothing else may happen before it is settled."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._used: dict[int, tuple[Application, Resources]] = {}
+        """By the rank of the application, what it got."""
+
+    def place(self, application: Application, ask: Allocation, node: Node) -> None:
+        """An ask that wants nothing but room gets its node. Its application runs, and counts as running."""
+        books, asks, amount = self._books, application.asks, ask.resources
+        priority = asks.priority
+        del application.requests[ask.key]
+        asks.remove(ask)
+        headroom.settle(application.queue, amount)
+        ask.node_id, ask.bound_ns = node.node_id, books.stamp_ns()
+        node.add(ask)
+        books.fleet.changed(node)
+        books.running_allocations += 1
+        application.allocations[ask.key] = ask
+        used = self._used.get(application.rank)
+        if used is None:
+            self._used[application.rank] = application, dict(amount)
+        else:
+            add_to(used[1], amount)
+        if not asks.count or application.queue.policies.application_sort != "fifo":
+            self._settle(*self._used.pop(application.rank))
+        happenings.node_allocation(books, node.node_id, event_codes.ADD, ask)
+        books.usage.tell_increase(application, amount)
+        happenings.allocation_added(books, ask)
+        books.emit(ask.announced())
+        if asks.priority == priority:
+            books.readiness.served(application)
+        else:
+            priorities.exchange(application.queue, priority, asks.priority)
+            books.readiness.touch_application(application)
+            books.readiness.refresh()
+
+    def settle(self) -> None:
+        """Book what is left."""
+        for application, amount in self._used.values():
+            self._settle(application, amount)
+        self._used.clear()
+
+    def _settle(self, application: Application, amount: Resources) -> None:
+        take_from(application.pending, amount)
+        application.grow_allocated(amount, placeholder=False)
+        self._books.usage.charge(application, amount)
+
+
+def plan_batch(books: Books, application: Application, group: Group, most: int) -> Iterator[Allocate]:
+    """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
+    found.
+    """
+    need, account = group.need, books.usage.account(application)
+    if group.kind.standing is not Standing.OPEN or need.required_node:
+        return
+    for _ in range(most):
+        if not len(group.asks) or not account.has_room(need.shape) or not has_room(application.queue, need.shape):
+            return
+        node = books.fleet.node_for(need, application)
+        if node is None:
+            return
+        yield Allocate(application, group.head, node)
+
+
+def batch_size(application: Application) -> int:
+    """How many it may get in one go: as its tag says, else its queue."""
+    tag = application.tags.get(ALLOCATION_BATCH)
+    wanted = None if tag is None else allocation_batch(tag)
+    return wanted or application.queue.policies.allocation_batch

@@ -1,0 +1,245 @@
+"""The regular turn of the cycle: from the root to the most deserving ask that can get something.
+
+    1. The most deserving child of each queue, from the root down (`queues/fairness.py`).
+    2. In the leaf, the application whose turn it is by the leaf's policy, if it may run.
+    3. Of its asks, in order, the first for which its user, its group and its queues have room and that some node can
+       take. An ask that no node can take and that has waited for a while gets a node that is kept for it, the one that
+       it would fill best; one that is entitled to more may make others go.
+
+What cannot be helped is set aside (`readiness/`) until something is freed, or until it has waited for long enough; so a
+decision costs the depth of the tree and the logarithm of what is kept in order, however much waits.
+
+Not here: asks for which a node is kept already (`reserved_asks.py`) and those for which a placeholder is (`swaps.py`).
+"""
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import chain, islice
+from typing import Final
+
+from common.machine import NEVER
+from partition_worker.engine import happenings
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group, Standing
+from partition_worker.engine.applications.line import Place, place_of
+from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.books import Books
+from partition_worker.engine.decisions import Allocate, Preempt, Reserve
+from partition_worker.engine.preemption import attempts
+from partition_worker.engine.queues.admission import may_start
+from partition_worker.engine.queues.headroom import has_room
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.readiness.unschedulable_asks import Wait
+from partition_worker.engine.usage_trackers import Account
+
+Decision = Allocate | Reserve | Preempt
+
+NO_USER_QUOTA: Final = "Not enough user quota"
+NO_QUEUE_QUOTA: Final = "Not enough queue quota"
+
+
+def decide(books: Books) -> Decision | None:
+    """The next decision, or None when nothing can be done as things are. Changes nothing but what is set aside."""
+    return _from_queue(books, books.tree.root)
+
+
+def _from_queue(books: Books, queue: Queue) -> Decision | None:
+    while (child := books.readiness.next_child(queue)) is not None:
+        decision = _from_queue(books, child)
+        if decision is not None:
+            return decision
+        books.readiness.park(child)
+    return _from_leaf(books, queue) if queue.leaf else None  # a leaf that was a parent has children that drain
+
+
+def _from_leaf(books: Books, leaf: Queue) -> Decision | None:
+    while (application := books.readiness.next_application(leaf)) is not None:
+        account = books.usage.account(application)
+        attempt = Attempt(books, leaf, application, account)
+        if application.state is AppState.ACCEPTED and not _may_run(books, leaf, application, account):
+            attempt.give_up()
+        elif books.now < application.back_off_until:
+            attempt.look_at = application.back_off_until
+        else:
+            decision = attempt.decide()
+            if decision is not None:
+                return decision
+        books.readiness.park_application(application, account, attempt.waits)
+        if attempt.look_at < NEVER:
+            books.timers.start(application, "look", attempt.look_at)
+        else:
+            books.timers.stop(application, "look")
+    return None
+
+
+def _may_run(books: Books, leaf: Queue, application: Application, account: Account) -> bool:
+    in_queue, by_quota = may_start(leaf, application), account.may_start()
+    happenings.may_run(books, application, in_queue=in_queue, by_quota=by_quota)
+    return in_queue and by_quota
+
+
+class Attempt:
+    """One look at all asks of an application."""
+
+    __slots__ = ("account", "application", "books", "failed", "leaf", "look_at", "waits")
+
+    def __init__(self, books: Books, leaf: Queue, application: Application, account: Account) -> None:
+        self.books = books
+        self.leaf = leaf
+        self.application = application
+        self.account = account
+        self.waits: list[Wait] = []
+        """What it waits for if nothing comes of the attempt."""
+        self.look_at = NEVER
+        """When another attempt may come to something even if nothing changes, in Unix seconds."""
+        self.failed: list[Group] = []
+        """Groups that no node can take."""
+
+    def give_up(self) -> None:
+        """It may not start: any of its needs may be the one that can be helped once it may."""
+        for group in self.application.asks.groups:
+            if group.kind.standing is not Standing.HELD:
+                self._wait_for_room(group)
+
+    def decide(self) -> Decision | None:
+        """What its first ask gets that can be helped."""
+        enough = self.leaf.policies.back_off_after
+        for group in self.application.asks.groups:
+            if enough and is_back_off_due(self.failed, enough, group.head):
+                self._back_off()
+                return None
+            if group.kind.standing is not Standing.HELD:
+                decision = self._for_group(group)
+                if decision is not None:
+                    return decision
+        if enough and is_back_off_due_after_all(self.application, self.failed, enough):
+            self._back_off()
+        return None
+
+    def _back_off(self) -> None:
+        self.application.back_off_until = self.look_at = self.books.now + self.leaf.policies.back_off_s
+        self.waits = []
+
+    def _for_group(self, group: Group) -> Decision | None:
+        shape, ask = group.need.shape, group.head
+        if not self.account.has_room(shape):
+            group.note(NO_USER_QUOTA, self.books.now)
+            happenings.quota_room(self.books, ask, self.account, found=False)
+            self._wait_for_room(group)
+            return None
+        if ask.lacks_quota:
+            happenings.quota_room(self.books, ask, self.account, found=True)
+        if not has_room(self.leaf, shape):
+            decision = self._preempt(group, nodes_tried=False)
+            if decision is None:
+                group.note(NO_QUEUE_QUOTA, self.books.now)
+                happenings.queue_room(self.books, ask, self.leaf, found=False)
+                group.attempted = True
+                self._wait(group)
+            return decision
+        if ask.lacks_queue_room:
+            happenings.queue_room(self.books, ask, self.leaf, found=True)
+        if group.need.required_node:
+            return self._on_required_node(group)
+        return self._on_any_node(group)
+
+    def _on_required_node(self, group: Group) -> Decision | None:
+        """Its node is kept for it at once if it has no room, whoever it was kept for before."""
+        group.attempted = True
+        if group.kind.standing is Standing.RESERVED:
+            return None
+        node = self.books.fleet.only_node(group.need)
+        if node is None:
+            self._wait(group)
+            return None
+        fits = node.has_room(group.need.shape) and self.books.fleet.admits(group.need, node)
+        if fits and not any(one.for_required_node for one in node.reservations.values()):
+            return Allocate(self.application, group.head, node)
+        return Reserve(self.application, group.head, node)
+
+    def _on_any_node(self, group: Group) -> Decision | None:
+        if group.kind.standing is Standing.OPEN:
+            if self.books.fleet.postpones(group.need):
+                return None
+            node = self.books.fleet.first_fit(group.need, self.application)
+            if node is not None:
+                return Allocate(self.application, group.head, node)
+            self._tell_refusals(group)
+            decision = self._reserve(group)
+            if decision is not None:
+                return decision
+        preempt = self._preempt(group, nodes_tried=True)
+        if preempt is None:
+            group.attempted = True
+            self.failed.append(group)
+        return preempt
+
+    def _tell_refusals(self, group: Group) -> None:
+        """If predicates are why no node takes the ask, say so from time to time."""
+        ask, books = group.head, self.books
+        if books.now < ask.unschedulable_told_at + happenings.UNSCHEDULABLE_TOLD_EVERY_S:
+            return
+        reasons = books.fleet.refusals(group.need)
+        happenings.unschedulable(books, ask, reasons)
+        for reason in reasons:
+            group.note(reason, books.now)
+
+    def _reserve(self, group: Group) -> Reserve | None:
+        may_reserve = self._wait(group)
+        node = self.books.fleet.best_to_reserve(group.need) if may_reserve else None
+        return None if node is None else Reserve(self.application, group.head, node)
+
+    def _preempt(self, group: Group, *, nodes_tried: bool) -> Preempt | None:
+        decision = attempts.attempt(self.books, self.application, group, nodes_tried=nodes_tried)
+        if decision is None:
+            self.look_at = min(self.look_at, attempts.next_attempt(self.books, self.leaf, group))
+        return decision
+
+    def _wait(self, group: Group) -> bool:
+        """Whatever comes next, the group waits for a node with room, or to be kept for it once it has waited for long
+        enough; whether it has.
+        """
+        if group.kind.standing is not Standing.OPEN:
+            return False
+        may_at = group.head.created_ns / 1e9 + self.books.tuning.reservation_delay_s
+        may_reserve = may_at <= self.books.now
+        if not may_reserve:
+            self.look_at = min(self.look_at, may_at)
+        self.waits.append(Wait(group.need, may_reserve))
+        return may_reserve
+
+    def _wait_for_room(self, group: Group) -> None:
+        """The group cannot be helped before its application may start, or before its user or group has room; then it
+        may be others who have to go.
+        """
+        self._wait(group)
+        again = self.books.now + attempts.pause_s(self.books)
+        self.look_at = min(self.look_at, max(attempts.next_attempt(self.books, self.leaf, group), again))
+
+
+def is_back_off_due(failed: list[Group], enough: int, ask: Allocation) -> bool:
+    """Whether so many asks that fit no node come before this one."""
+    return sum(1 for _ in islice(_before(place_of(ask), failed), enough)) == enough
+
+
+def is_back_off_due_after_all(application: Application, failed: list[Group], enough: int) -> bool:
+    """Whether any ask comes after so many that fit no node, now that all have been tried."""
+    places = merge(*([place_of(ask) for ask in group.asks] for group in failed))
+    last = next(islice(places, enough - 1, None), None)
+    return last is not None and any(place_of(one) > last for one in _in_order(application))
+
+
+def _before(place: Place, failed: list[Group]) -> Iterator[Allocation]:
+    for group in failed:
+        for one in group.asks:
+            if place_of(one) < place:
+                yield one
+
+
+def _in_order(application: Application) -> Iterator[Allocation]:
+    """All asks that ever were in the order and are not released; what an RM placed never was."""
+    yield from chain(application.requests.values(), application.swapping.values())
+    for one in application.allocations.values():
+        if not one.recovered:
+            yield one

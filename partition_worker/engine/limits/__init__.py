@@ -1,1 +1,0 @@
-"""What users and groups may use, and what they do use, at every queue."""

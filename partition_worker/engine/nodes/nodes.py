@@ -1,0 +1,335 @@
+"""All nodes of a partition, in the orders in which they are tried.
+
+Only schedulable nodes that are kept for nobody are in an order. There is one order for each policy that anybody asked
+for, and one for each application that wants to be packed, of the nodes on which it runs. A node is re-scored in all of
+them when our own allocations on it, its capacity or its schedulable flag change; so nobody's choice costs a scan.
+
+Not here: queues; whether an ask may be charged is asked before a node is looked for. How the first node with room is
+found: `lineup.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from common.messages import Resources
+from common.resources import minus, plus, pruned
+from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Lineup
+from partition_worker.engine.nodes.secondary_indexes import Pack, ReservationCandidates, Selections
+from partition_worker.engine.nodes.sort_policies import NodeSort, Place, node_choice_of, place_of, score
+from partition_worker.engine.predicates.evaluation import Predicates
+
+if TYPE_CHECKING:
+    from partition_worker.engine.applications.application import Application
+
+CANDIDATES_MAX: Final = 8
+"""Shapes whose candidates for a reservation are kept in order, each a few hundred bytes for each node; the oldest makes
+way."""
+
+KEEPERS_MAX: Final = 1024
+"""Shapes for which a node is remembered that might be kept for them, or that there is none. With more all are
+forgotten."""
+
+
+class Fleet:
+    """Nodes by id and by score."""
+
+    def __init__(self, policy: NodeSort, weights: Mapping[str, float], predicates: Predicates | None = None) -> None:
+        self.policy = policy
+        """The partition's."""
+        self.weights = dict(weights)
+        self.total: Resources = {}
+        """The sum of all capacities, pruned; draining nodes count."""
+        self.predicates = predicates or Predicates()
+        self._nodes: dict[str, Node] = {}
+        self.lineups: dict[NodeSort, Lineup] = {policy: Lineup()}
+        """The partition's, and those that applications or queues asked for; the same nodes are in all of them."""
+        self._candidates: dict[Shape, ReservationCandidates] = {}
+        self._keepers: dict[Shape, Node | None] = {}
+        self._selections = Selections(self.predicates)
+        self.ever_guarded = False
+        """Whether a node ever was."""
+        self.ranks = 0
+        """How many nodes ever came."""
+
+    def get(self, node_id: str) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def __iter__(self) -> Iterator[Node]:
+        """In order of arrival."""
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def lineup(self) -> Lineup:
+        """Those that anybody may get, in the order of the partition."""
+        return self.lineups[self.policy]
+
+    def recall(
+        self,
+        nodes: Iterable[Node],
+        *,
+        total: Resources,
+        ranks: int,
+        ever_guarded: bool,
+        lineups: Mapping[NodeSort, Iterable[tuple[Node, float]]],
+    ) -> None:
+        """Go on where one was that is remembered (`engine/memory`), each node at its place."""
+        self._nodes = {node.node_id: node for node in nodes}
+        self.total, self.ranks, self.ever_guarded = total, ranks, ever_guarded
+        self.lineups = {}
+        for policy, places in lineups.items():
+            lineup = self.lineups[policy] = Lineup()
+            for node, score_then in places:
+                lineup.put(node, place_of(score_then, node.node_id))
+
+    # What changed ---------------------------------------------------------------------------------------------------
+
+    def add(self, node_id: str, capacity: Resources, attributes: dict[str, str], *, schedulable: bool) -> Node:
+        """A new node; the id must be free."""
+        assert node_id not in self._nodes, node_id
+        node = Node(node_id, self.ranks, capacity, attributes, schedulable)
+        self._guard(node)
+        self.ranks += 1
+        self._nodes[node_id] = node
+        self._resize_total(node.capacity, {})
+        self._opened(node)
+        return node
+
+    def withdraw(self, node: Node) -> None:
+        """A node that is about to be removed gets nothing more."""
+        node.schedulable = False
+        self.changed(node)
+
+    def remove(self, node: Node) -> None:
+        """Take a node out of the orders and out of the total; what was said of it holds no longer."""
+        self.withdraw(node)
+        node.version += 1
+        del self._nodes[node.node_id]
+        self._resize_total({}, node.capacity)
+
+    def resize(self, node: Node, capacity: Resources) -> None:
+        before = node.capacity
+        node.resize(capacity)
+        self._guard(node)
+        self._resize_total(node.capacity, before)
+        self._opened(node)
+
+    def reorder(self, policy: NodeSort, weights: Mapping[str, float]) -> None:
+        """Try nodes in the order of another policy, or of other weights, from now on."""
+        if policy == self.policy and dict(weights) == self.weights:
+            return
+        self.policy = policy
+        self.weights = dict(weights)
+        self.lineups = {policy: Lineup()}
+        self._candidates.clear()
+        self._selections.clear()
+        for node in self:
+            self.changed(node)
+
+    def set_schedulable(self, node: Node, *, schedulable: bool) -> None:
+        node.schedulable = schedulable
+        self._opened(node)
+
+    def kept(self, node: Node) -> None:
+        """The node is kept for somebody from now on, or for one more."""
+        self.changed(node)
+
+    def unkept(self, node: Node) -> None:
+        """The node is kept for nobody any more."""
+        self._opened(node)
+
+    def changed(self, node: Node) -> None:
+        """Our own allocations on the node changed: it moves in the orders."""
+        if node.schedulable and not node.reservations:
+            weights, node_id = self.weights, node.node_id
+            for policy, lineup in self.lineups.items():
+                lineup.put(node, place_of(score(node, policy, weights), node_id))
+            if node.packs:
+                place = self._place(node)
+                for pack in node.packs.values():
+                    pack.lineup.put(node, place)
+        else:
+            for lineup in self.lineups.values():
+                lineup.drop(node)
+            for pack in node.packs.values():
+                pack.lineup.drop(node)
+        self._look_again(node)
+
+    def freed(self, node: Node) -> None:
+        """What is available on the node changed, and it stays where it is in the orders."""
+        for lineup in self.lineups.values():
+            lineup.gained(node)
+        for pack in node.packs.values():
+            pack.lineup.gained(node)
+        self._look_again(node)
+
+    # Where something can run ----------------------------------------------------------------------------------------
+
+    def node_for(self, need: Need, application: "Application | None" = None) -> Node | None:
+        """The node that an ask of the application with this need would get now.
+
+        A required node will do even while it drains, or is kept for other asks that no other node would do for.
+        """
+        if not need.required_node:
+            return self.first_fit(need, application)
+        node = self._nodes.get(need.required_node)
+        if node is None or not node.has_room(need.shape) or not self.admits(need, node):
+            return None
+        return node if all(one.for_required_node for one in node.reservations.values()) else None
+
+    def first_fit(self, need: Need, application: "Application | None" = None) -> Node | None:
+        """The first node with room for this need, in the order that the application wants."""
+        choice = None if application is None else node_choice_of(application)
+        if application is not None and choice == "pack":
+            node = self._first(self.pack(application).lineup, need, None)
+            return self._first(self.lineup, need, self.policy) if node is None else node
+        policy = self.policy if choice is None or choice == "pack" else choice
+        return self._first(self._lineup(policy), need, policy)
+
+    def admits(self, need: Need, node: Node, *, allocate: bool = True) -> bool:
+        """Whether a node with room will do for what else the ask wants of it; without `allocate`, whether it will do
+        to be kept for the ask.
+        """
+        if need.constraint is None and not node.guarded:
+            return True
+        return self.predicates.admits(need, node, allocate=allocate)
+
+    def postpones(self, need: Need) -> bool:
+        """Whether no node takes an ask with this need before others have been asked about."""
+        if need.constraint is None or not need.constraint.asked:
+            return False
+        return self.predicates.verdicts.turns_away(need.constraint.asked)
+
+    def refusals(self, need: Need) -> dict[str, int]:
+        """On how many of the nodes with room an ask with this need is refused, by reason; a look at each of them."""
+        if need.constraint is None and not self.ever_guarded:
+            return {}
+        return self.predicates.refusals(need, self.lineup.having_room(need.shape))
+
+    # Nodes to keep for an ask ---------------------------------------------------------------------------------------
+
+    def only_node(self, need: Need) -> Node | None:
+        """The node that an ask requires, if it is or can be kept for it: one that exists, is large enough, and that
+        nobody was asked to leave for somebody else.
+        """
+        node = self._nodes.get(need.required_node)
+        return node if node is not None and node.is_large_enough(need.shape) and not node.kept_for_preemption else None
+
+    def may_reserve(self, need: Need) -> bool:
+        """Whether there is a node that might be kept for an ask with this need."""
+        if need.required_node or not self._has_keeper(need.shape):
+            return False
+        if need.constraint is None and not self.ever_guarded:
+            return True
+        large = self._large_enough(need.shape)
+        return self.predicates.first(need, large, all_nodes=True, allocate=False) is not None
+
+    def _large_enough(self, shape: Shape) -> Iterator[Node]:
+        for node in self.lineup:
+            if node.is_large_enough(shape):
+                yield node
+
+    def _has_keeper(self, shape: Shape) -> bool:
+        lineup = self.lineup
+        if shape in self._keepers:
+            keeper = self._keepers[shape]
+            if keeper is None:
+                return False
+            if lineup.place(keeper) is not None and keeper.is_large_enough(shape):
+                return True
+        elif len(self._keepers) >= KEEPERS_MAX:
+            self._keepers.clear()
+        keeper = self._keepers[shape] = next((node for node in lineup if node.is_large_enough(shape)), None)
+        return keeper is not None
+
+    def best_to_reserve(self, need: Need) -> Node | None:
+        """Of the nodes that might be kept for an ask with this need the one on which it leaves the least over (spec
+        4.6); of equals the first in the order of the partition. None where only one node would do.
+        """
+        if need.required_node or not self._has_keeper(need.shape):
+            return None
+        candidates = self._candidates.get(need.shape)
+        if candidates is None:
+            if len(self._candidates) >= CANDIDATES_MAX:
+                del self._candidates[next(iter(self._candidates))]
+            candidates = self._candidates[need.shape] = ReservationCandidates(need.shape, self.lineup)
+        best = candidates.best()
+        if best is None or (need.constraint is None and not best.guarded):
+            return best
+        return self.predicates.first(need, candidates.in_order(), all_nodes=True, allocate=False)
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _guard(self, node: Node) -> None:
+        node.guarded = self.predicates.guards(node)
+        self.ever_guarded |= node.guarded
+
+    def _opened(self, node: Node) -> None:
+        """The node may be kept for somebody now for whom it could not be before."""
+        self.changed(node)
+        if node.schedulable and not node.reservations:
+            self._keepers = {
+                shape: keeper
+                for shape, keeper in self._keepers.items()
+                if keeper is not None or not node.is_large_enough(shape)
+            }
+
+    def _first(self, lineup: Lineup, need: Need, policy: NodeSort | None) -> Node | None:
+        """The first node of the lineup of this policy, or of a part of the nodes."""
+        first = lineup.first()
+        if first is not None and need.constraint is None and not first.guarded and first.has_room(need.shape):
+            return first  # mostly, as long as the cluster is not full
+        first = lineup.find(need.shape)
+        if first is None or (need.constraint is None and not first.guarded):
+            return first
+        if policy is None:
+            return self.predicates.first(need, lineup.having_room(need.shape), all_nodes=False)
+        return self._selections.first(policy, lineup, need)
+
+    def _lineup(self, policy: NodeSort) -> Lineup:
+        lineup = self.lineups.get(policy)
+        if lineup is None:
+            lineup = self.lineups[policy] = Lineup()
+            for node in self.lineup:
+                lineup.put(node, place_of(score(node, policy, self.weights), node.node_id))
+        return lineup
+
+    def pack(self, application: "Application") -> Pack:
+        """Where an application runs that wants to be packed."""
+        if application.pack is None:
+            pack = application.pack = Pack(application.rank)
+            for one in (*application.allocations.values(), *application.swapping.values()):
+                node = self._nodes.get(one.node_id)
+                if node is not None and node.allocations.get(one.key) is one:
+                    pack.began(node)
+                    place = self.lineup.place(node)
+                    if place is not None:
+                        pack.lineup.put(node, place)
+        return application.pack
+
+    def _place(self, node: Node) -> Place:
+        place = self.lineup.place(node)
+        assert place is not None, node.node_id
+        return place
+
+    def _look_again(self, node: Node) -> None:
+        """What is remembered of the node besides its place may be true no longer."""
+        if self._candidates:
+            self._judge_again(node)
+        if self.predicates.in_vain:
+            self.predicates.changed(node)
+        if self._selections.orders:
+            self._selections.changed(node, len(self._nodes))
+
+    def _judge_again(self, node: Node) -> None:
+        for shape, candidates in tuple(self._candidates.items()):
+            candidates.changed(node)
+            if candidates.unread > len(self._nodes) + 1:  # nobody asks for them any more, and nodes came and went
+                del self._candidates[shape]
+
+    def _resize_total(self, gained: Resources, lost: Resources) -> None:
+        self.total = pruned(minus(plus(self.total, gained), lost))

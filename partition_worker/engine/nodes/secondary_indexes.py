@@ -1,0 +1,197 @@
+"""The nodes that admit asks with the same demands, in the order in which they are tried.
+
+A search walks past nodes that have room and refuse the ask. Where that has cost as many looks as there are nodes, those
+that admit such asks get an order of their own, and a search costs as little as one without demands. So an order is made
+only for demands that keep coming and are refused by many, and making it costs no more than was lost without it (the
+ski-rental rule: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988).
+
+Not here: whether a node admits an ask (`engine/predicates/`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from partition_worker.engine.ask_shapes import Demands, Need, Shape
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import Lineup
+from partition_worker.engine.nodes.sort_policies import NodeSort, Place, waste
+from partition_worker.engine.predicates.evaluation import Predicates
+
+ORDERS_MAX: Final = 16
+"""Orders that are kept, each a few hundred bytes for each node in it; the oldest makes way."""
+
+LOST_MAX: Final = 1024
+"""Demands whose lost looks are counted. With more all begin anew."""
+
+
+class Admitting:
+    """Some of the nodes of a lineup, at the same places."""
+
+    def __init__(self, of: Lineup, admits: Callable[[Node], bool]) -> None:
+        self._of = of
+        self._admits = admits
+        self._lineup = Lineup()
+        self._changed: dict[int, Node] = {node.rank: node for node in of}
+
+    @property
+    def unread(self) -> int:
+        """How many nodes changed since the order was last needed."""
+        return len(self._changed)
+
+    def changed(self, node: Node) -> None:
+        """What the node has, what is available on it, or its place is not as before."""
+        self._changed[node.rank] = node
+
+    def lineup(self) -> Lineup:
+        """The order as it is now."""
+        for node in self._changed.values():
+            place = self._of.place(node)
+            if place is None or not self._admits(node):
+                self._lineup.drop(node)
+            else:
+                self._lineup.put(node, place)
+        self._changed.clear()
+        return self._lineup
+
+
+class Selections:
+    """The orders that were made, for the demands of those who ask."""
+
+    def __init__(self, predicates: Predicates) -> None:
+        self.orders: dict[tuple[NodeSort, Demands], Admitting] = {}
+        """The one made last is at the end."""
+        self._predicates = predicates
+        self._lost: dict[tuple[NodeSort, Demands], int] = {}
+        """Looks at nodes that refused."""
+
+    def first(self, policy: NodeSort, lineup: Lineup, need: Need) -> Node | None:
+        """The first node of this policy's lineup that has room and admits such an ask."""
+        demands = self._predicates.demands(need)
+        key = policy, demands
+        order = self.orders.get(key)
+        if order is not None:
+            return self._predicates.first(need, order.lineup().having_room(need.shape), all_nodes=True)
+        nodes = _Counted(lineup.having_room(need.shape))
+        found = self._predicates.first(need, nodes, all_nodes=True)
+        lost = self._lost.get(key, 0) + max(0, nodes.count - 1)
+        if lost < len(lineup):
+            if len(self._lost) >= LOST_MAX:
+                self._lost.clear()
+            self._lost[key] = lost
+        else:
+            self._lost.pop(key, None)
+            if len(self.orders) >= ORDERS_MAX:
+                del self.orders[next(iter(self.orders))]
+            self.orders[key] = Admitting(lineup, lambda node: self._predicates.meets(demands, node))
+        return found
+
+    def changed(self, node: Node, nodes_max: int) -> None:
+        """What the node has, what is available on it, or its place is not as before; there are so many nodes."""
+        for key, order in tuple(self.orders.items()):
+            order.changed(node)
+            if order.unread > nodes_max + 1:  # nobody needs it any more, and nodes came and went
+                del self.orders[key]
+
+    def clear(self) -> None:
+        """The lineups are others now."""
+        self.orders.clear()
+        self._lost.clear()
+
+
+class _Counted:
+    """Nodes, and how many of them were looked at."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = nodes
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Node]:
+        for node in self._nodes:
+            self.count += 1
+            yield node
+
+
+_Judged = tuple[float, Place, str]
+"""The waste, the place in the lineup, and the id."""
+
+
+class ReservationCandidates:
+    """Nodes that are large enough for a shape and are in a lineup."""
+
+    def __init__(self, shape: Shape, lineup: Lineup) -> None:
+        self._shape = shape
+        self._wanted = dict(shape)
+        self._lineup = lineup
+        self._nodes: dict[str, tuple[_Judged, Node]] = {}
+        self._heap: list[_Judged] = []
+        """What was judged of a node last, and some of what no longer holds: that is not what `_nodes` says."""
+        self._changed: dict[int, Node] = {node.rank: node for node in lineup}
+
+    def changed(self, node: Node) -> None:
+        """What the node has, what is available on it, or its place is not as before."""
+        self._changed[node.rank] = node
+
+    @property
+    def unread(self) -> int:
+        """How many nodes changed since the best was asked for."""
+        return len(self._changed)
+
+    def best(self) -> Node | None:
+        """The node with the least waste; of equals the first in the lineup."""
+        for node in self._changed.values():
+            self._judge(node)
+        self._changed.clear()
+        if len(self._heap) > 2 * len(self._nodes) + 1:
+            self._heap = [judged for judged, _ in self._nodes.values()]
+            heapify(self._heap)
+        while self._heap:
+            judged = self._heap[0]
+            known = self._nodes.get(judged[2])
+            if known is not None and known[0] == judged:
+                return known[1]
+            heappop(self._heap)
+        return None
+
+    def in_order(self) -> Iterator[Node]:
+        """All of them, the best first, for an ask that not every node will do for; nothing must change meanwhile."""
+        self.best()
+        heap, before = list(self._heap), None
+        while heap:
+            judged = heappop(heap)
+            known = self._nodes.get(judged[2])
+            if known is not None and known[0] == judged and judged != before:
+                yield known[1]
+            before = judged
+
+    def _judge(self, node: Node) -> None:
+        place = self._lineup.place(node)
+        if place is None or not node.is_large_enough(self._shape):
+            self._nodes.pop(node.node_id, None)
+            return
+        judged = (waste(node, self._wanted), place, node.node_id)
+        self._nodes[node.node_id] = (judged, node)
+        heappush(self._heap, judged)
+
+
+class Pack:
+    """Always: its nodes that get new allocations are in the lineup, at their places in the order of the partition."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        """That of the application."""
+        self.lineup = Lineup()
+        self._counts: Counter[int] = Counter()  # of what runs on the node of this rank
+
+    def began(self, node: Node) -> None:
+        """Something of the application takes room on the node; it gets its place when the fleet is told."""
+        self._counts[node.rank] += 1
+        node.packs[self.rank] = self
+
+    def ended(self, node: Node) -> None:
+        """Something of the application that was on the node is not there any more."""
+        self._counts[node.rank] -= 1
+        if not self._counts[node.rank]:
+            del self._counts[node.rank], node.packs[self.rank]
+            self.lineup.drop(node)

@@ -1,0 +1,153 @@
+"""Asks that only a larger cluster would help: the RM is told of each once, so that it can add nodes.
+
+An ask is one of them if it was tried in vain although its queues and its user would let it have what it asks for. The
+size of the cluster does not count as a limit here. The RM hears of it a second after something changed, at the
+earliest.
+
+Asks of one group are the same to nodes and quotas, so they are looked at together, and an application that has nothing
+to tell costs one comparison.
+
+    1. Queues in the order in which they deserve something, then their applications, then the groups of their asks.
+    2. As many of a group as still fit into what its queues and its user may have; the next groups of this application
+       see what is left after them, told already or not.
+    3. What is told newly is taken off the room that applications and queues after it see.
+
+Not here: trying (`cycle/descent.py`), and what becomes of the message (`partition_worker/news.py`).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from common.machine import NEVER
+from common.messages import Resources
+from common.resources import Limit, add_to, is_positive, less, tightened
+from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Standing
+from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.books import Books
+from partition_worker.engine.queues.fairness import queue_key
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.readiness.readiness import application_key
+
+REPORT_EVERY_S: Final = 1.0
+
+APPLICATIONS_MAX: Final = 500
+"""Applications that are looked at in one call. If there are more with something to tell, the next call goes on."""
+
+GROUPS_MAX: Final = 50
+"""Groups of asks of one application that are looked at, the first ones in its order."""
+
+TOLD_MAX: Final = 1000
+"""Asks that the RM is told of in one call; the others follow a second later."""
+
+REASON: Final = "request is waiting for cluster resources become available"
+
+
+class Outstanding:
+    """When to look, in one partition."""
+
+    def __init__(self) -> None:
+        self.deadline = NEVER
+        """When `report` has something to do, in Unix seconds."""
+        self.seen = 0
+        """Applications that were looked at before, by calls that had too many."""
+
+    def expect(self, books: Books) -> None:
+        """Something may have changed: look a second later, if anything waits then."""
+        if self.deadline == NEVER and is_positive(books.tree.root.pending):
+            self.deadline = books.now + REPORT_EVERY_S
+
+    def report(self, books: Books) -> None:
+        """Tell the RM of the asks that it has not been told of."""
+        chosen = list(islice(_candidates(books), self.seen, self.seen + APPLICATIONS_MAX))
+        look = _Look(books, chosen)
+        look.below(books.tree.root, None)
+        full = look.told >= TOLD_MAX
+        self.seen = 0 if full or len(chosen) < APPLICATIONS_MAX else self.seen + APPLICATIONS_MAX
+        self.deadline = books.now + REPORT_EVERY_S if full or self.seen else NEVER
+
+
+def _candidates(books: Books) -> Iterator[Application]:
+    """Applications with asks that the RM has not been told of."""
+    for leaf in books.tree:
+        if leaf.leaf and is_positive(leaf.pending):
+            for application in leaf.applications.values():
+                if application.asks.told < len(application.asks):
+                    yield application
+
+
+class _Look:
+    """One call: what it looks at, and how many asks it told of."""
+
+    def __init__(self, books: Books, applications: Iterable[Application]) -> None:
+        self.told = 0
+        self._books = books
+        self._applications: dict[int, list[Application]] = {}
+        """By the rank of the leaf."""
+        self._on_the_way: dict[int, None] = {}
+        """Ranks of the queues that lead to them."""
+        for application in applications:
+            self._applications.setdefault(application.queue.rank, []).append(application)
+        for application, *_ in self._applications.values():
+            self._on_the_way.update((level.rank, None) for level in application.queue.ancestry())
+
+    def below(self, queue: Queue, room: Limit | None) -> Resources:
+        """What was told of in this queue, which has this much room."""
+        told: Resources = {}
+        children = [one for one in queue.children.values() if one.rank in self._on_the_way and one.state != "Stopped"]
+        for child in sorted(children, key=lambda one: (queue_key(one), one.rank)):
+            own = None if child.maximum is None else less(child.maximum, child.allocated)
+            add_to(told, self.below(child, tightened(own, _after(room, told))))
+        applications = self._applications.get(queue.rank, [])
+        for application in sorted(applications, key=lambda one: (application_key(one), one.rank)):
+            if self.told >= TOLD_MAX:
+                break
+            add_to(told, self._of(application, _after(room, told)))
+        return told
+
+    def _of(self, application: Application, room: Limit | None) -> Resources:
+        room = tightened(room, self._books.usage.account(application).headroom())
+        told: Resources = {}
+        for group in islice(application.asks.groups, GROUPS_MAX):
+            if not group.attempted or group.kind.standing is Standing.HELD:
+                continue
+            shape = group.need.shape
+            fitting = _how_many(room, shape, len(group.asks))
+            if fitting and room is not None:
+                room = less(room, _times(shape, fitting))
+            if group.told < fitting and not group.need.required_node:
+                news = [ask for ask in islice(group.asks, fitting) if not ask.scale_up_told][: TOLD_MAX - self.told]
+                for ask in news:
+                    self._tell(application, ask)
+                add_to(told, _times(shape, len(news)))
+        return told
+
+    def _tell(self, application: Application, ask: Allocation) -> None:
+        application.asks.tell(ask)
+        self.told += 1
+        self._books.emit(
+            UpdateContainerSchedulingState(
+                application_id=application.application_id,
+                allocation_key=ask.key,
+                state=SCHEDULING_FAILED,
+                reason=REASON,
+            )
+        )
+
+
+def _how_many(room: Limit | None, shape: Shape, most: int) -> int:
+    """How many times these amounts fit, up to a number."""
+    if room is None:
+        return most
+    return min([most, *(max(0, room[kind]) // value for kind, value in shape if value > 0 and kind in room)])
+
+
+def _times(shape: Shape, count: int) -> Resources:
+    return {kind: value * count for kind, value in shape}
+
+
+def _after(room: Limit | None, told: Resources) -> Limit | None:
+    return less(room, told) if room is not None and told else room

@@ -1,1 +1,0 @@
-"""Which queue an application goes to: the placement rules of a partition, and how they are tried."""

@@ -1,0 +1,180 @@
+"""When an ask may make others go, and what happens then.
+
+An ask that found no room asks for victims once it has waited for its queue's delay, and then from time to time. Who
+they are is a pure question (`preemption/`); here it is asked, and the answer carried out: the victims are marked, the
+RM is asked to let them go, and what they leave is kept for the ask.
+
+Not here: what is preempted for a new quota (`preemption/quota.py`).
+"""
+
+from typing import Final
+
+from common.machine import NEVER
+from common.messages import Resources
+from common.resources import add_to, minus, plus
+from common.rm_messages import PREEMPTED_BY_SCHEDULER
+from partition_worker.engine import happenings, ledger, reservations
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.books import Books
+from partition_worker.engine.decisions import Preempt
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP
+from partition_worker.engine.queues.queue import Queue, Tried
+
+WINDOW_S: Final = 0.1
+"""For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask
+runs for which it was: an RM that lets the victims go at once frees the node for the next ask. Seconds, the length of a
+cycle in YuniKorn.
+"""
+
+TRIED_MAX: Final = 1024
+"""Needs of one leaf of which it is remembered when they were looked into. With more all are forgotten."""
+
+EXHAUSTED: Final = "Preemption max attempts exhausted"
+PRECONDITIONS: Final = "Preemption preconditions failed"
+NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
+
+
+def attempt(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
+    """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
+    if not books.config.preemption.is_enabled:
+        return None
+    if books.now < books.preemptions.pause_until:
+        if _eligible(group):
+            books.preemptions.turn_away(application.application_id)
+        return None
+    plan = _plan(books, application, group, nodes_tried=nodes_tried)
+    if isinstance(plan, str):
+        for reason in dict.fromkeys((plan, NO_HELP)):
+            group.note(reason, books.now)
+        return None
+    return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
+
+
+def next_attempt(books: Books, leaf: Queue, group: Group) -> float:
+    """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
+    if not (books.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
+        return NEVER
+    at = max(_due(books, leaf, group), books.preemptions.pause_until)
+    windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # whoever is turned away comes back when it may be its turn
+    return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
+
+
+def carry_out(books: Books, decision: Preempt) -> None:
+    """Mark the victims, tell the RM, and keep for the ask what they leave."""
+    application, ask = decision.application, decision.ask
+    for reservation in decision.cancels:
+        reservations.cancel(books, reservation)
+    books.preemptions.record(books.now, ask, decision.node, decision.victims)
+    books.preemptions.pause(ask, books.now + WINDOW_S)
+    for victim in decision.victims:
+        owner = victim.application
+        assert owner is not None, victim.key
+        ledger.mark_preempted(books, owner, victim)
+        happenings.preempted(books, victim, ask)
+    reservation = reservations.reserve(books, application, ask, decision.node)
+    ask.preemption_triggered = True
+    application.asks.regroup(ask)
+    reservations.keep_room(books, reservation)
+    what = "daemon set ask" if reservation.for_required_node else "ask"
+    reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
+    for victim in decision.victims:
+        books.emit(victim.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
+
+
+def _plan(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> victim_choice.Plan | str:
+    leaf = application.queue
+    if books.now >= leaf.preemption_window + WINDOW_S:
+        leaf.preemption_window, leaf.preemption_attempts = books.now, 0
+    if not _eligible(group) or _due(books, leaf, group) > books.now:
+        return PRECONDITIONS
+    if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
+        leaf.preemption_attempts += 1
+        return EXHAUSTED
+    if not _used_enough(books):
+        _tried(books, leaf, group)
+        return NOT_USED_ENOUGH
+    leaf.preemption_attempts += 1
+    plan = victim_choice.plan_victims(books, application, group.head, nodes_tried=nodes_tried)
+    if isinstance(plan, str):
+        _tried(books, leaf, group)
+        if books.preemptions.protected(books.now, leaf, group.head.resources):
+            books.preemptions.held_back += 1
+    return plan
+
+
+def _tried(books: Books, leaf: Queue, group: Group) -> None:
+    """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
+    tried = leaf.preemption_tried
+    if len(tried) >= TRIED_MAX:
+        tried.clear()
+    tags = {} if group.need.constraint is None else group.head.tags
+    tried[group.need, group.kind.priority] = Tried(books.now, tags)
+
+
+def _eligible(group: Group) -> bool:
+    return group.kind.may_preempt and not group.need.required_node
+
+
+def _due(books: Books, leaf: Queue, group: Group) -> float:
+    waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
+    tried = leaf.preemption_tried.get((group.need, group.kind.priority))
+    return waited if tried is None else max(waited, tried.at + pause_s(books))
+
+
+def pause_s(books: Books) -> float:
+    """How long whoever looked in vain waits before looking again, in seconds; never less than a cycle."""
+    return max(books.tuning.preemption_pause_s, WINDOW_S)
+
+
+def _used_enough(books: Books) -> bool:
+    """Whether as much of the cluster is used as has to be before others have to go."""
+    root = books.tree.root
+    total = root.maximum or {}
+    return any(root.allocated.get(kind, 0) >= books.tuning.preemption_threshold * size for kind, size in total.items())
+
+
+NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"
+
+
+def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
+    """Who goes, the one to be asked first in front; nobody if all who may are not enough.
+
+    Taken are as many as cover the whole ask, or else all of them if together with the room on the node they do.
+    """
+    wanted = ask.resources
+    among = sorted((one for one in node.allocations.values() if _may_go(one, ask)), key=_reluctance)
+    chosen: list[Allocation] = []
+    total: Resources = {}
+    for one in among:
+        if _covers(total, wanted):
+            break
+        chosen.append(one)
+        add_to(total, one.resources)
+    return chosen if _covers(plus(total, node.available), wanted) else []
+
+
+def _may_go(one: Allocation, ask: Allocation) -> bool:
+    return (
+        not one.need.required_node
+        and not one.released
+        and not one.preempted
+        and one.priority <= ask.priority
+        and not one.resources.keys().isdisjoint(ask.resources)
+    )
+
+
+def _reluctance(one: Allocation) -> tuple[int, int, int, int]:
+    """Those who agreed to be preempted first, then others, then originators; of equals the least important, the
+    newest, the smallest.
+    """
+    sort = 2 if one.originator else 0 if one.may_be_victim else 1
+    return (sort, one.priority, -one.created_ns, sum(one.resources.values()))
+
+
+def _covers(amount: Resources, wanted: Resources) -> bool:
+    """Of every type at least as much, and of no other type less than nothing."""
+    return all(value >= 0 for value in minus(amount, wanted).values())

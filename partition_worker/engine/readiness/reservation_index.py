@@ -1,0 +1,167 @@
+"""All reservations of a partition, and which of them are worth another look.
+
+A reservation is worth a look when its node has more room (`nudge`), and whenever a node that is kept for nobody may
+take its ask; so what waits in vain costs nothing. Those of one leaf that want the same lie in one *line*, oldest first:
+where the queue has no room for the first there is none for any of them, and where the first can be used the others are
+not looked at. So what waits for its queue costs a look at each line, however many nodes are kept.
+
+Not here: making, ending and using reservations (`reservations.py`).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from common.machine import NEVER
+from common.messages import Resources
+from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.order import Order
+
+RESERVATION_WAIT_S: Final = 3600.0
+"""After twice as long a reservation ends, and its node is free for whoever comes first."""
+
+
+class _Line(NamedTuple):
+    """Reservations with the same name have room with their queue, or none has."""
+
+    leaf: int
+    """Its rank."""
+    shape: Shape
+    own: int
+    """The rank of the reservation if its queue keeps room for it, so that it has a line for itself; 0 otherwise."""
+
+
+class Reserved:
+    """Every reservation, oldest first."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Reservation] = {}
+        self._by_need: dict[Need, dict[_Line, Order[Reservation]]] = {}
+        """Those whose ask any node would do for."""
+        self._nudged: dict[_Line, Order[Reservation]] = {}
+        """Those whose node may have room."""
+        self.ranks = 0
+        """How many there ever were."""
+        self.stale = False
+        """Whether any was nudged since none could be used."""
+        self.seen = -1
+        """The last relief after which none of them could be used."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(self._all.values())
+
+    @property
+    def deadline(self) -> float:
+        """When the oldest ends, or NEVER."""
+        oldest = next(iter(self._all.values()), None)
+        return NEVER if oldest is None else oldest.created + 2 * RESERVATION_WAIT_S
+
+    @property
+    def oldest(self) -> Reservation | None:
+        return next(iter(self._all.values()), None)
+
+    def next_rank(self) -> int:
+        self.ranks += 1
+        return self.ranks
+
+    def add(self, reservation: Reservation) -> None:
+        """A new one, which is worth a look."""
+        self._all[reservation.rank] = reservation
+        self._enter(reservation)
+
+    def drop(self, reservation: Reservation) -> None:
+        """One that ended."""
+        del self._all[reservation.rank]
+        self._leave(reservation)
+
+    def amend(self, reservation: Reservation, need: Need, keeps: Resources) -> None:
+        """Its ask needs this now, and its queues keep this for it. It is as old as it was."""
+        self._leave(reservation)
+        reservation.need, reservation.keeps = need, keeps
+        self._enter(reservation)
+
+    def nudge(self, node: Node) -> None:
+        """What is on the node changed."""
+        for reservation in node.reservations.values():
+            self._nudge(reservation)
+
+    def settle(self, reservation: Reservation) -> None:
+        """It is not used before its node changes."""
+        _take(self._nudged, _line(reservation), reservation)
+
+    def worth_a_look(self, reliefs: int) -> bool:
+        """Whether any may be usable, after so many reliefs."""
+        return len(self._all) > 0 and (self.stale or self.seen != reliefs)
+
+    def relieved(self, reliefs: int) -> bool:
+        """Whether anything was freed since none could be used."""
+        return self.seen != reliefs
+
+    def rest(self, reliefs: int) -> None:
+        """None can be used as things are."""
+        self.seen, self.stale = reliefs, False
+
+    def nudged(self) -> list[Order[Reservation]]:
+        """The lines of those whose node may have room."""
+        return list(self._nudged.values())
+
+    def needs(self) -> Iterator[tuple[Need, list[Order[Reservation]]]]:
+        """The different needs for which any node would do, each with the lines of those who have it."""
+        for need, lines in self._by_need.items():
+            yield need, list(lines.values())
+
+    def recall(
+        self,
+        reservations: Iterable[Reservation],
+        *,
+        by_need: Iterable[Reservation],
+        nudged: Iterable[Reservation],
+        ranks: int,
+        stale: bool,
+        seen: int,
+    ) -> None:
+        """Go on where one was that is remembered (`engine/memory`), all in the orders that they had."""
+        self._all = {one.rank: one for one in reservations}
+        for one in by_need:
+            self._by_need.setdefault(one.need, {}).setdefault(_line(one), Order()).put(one, ())
+        for one in nudged:
+            self._nudge(one)
+        self.ranks, self.stale, self.seen = ranks, stale, seen
+
+    # Private --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, reservation: Reservation) -> None:
+        self._nudge(reservation)
+        if not reservation.for_required_node:
+            lines = self._by_need.setdefault(reservation.need, {})
+            lines.setdefault(_line(reservation), Order()).put(reservation, ())
+
+    def _leave(self, reservation: Reservation) -> None:
+        need, line = reservation.need, _line(reservation)
+        _take(self._nudged, line, reservation)
+        if not reservation.for_required_node:
+            _take(self._by_need[need], line, reservation)
+            if not self._by_need[need]:
+                del self._by_need[need]
+
+    def _nudge(self, reservation: Reservation) -> None:
+        self._nudged.setdefault(_line(reservation), Order()).put(reservation, ())
+        self.stale = True
+
+
+def _line(reservation: Reservation) -> _Line:
+    own = reservation.rank if reservation.keeps else 0
+    return _Line(reservation.application.queue.rank, reservation.need.shape, own)
+
+
+def _take(lines: dict[_Line, Order[Reservation]], line: _Line, reservation: Reservation) -> None:
+    """Take it out of its line, if it is in; no line is empty."""
+    members = lines.get(line)
+    if members is not None:
+        members.drop(reservation)
+        if not len(members):
+            del lines[line]

@@ -1,0 +1,264 @@
+"""Nodes in order, and the first of them with room; with what a plain sorted list would have said beside it."""
+
+import random
+from random import Random
+
+import pytest
+
+from partition_worker.engine.ask_shapes import Shape, shape_of
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node_index import (
+    BRANCHES,
+    ENOUGH,
+    LACKING_MAX,
+    LOAD,
+    Block,
+    Branch,
+    Lineup,
+    Seeker,
+    Trail,
+)
+from partition_worker.engine.nodes.sort_policies import BEHIND_ALL, place_of
+
+MANY = 2 * LOAD * BRANCHES
+
+GROWING = ("put", "put", "put", "gain", "lose", "drop")
+SHRINKING = ("put", "gain", "lose", "drop", "drop", "drop")
+
+
+def node(number: int, **capacity: int) -> Node:
+    return Node(f"n{number}", number, capacity, {})
+
+
+def lineup(*nodes: Node) -> Lineup:
+    one = Lineup()
+    for rank, each in enumerate(nodes):
+        one.put(each, place_of(float(rank), each.node_id))
+    return one
+
+
+def with_room(one: Lineup, **amounts: int) -> list[str]:
+    return [each.node_id for each in one.having_room(shape_of(amounts))]
+
+
+def test_nodes_are_in_the_order_of_their_places() -> None:
+    first, second, third = node(1), node(2), node(3)
+    one = Lineup()
+    one.put(third, place_of(0.5, "n3"))
+    one.put(second, place_of(0.5, "n2"))
+    one.put(first, place_of(0.1, "n1"))
+    assert list(one) == [first, second, third]
+    assert one.first() is first
+    one.put(first, place_of(0.9, "n1"))
+    assert list(one) == [second, third, first]
+    assert one.place(first) == place_of(0.9, "n1")
+
+
+def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
+    first, second = node(1), node(2)
+    one = lineup(first, second)
+    one.drop(first)
+    one.drop(first)
+    assert (list(one), len(one), one.place(first)) == ([second], 1, None)
+    one.drop(second)
+    assert one.first() is None
+    assert with_room(one) == []
+
+
+def test_only_nodes_with_room_for_every_type_are_found() -> None:
+    one = lineup(node(1, memory=9), node(2, memory=9, gpu=1), node(3, memory=2, gpu=9), node(4, memory=5, gpu=5))
+    assert with_room(one, memory=4) == ["n1", "n2", "n4"]
+    assert with_room(one, memory=4, gpu=1) == ["n2", "n4"]
+    assert with_room(one, memory=9, gpu=9) == []
+    assert with_room(one, disk=1) == []
+    assert with_room(one, disk=0, memory=-1) == ["n1", "n2", "n3", "n4"]
+
+
+def test_what_was_sought_in_vain_is_found_once_a_node_has_gained() -> None:
+    full, other = node(1, memory=4, gpu=1), node(2, memory=1, gpu=4)
+    one = lineup(full, other)
+    for _ in range(2):
+        assert with_room(one, memory=2, gpu=2) == []
+        assert with_room(one, memory=9) == []
+    full.resize({"memory": 9, "gpu": 3})
+    one.gained(full)
+    assert with_room(one, memory=2, gpu=2) == ["n1"]
+    assert with_room(one, memory=9) == ["n1"]
+
+
+def test_a_node_that_is_not_in_may_gain_without_being_found() -> None:
+    one, stranger = lineup(node(1, memory=1)), node(2, memory=9)
+    one.gained(stranger)
+    assert with_room(one, memory=2) == []
+
+
+def test_a_node_that_lost_is_not_found_although_nobody_said_so() -> None:
+    shrinking = node(1, memory=9)
+    one = lineup(shrinking, node(2, memory=9))
+    assert with_room(one, memory=5) == ["n1", "n2"]
+    shrinking.resize({"memory": 1})
+    assert with_room(one, memory=5) == ["n2"]
+
+
+def test_not_more_than_so_many_failures_are_remembered() -> None:
+    one = lineup(node(1, memory=MANY), node(2, gpu=MANY))
+    for amount in range(1, 3 * LACKING_MAX):
+        assert with_room(one, memory=amount, gpu=amount) == []
+    assert 0 < len(one._root.lacking) <= LACKING_MAX
+
+
+def test_a_search_passes_over_what_is_full() -> None:
+    """However many full nodes are in front, after the first search only the way to the node with room is looked at."""
+    looked_at: list[str] = []
+
+    class Watched(Node):
+        def has_room(self, shape: tuple[tuple[str, int], ...]) -> bool:
+            looked_at.append(self.node_id)
+            return super().has_room(shape)
+
+    one = lineup(
+        *(Watched(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY))
+    )
+    for _ in range(2):
+        looked_at.clear()
+        assert with_room(one, memory=2) == [f"n{MANY - 1:05d}"]
+    assert len(looked_at) <= LOAD
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes = [node(number, **amounts(chance)) for number in range((5, 200, MANY, MANY)[seed])]
+    one, plain = Lineup(), dict[str, tuple[float, str]]()
+    for step in range(4 * len(nodes) + 200):
+        each = chance.choice(nodes)
+        match chance.choice(GROWING if step < 2 * len(nodes) else SHRINKING):
+            case "put":
+                each.resize(amounts(chance))
+                score = chance.randrange(-20, 20) / 16
+                one.put(each, place_of(score, each.node_id))
+                plain[each.node_id] = score, each.node_id
+            case "gain":
+                each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
+                one.gained(each)
+            case "lose":
+                each.resize({kind: amount // 2 for kind, amount in each.capacity.items()})
+            case "drop":
+                one.drop(each)
+                plain.pop(each.node_id, None)
+        shape = shape_of(amounts(chance))
+        if step % 50 == 0 or len(nodes) < 9:
+            by_id = {each.node_id: each for each in nodes}
+            expected = [by_id[name] for _, name in sorted(plain.values())]
+            assert list(one) == expected
+            assert list(one.having_room(shape)) == [each for each in expected if each.has_room(shape)]
+            is_sound(one._root, list(one))
+        else:
+            next(one.having_room(shape), None)
+    assert len(one) == len(plain)
+
+
+def amounts(chance: random.Random) -> dict[str, int]:
+    return {kind: chance.randrange(20) for kind in ("memory", "vcore", "gpu")}
+
+
+def is_sound(block: Block, nodes: list[Node]) -> int:
+    """What a block knows is true of its nodes, and no block is too large; how deep it is."""
+    assert list(block) == nodes
+    assert len(block.places) <= block.load
+    for each in nodes:
+        assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
+        assert not any(each.has_room(shape) for shape in block.lacking)
+    if not isinstance(block, Branch):
+        return 1
+    assert len(block.places) == len(block.blocks) > 0
+    assert all(len(below.places) >= below.load // 4 for below in block.blocks)
+    depths = [is_sound(below, list(below)) for below in block.blocks]
+    assert len(set(depths)) == 1
+    return 1 + depths[0]
+
+
+SHAPES = [shape_of({"memory": amount, "vcore": cores}) for amount, cores in ((1, 1), (3, 1), (1, 3), (6, 6))]
+
+
+def sized_node(number: int, memory: int = 0, vcore: int = 0) -> Node:
+    return Node(f"n{number}", number, {"memory": memory, "vcore": vcore}, {})
+
+
+def plainly(lineup: Lineup, shape: Shape) -> Node | None:
+    return next((each for each in lineup if each.has_room(shape)), None)
+
+
+def crowded(random: Random, nodes: list[Node]) -> Lineup:
+    """Most have room for nothing, so that a search from the first one is dear."""
+    lineup = Lineup()
+    for each in nodes:
+        lineup.put(each, place_of(random.random(), each.node_id))
+    return lineup
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, looks in (("CHEAP", 2), ("ENOUGH", 20)):
+        monkeypatch.setattr(f"partition_worker.engine.nodes.node_index.{name}", looks)
+    random = Random(seed)
+    nodes = [sized_node(number) for number in range(600)]
+    lineup = crowded(random, nodes)
+    for step in range(3000):
+        one = random.choice(nodes)
+        match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
+            case "move":
+                lineup.put(one, place_of(random.random(), one.node_id))
+            case "fill":
+                one.resize({})
+                lineup.put(one, place_of(random.random(), one.node_id))
+            case "empty":
+                one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
+                lineup.put(one, place_of(random.random(), one.node_id))
+            case "gain" if (place := lineup.place(one)) is not None:
+                one.resize({"memory": 4, "vcore": random.randint(0, 4)})
+                lineup.gained(one) if random.random() < 0.5 else lineup.put(one, place)
+            case _:
+                lineup.drop(one)
+        shape = random.choice(SHAPES)
+        assert lineup.find(shape) is plainly(lineup, shape), step
+    assert lineup._seekers
+
+
+def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * ENOUGH)]
+    nodes.append(sized_node(len(nodes), memory=9, vcore=9))
+    lineup = Lineup()
+    for rank, each in enumerate(nodes):
+        lineup.put(each, place_of(float(rank), each.node_id))
+    assert lineup.find(SHAPES[0]) is nodes[-1]
+    assert lineup.find(SHAPES[0]) is nodes[-1]
+    starts = []
+    find = type(lineup._root).find
+    monkeypatch.setattr(type(lineup._root), "find", lambda *args: starts.append(args[2]) or find(*args))
+    lineup.put(nodes[-1], place_of(float(len(nodes)), nodes[-1].node_id))
+    assert lineup.find(SHAPES[0]) is nodes[-1]
+    assert all(start > place_of(1.0, "") for start in starts), starts
+
+
+def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
+    trail, places = Trail(), {}
+    seeker = Seeker(SHAPES[0], trail)
+    seeker.start = BEHIND_ALL
+    one, other, full = sized_node(1, 9, 9), sized_node(2, 9, 9), sized_node(3)
+    for rank, each in enumerate((full, other, one)):
+        places[each.rank] = place_of(float(rank), each.node_id)
+        trail.moved(each)
+    assert seeker.first_opened(trail, places) is other
+    other.resize({})
+    assert seeker.first_opened(trail, places) is one
+    del places[one.rank]
+    assert seeker.first_opened(trail, places) is None
+    assert seeker.entries == 0
+
+
+def test_a_node_that_is_gone_leaves_no_trail() -> None:
+    trail, one = Trail(), sized_node(1, 9, 9)
+    trail.moved(one)
+    trail.gone(one)
+    assert list(trail.since(0)) == []

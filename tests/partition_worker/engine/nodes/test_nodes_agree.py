@@ -1,0 +1,212 @@
+"""The fleet beside lists that are sorted anew for every question: whatever happens, they say the same."""
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.applications.application import Application
+from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.ask_shapes import Need, shape_of
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.sort_policies import NodeSort, score, waste
+from partition_worker.engine.predicates.built_in import FORBIDDEN_NODES
+from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.user_resolution import User
+from tests.builders import config
+
+WEIGHTS = {"memory": 2.0, "vcore": 1.0}
+AMOUNTS = st.sampled_from(
+    [
+        {"memory": 1},
+        {"memory": 3},
+        {"memory": 3, "vcore": 1},
+        {"memory": 1, "vcore": 2},
+        {"memory": 4, "gpu": 1},
+        {"memory": 0, "gpu": 1, "vcore": 1},
+    ]
+)
+CAPACITIES = st.sampled_from([{"memory": 8, "vcore": 4}, {"memory": 5, "vcore": 2, "gpu": 2}, {"memory": 9, "gpu": 1}])
+IDS = st.sampled_from([f"n{number}" for number in range(7)])
+POLICIES = st.sampled_from(["fair", "binpacking"])
+FORBIDDEN = st.sampled_from(["", "", "n0", "n1,n3,n5", "n0,n1,n2,n3,n4"])
+CHOICES = ("", "fair", "binpacking", "pack", "pack")
+ANY = st.integers(0, 2**16)
+
+
+def application(rank: int, choice: str) -> Application:
+    leaf = Tree(config("root.a")).find("root.a")
+    assert leaf is not None
+    tags = {"node.sort.policy": choice} if choice else {}
+    return Application(f"app-{rank}", rank, User("bob", ()), leaf, 0, tags)
+
+
+class Plain:
+    """Places as they were when a node was last put in order; everything else is looked up."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.places: dict[str, dict[str, float]] = {fleet.policy: {}}
+
+    def changed(self, node: Node) -> None:
+        for policy, places in self.places.items():
+            if node.schedulable and not node.reservations:
+                places[node.node_id] = self.score(node, policy)
+            else:
+                places.pop(node.node_id, None)
+
+    def score(self, node: Node, policy: str) -> float:
+        return score(node, "binpacking" if policy == "binpacking" else "fair", WEIGHTS)
+
+    def in_order(self, policy: str) -> list[Node]:
+        if policy not in self.places:
+            self.places[policy] = {name: self.score(self.node(name), policy) for name in self.places[self.fleet.policy]}
+        return [self.node(name) for _, name in sorted((place, name) for name, place in self.places[policy].items())]
+
+    def node(self, name: str) -> Node:
+        node = self.fleet.get(name)
+        assert node is not None
+        return node
+
+    def first(self, need: Need, forbidden: str, app: Application) -> Node | None:
+        choice = app.tags.get("node.sort.policy", self.fleet.policy)
+        tried = self.in_order(self.fleet.policy if choice == "pack" else choice)
+        if choice == "pack":
+            tried.sort(key=lambda node: not any(one.application is app for one in node.allocations.values()))
+        return next((one for one in tried if one.has_room(need.shape) and one.node_id not in forbidden), None)
+
+    def best(self, need: Need, forbidden: str) -> Node | None:
+        large = [node for node in self.in_order(self.fleet.policy) if node.is_large_enough(need.shape)]
+        allowed = [node for node in large if node.node_id not in forbidden]
+        return min(allowed, key=lambda node: waste(node, dict(need.shape)), default=None)
+
+
+class Fleets(RuleBasedStateMachine):
+    """Both, and what runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = Fleet("fair", WEIGHTS)
+        self.plain = Plain(self.fleet)
+        self.apps = [application(rank, choice) for rank, choice in enumerate(CHOICES)]
+        self.running: list[Allocation] = []
+        self.made = 0
+
+    def need(self, amounts: dict[str, int], forbidden: str = "") -> Need:
+        constraint = self.fleet.predicates.read({FORBIDDEN_NODES: forbidden}, "") if forbidden else None
+        return Need(shape_of(amounts), "", constraint)
+
+    @initialize(capacities=st.lists(CAPACITIES, min_size=3, max_size=6))
+    def nodes_come(self, capacities: list[dict[str, int]]) -> None:
+        for number, capacity in enumerate(capacities):
+            self.plain.changed(self.fleet.add(f"n{number}", capacity, {}, schedulable=True))
+
+    @rule(node_id=IDS, amounts=CAPACITIES, schedulable=st.sampled_from([True, True, True, False]))
+    def a_node_comes_or_has_another_size(self, node_id: str, amounts: dict[str, int], schedulable: bool) -> None:
+        node = self.fleet.get(node_id)
+        if node is None:
+            node = self.fleet.add(node_id, amounts, {}, schedulable=schedulable)
+        else:
+            self.fleet.resize(node, amounts)
+        self.plain.changed(node)
+
+    @rule(node_id=IDS)
+    def a_node_drains_or_is_opened(self, node_id: str) -> None:
+        if node := self.fleet.get(node_id):
+            self.fleet.set_schedulable(node, schedulable=not node.schedulable)
+            self.plain.changed(node)
+
+    @rule(node_id=IDS)
+    def a_node_goes(self, node_id: str) -> None:
+        if node := self.fleet.get(node_id):
+            self.fleet.withdraw(node)
+            for one in [one for one in self.running if one.node_id == node_id]:
+                self.ends(one)
+            self.plain.changed(node)
+            self.fleet.remove(node)
+
+    @rule(node_id=IDS, key=st.sampled_from(["k1", "k2"]))
+    def a_node_is_kept_or_no_longer(self, node_id: str, key: str) -> None:
+        if node := self.fleet.get(node_id):
+            if node.reservations.pop(key, None) is None:
+                ask = Allocation(key, self.apps[0], {"memory": 1}, 0)
+                node.reservations[key] = Reservation(self.apps[0], ask, node, 0.0, 0)
+                self.fleet.kept(node)
+            elif not node.reservations:
+                self.fleet.unkept(node)
+            self.plain.changed(node)
+
+    @rule(node_id=IDS, amounts=AMOUNTS)
+    def something_foreign_runs(self, node_id: str, amounts: dict[str, int]) -> None:
+        if node := self.fleet.get(node_id):
+            node.put_foreign(Allocation("foreign", None, amounts, 0, node_id=node_id))
+            self.fleet.freed(node)
+
+    @precondition(lambda self: self.running)
+    @rule(which=ANY, memory=st.integers(0, 9))
+    def something_is_resized(self, which: int, memory: int) -> None:
+        one = self.running[which % len(self.running)]
+        node = self.plain.node(one.node_id)
+        node.resize_allocation({"memory": memory - one.resources["memory"]})
+        one.resize({**one.resources, "memory": memory})
+        self.fleet.freed(node)
+
+    @precondition(lambda self: self.running)
+    @rule(which=ANY)
+    def something_ends(self, which: int) -> None:
+        self.ends(self.running[which % len(self.running)])
+
+    def ends(self, one: Allocation) -> None:
+        node, app = self.plain.node(one.node_id), one.application
+        assert app is not None
+        node.remove(one)
+        self.fleet.changed(node)
+        self.plain.changed(node)
+        app.remove_allocation(one)
+        self.running.remove(one)
+
+    @rule(amounts=AMOUNTS, forbidden=FORBIDDEN, which=ANY, times=st.integers(1, 4))
+    def nodes_are_wanted(self, amounts: dict[str, int], forbidden: str, which: int, times: int) -> None:
+        app, need = self.apps[which % len(self.apps)], self.need(amounts, forbidden)
+        for _ in range(times):
+            node = self.fleet.node_for(need, app)
+            assert node is self.plain.first(need, forbidden, app)
+            if node is None:
+                break
+            self.made += 1
+            one = Allocation(str(self.made), app, dict(amounts), 0, node_id=node.node_id)
+            node.add(one)
+            self.fleet.changed(node)
+            self.plain.changed(node)
+            app.add_allocation(one)
+            self.running.append(one)
+
+    @rule(amounts=AMOUNTS, forbidden=FORBIDDEN)
+    def somebody_asks(self, amounts: dict[str, int], forbidden: str) -> None:
+        need = self.need(amounts, forbidden)
+        for app in self.apps:
+            assert self.fleet.first_fit(need, app) is self.plain.first(need, forbidden, app)
+        best = self.plain.best(need, forbidden)
+        assert self.fleet.may_reserve(need) == (best is not None)
+        assert self.fleet.best_to_reserve(need) is best
+
+    @rule(policy=POLICIES)
+    def the_partition_wants_another_order(self, policy: NodeSort) -> None:
+        if policy != self.fleet.policy:
+            self.fleet.reorder(policy, WEIGHTS)
+            self.plain.places = {policy: {}}
+            for node in self.fleet:
+                self.plain.changed(node)
+
+
+TestFleets = Fleets.TestCase
+TestFleets.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,84 @@
+"""Orders of their own for demands that keep coming: made when they pay, and always right."""
+
+import random
+
+from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.secondary_indexes import ORDERS_MAX
+from partition_worker.engine.predicates.evaluation import Predicates
+
+SHAPE = (("memory", 1),)
+
+
+def a_fleet(zones: str) -> Fleet:
+    fleet = Fleet("fair", {"memory": 1.0}, Predicates())
+    for number, zone in enumerate(zones):
+        fleet.add(f"n{number:02}", {"memory": 10}, {"zone": zone}, schedulable=True)
+    return fleet
+
+
+def wants(fleet: Fleet, selector: str) -> Need:
+    return Need(SHAPE, constraint=fleet.predicates.read({"yunishard/nodeSelector": selector}, "a1"))
+
+
+def plainly(fleet: Fleet, zone: str) -> Node | None:
+    return next((one for one in fleet.lineup if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
+
+
+def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> None:
+    fleet = a_fleet("bbbbba")
+    for made in (0, 1, 1):
+        assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n05")
+        assert len(fleet._selections.orders) == made
+
+
+def test_whoever_finds_a_node_at_once_needs_no_order() -> None:
+    fleet = a_fleet("abbbbb")
+    for _ in range(20):
+        assert fleet.node_for(wants(fleet, "zone=a")) is fleet.get("n00")
+    assert not fleet._selections.orders
+
+
+def test_only_so_many_orders_are_kept() -> None:
+    fleet = a_fleet("".join(chr(ord("a") + number) for number in range(20)))
+    for zone in map(chr, range(ord("a"), ord("a") + 20)):
+        for _ in range(30):
+            fleet.node_for(wants(fleet, f"zone={zone}"))
+    assert len(fleet._selections.orders) == ORDERS_MAX
+
+
+def test_an_order_that_nobody_needs_any_more_is_given_up() -> None:
+    fleet = a_fleet("bbbbba")
+    for _ in range(2):
+        fleet.node_for(wants(fleet, "zone=a"))
+    assert fleet._selections.orders
+    for number in range(20):
+        node = fleet.add(f"x{number}", {"memory": 10}, {"zone": "b"}, schedulable=True)
+        fleet.remove(node)
+    assert not fleet._selections.orders
+
+
+def test_with_an_order_the_same_node_is_found_as_without_whatever_changes() -> None:
+    rng = random.Random(5)
+    fleet = a_fleet("".join(rng.choice("abc") for _ in range(30)))
+    found_with_orders = 0
+    for step in range(2000):
+        node = rng.choice(list(fleet))
+        match rng.randrange(7) if step % 300 else 3:
+            case 0:
+                fleet.set_schedulable(node, schedulable=rng.random() < 0.7)
+            case 1:
+                fleet.resize(node, {"memory": rng.randint(0, 12)})
+            case 2:
+                fleet.remove(node)
+                fleet.add(f"m{step}", {"memory": 10}, {"zone": rng.choice("abc")}, schedulable=True)
+            case 3 if step % 300 == 0:
+                fleet.reorder(rng.choice(["fair", "binpacking"]), {"memory": 1.0})
+            case _:
+                node.resize_allocation({"memory": rng.choice([-2, 1, 2])})
+                fleet.changed(node)
+        zone = rng.choice("abc")
+        found_with_orders += len(fleet._selections.orders) > 0
+        assert fleet.node_for(wants(fleet, f"zone={zone}")) is plainly(fleet, zone)
+    assert found_with_orders > 500

@@ -1,0 +1,63 @@
+"""Submissions and queue trees that show only what a test is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.config.model import FilterConfig, PlacementRuleConfig
+from partition_worker.engine.placement_rules import Place, Places
+from partition_worker.engine.user_resolution import Submission, User
+
+BOB = User("bob", ("dev",))
+
+
+@dataclass
+class FakePlace:
+    path: str
+    leaf: bool = True
+    draining: bool = False
+    open: bool = True
+
+    def admits_submission(self, user: User) -> bool:
+        return self.open
+
+
+class FakePlaces:
+    """The root and the queues that are given."""
+
+    def __init__(self, *queues: FakePlace, root_open: bool = True) -> None:
+        root = FakePlace("root", leaf=False, open=root_open)
+        self._queues: dict[str, Place] = {queue.path: queue for queue in (root, *queues)}
+
+    def find(self, path: str) -> Place | None:
+        return self._queues.get(path.lower())
+
+
+def leaf(path: str, *, is_open: bool = True, draining: bool = False) -> FakePlace:
+    return FakePlace(path, open=is_open, draining=draining)
+
+
+def parent(path: str, *, is_open: bool = True) -> FakePlace:
+    return FakePlace(path, leaf=False, open=is_open)
+
+
+NOWHERE: Places = FakePlaces()
+
+
+def submission(
+    queue_name: str = "", *, user: User = BOB, tags: Mapping[str, str] | None = None, forced: bool = False
+) -> Submission:
+    return Submission(application_id="app-1", user=user, queue_name=queue_name, tags=tags or {}, forced=forced)
+
+
+def rule(
+    name: str,
+    *,
+    value: str = "",
+    create: bool = False,
+    parent: PlacementRuleConfig | None = None,
+    only: str = "",
+) -> PlacementRuleConfig:
+    """A rule, for `only` this user if one is given."""
+    return PlacementRuleConfig(
+        name=name, value=value, create=create, parent=parent, filter=FilterConfig(users=(only,) if only else ())
+    )

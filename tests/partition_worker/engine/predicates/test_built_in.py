@@ -1,0 +1,150 @@
+""""""
+
+import pytest
+
+from partition_worker.engine.predicates.built_in import (
+    FORBIDDEN_NODES,
+    NODE_SELECTOR,
+    TAINTS,
+    TOLERATIONS,
+    ForbiddenNodes,
+    NodeSelector,
+    Tolerations,
+)
+from partition_worker.engine.predicates.predicate import NodeView
+
+FORBIDDEN = ForbiddenNodes()
+
+
+def test_only_the_named_nodes_are_refused() -> None:
+    demand = FORBIDDEN.read({FORBIDDEN_NODES: "n1, n2"})
+    refusals = [FORBIDDEN.refuses(demand, NodeView(name, {}, {})) for name in ("n1", "n2", "n3", "n")]
+    assert refusals == ["node is forbidden", "node is forbidden", "", ""]
+
+
+@pytest.mark.parametrize("text", ["", "n1,,n2", "n1,", " "])
+def test_a_missing_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="tag yunishard/forbiddenNodes: a node id is missing: write ids with commas"):
+        FORBIDDEN.read({FORBIDDEN_NODES: text})
+
+
+def test_no_tag_demands_nothing() -> None:
+    assert FORBIDDEN.read({}) is None
+    assert FORBIDDEN.refuses(None, NodeView("n1", {}, {})) == ""
+
+
+SELECTOR = NodeSelector()
+NODE = NodeView("n1", {"zone": "a", "disk": "ssd", "note": "", "example.org/gpu": "a100"}, {})
+
+
+def selector_refusal(text: str, node: NodeView = NODE) -> str:
+    return SELECTOR.refuses(SELECTOR.read({NODE_SELECTOR: text}), node)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zone=a",
+        "zone == a",
+        "zone=a,disk!=hdd",
+        "zone in (a, b),disk notin (hdd)",
+        "example.org/gpu in (a100,h100)",
+        "disk,!spot",
+        "rack!=r1",
+        "rack notin (r1,r2)",
+        "note=",
+        "note in ()",
+    ],
+)
+def test_a_node_whose_attributes_match_is_admitted(text: str) -> None:
+    assert selector_refusal(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("zone=b", "zone=b"),
+        ("zone=a,disk!=ssd", "disk!=ssd"),
+        ("zone in (b,c)", "zone in (b,c)"),
+        ("zone notin (a,b)", "zone notin (a,b)"),
+        ("rack", "rack"),
+        ("!disk", "!disk"),
+        ("rack=", "rack="),
+    ],
+)
+def test_another_one_is_refused_with_the_term_that_fails(text: str, term: str) -> None:
+    assert selector_refusal(text) == f"node does not match {term}"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "zone=a,", "=a", "zone in a", "zone in (a", "zone=a b", "!", "a=b=c", "(a)", "-a"]
+)
+def test_what_cannot_be_read_is_refused_with_what_is_right(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^tag yunishard/nodeSelector: cannot read '.*': write key=value, "):
+        SELECTOR.read({NODE_SELECTOR: text})
+
+
+def test_an_endless_selector_is_not_read() -> None:
+    with pytest.raises(ValueError, match="at most 65536 are read"):
+        SELECTOR.read({NODE_SELECTOR: "a," * 40_000})
+
+
+def test_no_selector_tag_demands_nothing() -> None:
+    assert SELECTOR.read({"zone": "a"}) is None
+    assert SELECTOR.refuses(None, NODE) == ""
+
+
+def test_equal_selectors_are_one_demand() -> None:
+    demands = {SELECTOR.read({NODE_SELECTOR: text}) for text in ("zone=a,disk", "zone=a, disk", "zone=a,disk,disk")}
+    assert len(demands) == 1
+
+
+PREDICATE = Tolerations()
+
+
+def toleration_refusal(tolerations: str, taints: str) -> str:
+    return PREDICATE.refuses(PREDICATE.read({TOLERATIONS: tolerations}), NodeView("n1", {TAINTS: taints}, {}))
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "taints"),
+    [
+        ("", ""),
+        ("gpu=a100:NoSchedule", "gpu=a100:NoSchedule"),
+        ("gpu=a100", "gpu=a100:NoSchedule, gpu=a100:NoExecute"),
+        ("gpu:NoSchedule", "gpu=a100:NoSchedule"),
+        ("gpu", "gpu=a100:NoExecute"),
+        ("*", "gpu=a100:NoSchedule,maintenance:NoExecute"),
+        ("*:NoSchedule,maintenance", "gpu:NoSchedule,maintenance:NoExecute"),
+        ("gpu=", "gpu:NoSchedule"),
+        ("", "slow:PreferNoSchedule"),
+    ],
+)
+def test_a_node_with_tolerated_taints_is_admitted(tolerations: str, taints: str) -> None:
+    assert toleration_refusal(tolerations, taints) == ""
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "taints", "taint"),
+    [
+        ("", "gpu:NoSchedule", "gpu:NoSchedule"),
+        ("gpu=h100", "gpu=a100:NoSchedule", "gpu=a100:NoSchedule"),
+        ("gpu:NoExecute", "gpu:NoSchedule", "gpu:NoSchedule"),
+        ("gpu", "gpu:NoSchedule,maintenance:NoExecute", "maintenance:NoExecute"),
+        ("gpu=", "gpu=a100:NoSchedule", "gpu=a100:NoSchedule"),
+        ("*:NoExecute", "gpu:NoSchedule", "gpu:NoSchedule"),
+    ],
+)
+def test_one_taint_that_is_not_tolerated_is_enough(tolerations: str, taints: str, taint: str) -> None:
+    assert toleration_refusal(tolerations, taints) == f"node has the taint {taint}, which is not tolerated"
+
+
+@pytest.mark.parametrize("taints", ["gpu", "gpu:Never", "*:NoSchedule", ":NoSchedule", "gpu=a b:NoSchedule"])
+def test_a_taint_that_cannot_be_read_refuses_everybody(taints: str) -> None:
+    assert toleration_refusal("*", taints) == f"node has the taint {taints!r}, which cannot be read"
+
+
+@pytest.mark.parametrize("text", ["gpu:Never", ",", "gpu,", "=a", ":NoSchedule", "a b"])
+def test_tolerations_that_cannot_be_read_are_refused_with_what_is_right(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^tag yunishard/tolerations: cannot read '.*': write key, key=value, or \*"):
+        PREDICATE.read({TOLERATIONS: text})

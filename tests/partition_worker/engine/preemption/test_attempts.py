@@ -1,0 +1,405 @@
+"""Others have to go for an ask: when it may want that, what follows, and what is kept for it."""
+
+import pytest
+
+from common.rm_messages import NODE_CREATE_DRAIN, NODE_DECOMMISSION
+from partition_worker.engine import ledger
+from partition_worker.engine.cycle.queue_traversal import NO_QUEUE_QUOTA
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.attempts import (
+    EXHAUSTED,
+    NOT_USED_ENOUGH,
+    PRECONDITIONS,
+    plan_required_node_victims,
+)
+from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP
+from partition_worker.engine.tuning import Tuning
+from tests.builders import apps, asks, foreign, nodes, released
+from tests.partition_worker.engine.preemption.clusters import cluster, question
+from tests.trial import Trial
+
+QUEUES = "root.owner guaranteed=memory:10; root.borrower"
+
+
+def borrowed(queues: str = QUEUES, *, wanted: str = "memory=4", preemption: bool | None = None) -> Trial:
+    """A node of 10 that root.borrower has all of, in parts of 2, and an ask of root.owner that may preempt."""
+    one = Trial(queues, preemption=preemption).does(
+        nodes("n1 memory=10"),
+        apps("owner root.owner", "borrower root.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim" for number in range(5))),
+        asks(f"owner o1 {wanted} preemptor"),
+    )
+    one.told()
+    return one
+
+
+def going(one: Trial) -> list[str]:
+    """Keys of those that the RM is asked to let go, since this was asked last."""
+    return [line.split()[0] for line in one.told() if "(PREEMPTED_BY_SCHEDULER: preempting" in line]
+
+
+def failures(one: Trial) -> set[str]:
+    group = one.app("owner").requests["o1"].group
+    assert group is not None
+    return set(group.failures)
+
+
+def confirmed(*keys: str) -> tuple[str, ...]:
+    return tuple(f"borrower {key} type=PREEMPTED_BY_SCHEDULER" for key in keys)
+
+
+# When ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_ask_preempts_when_it_has_waited_for_the_delay_of_its_queue() -> None:
+    one = borrowed()
+    assert going(one.waits(29)) == []
+    assert PRECONDITIONS in failures(one)
+    assert going(one.waits(1.5)) == ["b4", "b3"]
+
+
+def test_the_delay_is_that_of_the_queue() -> None:
+    one = borrowed("root.owner guaranteed=memory:10 preemption.delay=5s; root.borrower")
+    assert going(one.waits(4)) == []
+    assert going(one.waits(1.5)) == ["b4", "b3"]
+
+
+def test_what_could_not_preempt_tries_again_after_a_quarter_of_a_minute() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
+    assert going(one.waits(40)) == []
+    assert NO_HELP in failures(one)
+    one.reconfigures(QUEUES)
+    assert going(one) == []
+    assert going(one.waits(16)) == ["b4", "b3"]
+
+
+def test_an_ask_that_may_not_preempt_waits() -> None:
+    one = borrowed()
+    one.does(released("owner o1"), asks("owner o1 memory=4"))
+    assert going(one.waits(100)) == []
+    assert PRECONDITIONS in failures(one)
+
+
+def test_without_any_guarantee_nobody_preempts() -> None:
+    one = borrowed("root.owner; root.borrower")
+    assert going(one.waits(31).does(asks("owner o1 memory=5"))) == []
+    assert NO_GUARANTEE in failures(one)
+
+
+def test_nobody_preempts_where_that_is_switched_off() -> None:
+    one = borrowed(preemption=False)
+    assert going(one.waits(100)) == []
+    assert failures(one) == {NO_QUEUE_QUOTA}
+
+
+def test_nobody_preempts_while_too_little_of_the_cluster_is_used() -> None:
+    one = borrowed().does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN))
+    one.partition.tuning = Tuning(preemption_threshold=0.6, preemption_pause_s=5.0)
+    assert going(one.waits(31)) == []
+    assert NOT_USED_ENOUGH in failures(one)
+    one.partition.tuning = Tuning(preemption_threshold=0.5, preemption_pause_s=5.0)
+    assert going(one.waits(5)) == ["b4", "b3"]
+
+
+def test_an_ask_preempts_once() -> None:
+    one = borrowed().waits(31)
+    assert going(one) == ["b4", "b3"]
+    assert going(one.waits(1000)) == []
+
+
+def test_after_a_preemption_others_wait_until_its_ask_runs() -> None:
+    """Also those of other applications. There is one node only, so they would look in vain before."""
+    one = borrowed(wanted="memory=2").does(apps("second root.owner"), asks("second o2 memory=2 preemptor"))
+    one.does(asks("owner o3 memory=2 preemptor"))
+    assert going(one.waits(30.05)) == ["b4"]
+    assert going(one.does(released(*confirmed("b4")))) == ["b3"]
+    assert going(one.does(released(*confirmed("b3")))) == ["b2"]
+    assert one.running == ["b0 on n1", "b1 on n1", "b2 on n1", "o1 on n1", "o3 on n1"]
+
+
+def test_or_for_the_length_of_a_cycle() -> None:
+    queues = "root.owner guaranteed=memory:20; root.borrower"
+    one = Trial(queues).does(nodes("n1 memory=2", "n2 memory=2"), apps("owner root.owner", "borrower root.borrower"))
+    one.does(asks("borrower b1 memory=2 victim", "borrower b2 memory=2 victim"))
+    one.does(asks("owner o1 memory=2 preemptor", "owner o2 memory=2 preemptor"))
+    assert len(going(one.waits(30))) == 1
+    assert going(one.waits(0.05)) == []
+    assert len(going(one.waits(0.06))) == 1
+
+
+def test_or_until_its_ask_is_gone() -> None:
+    queues = "root.owner guaranteed=memory:20; root.borrower"
+    one = Trial(queues).does(nodes("n1 memory=2", "n2 memory=2"), apps("owner root.owner", "borrower root.borrower"))
+    one.does(asks("borrower b1 memory=2 victim", "borrower b2 memory=2 victim"))
+    one.does(asks("owner o1 memory=2 preemptor", "owner o2 memory=2 preemptor"))
+    assert len(going(one.waits(30))) == 1
+    assert len(going(one.does(released("owner o1")))) == 1
+
+
+def test_many_asks_of_a_leaf_look_for_victims_in_turn() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower guaranteed=memory:10")
+    one.does(asks(*(f"owner more{number} memory={3 + number} preemptor created=1" for number in range(12))))
+    reasons = [group.failures for group in one.app("owner").asks.groups]
+    assert sum(EXHAUSTED in failed for failed in reasons) == 12 - 10
+    one.waits(1)
+    assert len(one.queue("root.owner").preemption_tried) == 12
+
+
+# What follows -------------------------------------------------------------------------------------------------------
+
+
+def test_victims_run_until_the_rm_lets_them_go_and_then_the_ask_has_the_node() -> None:
+    one = borrowed().waits(31)
+    assert one.queue("root.borrower").preempting == {"memory": 4}
+    assert one.queue("root.borrower").allocated == {"memory": 10}
+    one.told()
+    assert one.does(released(*confirmed("b4"))).placed() == []
+    assert one.does(released(*confirmed("b3"))).placed() == ["o1 on n1"]
+    assert one.queue("root.borrower").preempting == {"memory": 0}
+
+
+def test_the_rm_hears_for_whom_it_is() -> None:
+    one = borrowed().waits(31)
+    (first, *_) = [line for line in one.told() if "PREEMPTED" in line]
+    assert first == ("b4 released (PREEMPTED_BY_SCHEDULER: preempting allocations to free up resources to run ask: o1)")
+
+
+def test_what_was_freed_is_kept_although_others_of_the_victims_ask_at_once() -> None:
+    one = borrowed().waits(31)
+    one.told()
+    for key in ("b4", "b3"):
+        one.does(released(*confirmed(key)), asks(f"borrower again-{key} memory=2 victim priority=9"))
+    assert one.placed() == ["o1 on n1"]
+
+
+def test_room_in_a_shared_queue_is_kept_for_the_ask_too() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:10; root.p.borrower"
+    one = Trial(queues).does(
+        nodes("n1 memory=10", "n2 memory=10"),
+        apps("owner root.p.owner", "borrower root.p.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim on=n1" for number in range(5))),
+        asks("owner o1 memory=4 preemptor"),
+    )
+    one.waits(31)
+    assert going(one) == ["b4", "b3"]
+    assert one.queue("root.p").kept == {"memory": 4}
+    one.does(released(*confirmed("b4")), asks("borrower again memory=2 priority=9"))
+    assert one.placed() == [], "there is room on n2 and in root.p, but not for this one"
+    assert one.does(released(*confirmed("b3"))).placed() == ["o1 on n1"]
+    assert one.queue("root.p").kept == {}
+
+
+def test_nothing_is_kept_any_more_when_the_ask_goes() -> None:
+    one = borrowed().waits(31).does(released("owner o1"))
+    one.told()
+    one.does(released(*confirmed("b4")), asks("borrower again memory=2"))
+    assert one.placed() == ["again on n1"]
+
+
+def test_nothing_is_kept_any_more_when_the_node_goes() -> None:
+    one = borrowed().waits(31).does(nodes("n2 memory=10"), nodes("n1", action=NODE_DECOMMISSION))
+    assert one.queue("root.owner").kept == {}
+    assert one.app("owner").allocations["o1"].node_id == "n2"
+
+
+def test_an_ask_that_can_run_on_one_node_only_does_not_take_what_was_freed_for_another() -> None:
+    one = borrowed().waits(31).does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN))
+    one.does(apps("daemon root.borrower"), asks("daemon d1 memory=2 required=n1 priority=9"))
+    assert one.app("daemon").reservations == {}
+    one.told()
+    assert one.does(released(*confirmed("b4", "b3"))).placed() == ["o1 on n1"]
+    assert list(one.app("daemon").reservations) == ["d1"], "now its node can be kept for it"
+
+
+def test_a_victim_that_changes_its_size_leaves_the_sums_right() -> None:
+    one = borrowed().waits(31).does(asks("borrower b4 memory=1"))
+    assert one.queue("root.borrower").preempting == {"memory": 3}
+
+
+def test_a_victim_that_is_moved_leaves_the_sums_right() -> None:
+    one = borrowed("root.owner guaranteed=memory:10; root.borrower; root.other").waits(31)
+    one.moves("borrower", "root.other")
+    assert one.queue("root.borrower").preempting == {"memory": 0}
+    assert one.queue("root.other").preempting == {"memory": 4}
+
+
+def test_nobody_goes_where_the_ask_could_not_run() -> None:
+    one = borrowed(wanted="memory=4 tag.yunishard/forbiddenNodes=n1").waits(100)
+    assert going(one) == []
+
+
+# One node only ------------------------------------------------------------------------------------------------------
+
+
+def test_for_an_ask_that_can_run_on_one_node_only_the_less_important_there_go_at_once() -> None:
+    one = borrowed("root.owner; root.borrower", preemption=False)
+    one.does(nodes("n2 memory=10", action=NODE_CREATE_DRAIN), asks("owner d1 memory=3 required=n1"))
+    assert going(one) == ["b4", "b3"]
+    assert one.does(released(*confirmed("b4", "b3"))).placed() == ["d1 on n1"]
+
+
+def test_it_waits_as_long_as_only_more_important_ones_run_there() -> None:
+    one = Trial().does(nodes("n1 memory=4"), apps("app-1 root.a"), asks("app-1 high memory=4 priority=5 on=n1"))
+    one.does(asks("app-1 d1 memory=3 required=n1 priority=1"))
+    assert going(one.waits(60)) == []
+    assert one.does(released("app-1 high"), asks("app-1 low memory=4")).placed()[-1:] == ["d1 on n1"]
+
+
+# Many, and other settings ---------------------------------------------------------------------------------------------
+
+
+def test_of_two_who_make_others_go_in_one_queue_neither_waits_for_the_victims_of_the_other() -> None:
+    queues = "root.p max=memory:10; root.p.owner guaranteed=memory:10 preemption.delay=1s; root.p.borrower"
+    one = Trial(queues).does(
+        nodes("n1 memory=5", "n2 memory=5"),
+        apps("owner root.p.owner", "borrower root.p.borrower"),
+        asks("borrower b0 memory=5 victim", "borrower b1 memory=5 victim"),
+        asks("owner o1 memory=5 preemptor", "owner o2 memory=5 preemptor"),
+    )
+    first, second = going(one.waits(2))
+    one.does(released(*confirmed(first)), asks("borrower again memory=1 priority=9"))
+    assert [line.split()[0] for line in one.placed()] == ["o1"]
+    one.does(released(*confirmed(second)))
+    assert [line.split()[0] for line in one.placed()] == ["o2"]
+
+
+def waiting(queues: str) -> Trial:
+    return Trial(queues).does(
+        nodes("n1 memory=10"),
+        apps("owner root.p.owner", "borrower root.borrower"),
+        asks(*(f"borrower b{number} memory=2 victim" for number in range(5))),
+        asks("owner o1 memory=4 preemptor"),
+    )
+
+
+def test_a_guarantee_above_the_queue_counts_once_it_is_configured() -> None:
+    one = waiting("root.p.owner; root.borrower").waits(40)
+    one.told()
+    one.reconfigures("root.p guaranteed=memory:10; root.p.owner; root.borrower")
+    assert going(one) == ["b4", "b3"]
+
+
+def test_a_shorter_delay_counts_at_once() -> None:
+    one = waiting("root.p.owner guaranteed=memory:10 preemption.delay=1h; root.borrower").waits(40)
+    one.told()
+    one.reconfigures("root.p.owner guaranteed=memory:10 preemption.delay=1s; root.borrower")
+    assert going(one) == ["b4", "b3"]
+
+
+def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan, looks = victim_choice.plan_victims, []
+    monkeypatch.setattr(victim_choice, "plan_victims", lambda *of, **more: looks.append(of) or plan(*of, **more))
+    one = borrowed("root.owner guaranteed=memory:10 preemption.delay=1s; root.borrower guaranteed=memory:10")
+    one.takes(apps(*(f"more{number} root.owner" for number in range(50))))
+    one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(2)
+    assert len(looks) == 1
+    tried = [app.asks for app in one.queue("root.owner").applications.values()]
+    assert all(PRECONDITIONS in group.failures for asks_ in tried[1:] for group in asks_.groups)
+
+
+def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> None:
+    one = borrowed("root.owner guaranteed=memory:1000 preemption.delay=1s; root.borrower guaranteed=memory:10")
+    one.takes(apps(*(f"more{number} root.owner" for number in range(60))))
+    one.does(asks(*(f"more{number} m{number} memory={5 + number} preemptor" for number in range(60)))).waits(3)
+    assert len(one.queue("root.owner").preemption_tried) == 61, "each had its turn"
+    times = [
+        group.failures[EXHAUSTED].times
+        for app in one.queue("root.owner").applications.values()
+        for group in app.asks.groups
+        if EXHAUSTED in group.failures
+    ]
+    assert max(times) <= 3
+
+
+def test_without_a_pause_nobody_looks_for_ever_at_one_moment() -> None:
+    one = borrowed("root.owner guaranteed=memory:10 limit.user.*=memory:3; root.borrower guaranteed=memory:10")
+    one.partition.tuning = Tuning(preemption_pause_s=0.0)
+    one.does(asks("owner o2 memory=5 preemptor"))
+    assert one.partition.timers.deadline > one.now
+    one.partition.tuning = Tuning(preemption_pause_s=0.0, preemption_threshold=2.0)
+    one.does(nodes("n2 memory=10"), apps("other root.owner user=eve"), asks("other x1 memory=3 preemptor created=1"))
+    assert one.waits(31).partition.timers.deadline > one.now
+
+
+REQUIRED_NODE_QUEUES = "root.a preemption.policy=disabled guaranteed=memory:100; root.z"
+
+
+def found(trial: Trial, words: str) -> list[str]:
+    return [
+        one.key
+        for one in plan_required_node_victims(trial.node("n1"), question(trial, f"root.z daemon required=n1 {words}"))
+    ]
+
+
+def test_those_who_agreed_go_first_then_others_and_originators_last() -> None:
+    trial = cluster(
+        REQUIRED_NODE_QUEUES,
+        *("n1 memory=3", "root.a o n1 memory=1 originator", "root.a u n1 memory=1 unwilling", "root.a v n1 memory=1"),
+    )
+    assert found(trial, "memory=3") == ["v", "u", "o"]
+
+
+def test_an_originator_that_did_not_agree_is_an_originator() -> None:
+    parts = ("n1 memory=2", "root.a o n1 memory=1 originator", "root.a uo n1 memory=1 originator unwilling priority=-1")
+    assert found(cluster(REQUIRED_NODE_QUEUES, *parts), "memory=2") == ["uo", "o"]
+
+
+def test_of_equals_the_least_important_then_the_newest_then_the_smallest() -> None:
+    trial = cluster(
+        REQUIRED_NODE_QUEUES,
+        *("n1 memory=8", "root.a old n1 memory=1 created=5", "root.a low n1 memory=1 created=5 priority=-1"),
+        *(
+            "root.a large n1 memory=2 created=9",
+            "root.a small n1 memory=1 created=9",
+            "root.a mid n1 memory=1 created=7",
+        ),
+    )
+    assert found(trial, "memory=6") == ["low", "small", "large", "mid", "old"]
+
+
+def test_no_more_than_cover_the_ask_however_much_room_the_node_has() -> None:
+    parts = ("n1 memory=10", *(f"root.a r{number} n1 memory=3" for number in range(3)))
+    assert found(cluster(REQUIRED_NODE_QUEUES, *parts), "memory=5") == ["r2", "r1"]
+
+
+def test_all_go_if_they_are_enough_together_with_the_room_on_the_node() -> None:
+    parts = ("n1 memory=10", "root.a r1 n1 memory=3", "root.a r2 n1 memory=3")
+    assert found(cluster(REQUIRED_NODE_QUEUES, *parts), "memory=9") == ["r2", "r1"]
+
+
+def test_nobody_goes_if_all_are_not_enough() -> None:
+    trial = cluster(REQUIRED_NODE_QUEUES, "n1 memory=10", "root.a r1 n1 memory=3")
+    trial.takes(foreign("f1 n1 memory=4"))
+    assert found(trial, "memory=7") == []
+
+
+def test_nobody_goes_where_a_type_is_short_that_the_ask_does_not_even_name() -> None:
+    """As in YuniKorn: the node has less than nothing of it."""
+    trial = cluster(REQUIRED_NODE_QUEUES, "n1 memory=3 gpu=1", "root.a r1 n1 memory=3")
+    trial.takes(foreign("f1 n1 gpu=2"))
+    assert found(trial, "memory=3") == []
+
+
+def test_daemons_more_important_ones_and_those_who_go_already_stay() -> None:
+    trial = cluster(
+        REQUIRED_NODE_QUEUES,
+        *("n1 memory=9 gpu=1", "root.a d n1 memory=1 required=n1", "root.a high n1 memory=1 priority=6"),
+        *("root.a p n1 memory=1", "root.a r n1 memory=1", "root.a g n1 gpu=1", "root.a v n1 memory=1 priority=5"),
+    )
+    application = trial.app("root.a")
+    ledger.mark_preempted(trial.partition, application, application.allocations["p"])
+    application.allocations["r"].released = True
+    assert found(trial, "memory=1 priority=5") == ["v"]
+
+
+def test_what_runs_elsewhere_and_what_is_foreign_does_not_count() -> None:
+    trial = cluster(REQUIRED_NODE_QUEUES, "n1 memory=1", "n2 memory=1", "root.a r2 n2 memory=1")
+    trial.takes(foreign("f1 n1 memory=1"))
+    assert found(trial, "memory=1") == []
+
+
+def test_neither_guarantees_nor_policies_protect_and_its_own_queue_does_not_either() -> None:
+    parts = ("n1 memory=2", "root.a r1 n1 memory=1", "root.z r2 n1 memory=1")
+    assert found(cluster(REQUIRED_NODE_QUEUES, *parts), "memory=2") == ["r2", "r1"]

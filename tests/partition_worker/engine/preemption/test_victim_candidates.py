@@ -1,0 +1,198 @@
+"""How far an ask reaches, and whose priority counts there; vectors are examples of the specification."""
+
+import pytest
+
+from partition_worker.engine import ledger
+from partition_worker.engine.preemption.guarantees import Guarantees
+from partition_worker.engine.preemption.victim_candidates import areas, find_victim_candidates, reach_of
+from tests.builders import foreign
+from tests.partition_worker.engine.preemption.clusters import cluster, victims
+from tests.trial import Trial
+
+FULL = ("n1 memory=1000", "root.p.a r1 n1 memory=100")
+
+
+def fence_of(trial: Trial, path: str, **wanted: int) -> str:
+    return reach_of(trial.queue(path), wanted, 0).fence.path
+
+
+def within(trial: Trial, path: str, priority: int = 0) -> dict[str, int | None]:
+    found = areas(reach_of(trial.queue(path), {"memory": 1}, priority))
+    return {area.queue.path: area.priority for area in found}
+
+
+def test_without_any_fence_it_reaches_up_to_the_root() -> None:
+    assert fence_of(cluster("root.p.a; root.p.b", *FULL), "root.p.b", memory=100) == "root"
+
+
+def test_a_fence_by_policy_ends_it() -> None:
+    trial = cluster("root.p preemption.policy=fence; root.p.a; root.p.b; root.c", *FULL, "root.c x n1 memory=1")
+    assert fence_of(trial, "root.p.b", memory=1) == "root.p"
+    assert list(within(trial, "root.p.b")) == ["root.p.a"]
+    assert list(within(trial, "root.c")) == ["root.p.a", "root.p.b"]  # it keeps asks in, not out
+
+
+def test_a_leaf_that_is_a_fence_finds_nobody() -> None:
+    assert within(cluster("root.p.a; root.p.b preemption.policy=fence", *FULL), "root.p.b") == {}
+
+
+def test_a_queue_that_would_have_too_much_ends_it() -> None:
+    """Vector 10: only victims below it help."""
+    trial = cluster("root.p max=memory:200; root.p.a; root.p.b", *FULL)
+    assert fence_of(trial, "root.p.b", memory=100) == "root"  # exactly full
+    assert fence_of(trial, "root.p.b", memory=101) == "root.p"
+
+
+def test_so_does_one_whose_parent_would_have_too_much() -> None:
+    """The maximum of a queue is also that of all above it."""
+    trial = cluster(
+        "root.p max=memory:150; root.p.q.a; root.p.q.b; root.p.c", "n1 memory=900", "root.p.q.a x n1 memory=99"
+    )
+    assert fence_of(trial, "root.p.q.b", memory=52) == "root.p.q"
+
+
+def test_a_maximum_of_a_type_that_nobody_uses_does_not_count() -> None:
+    """Vector 10."""
+    trial = cluster("root.p max=gpu:1; root.p.a; root.p.b", *FULL)
+    assert fence_of(trial, "root.p.b", memory=500) == "root"
+
+
+def test_the_offsets_of_the_queues_of_an_ask_count_against_those_beside_it() -> None:
+    """Vector 9: they do even against its sibling, below the same parent."""
+    asks_in, parts = "root.p.b ask memory=1", ("n1 memory=1", "root.p.a r1 n1 memory=1 priority=5")
+    assert victims(cluster("root.p.a; root.p.b guaranteed=memory:10", *parts), asks_in) == []
+    offset = "root.p priority.offset=10; root.p.a; root.p.b guaranteed=memory:10"
+    assert victims(cluster(offset, *parts), asks_in) == ["r1"]
+
+
+@pytest.mark.parametrize(
+    ("parent", "goes"),
+    [
+        ("priority.offset=1001", False),
+        ("priority.offset=1000", True),
+        ("priority.policy=fence priority.offset=1", False),
+        ("priority.policy=fence priority.offset=0", True),
+        ("priority.policy=fence priority.offset=-1", True),
+    ],
+)
+def test_offsets_and_fences_on_the_side_of_the_victim(parent: str, goes: bool) -> None:
+    """Vector 11."""
+    trial = cluster(
+        f"root.b guaranteed=memory:10; root.p {parent}; root.p.a",
+        "n1 memory=1",
+        "root.p.a r1 n1 memory=1 priority=-1000",
+    )
+    assert bool(victims(trial, "root.b ask memory=1")) is goes
+
+
+def test_behind_a_fence_that_the_ask_overcomes_no_priority_protects() -> None:
+    trial = cluster(
+        "root.b; root.p priority.policy=fence; root.p.a; root.p.q priority.policy=fence priority.offset=1; root.p.q.d",
+        *("n1 memory=10", "root.p.a r1 n1 memory=1 priority=1000", "root.p.q.d r2 n1 memory=1"),
+    )
+    assert within(trial, "root.b") == {"root.p.a": None}  # and the next fence counts again
+    assert within(trial, "root.b", priority=1) == {"root.p.a": None, "root.p.q.d": None}
+
+
+@pytest.mark.parametrize(("offset", "goes"), [(-1000, True), (-1001, False)])
+def test_a_priority_fence_on_the_side_of_the_ask(offset: int, goes: bool) -> None:
+    """Vector 11."""
+    trial = cluster(
+        f"root.p priority.policy=fence priority.offset={offset}; root.p.b guaranteed=memory:10; root.a",
+        *("n1 memory=1", "root.a r1 n1 memory=1 priority=-1000"),
+    )
+    assert bool(victims(trial, "root.p.b ask memory=1 priority=9")) is goes
+
+
+def test_priorities_of_asks_are_not_cut_to_what_a_message_can_say() -> None:
+    most = 2**31 - 1
+    trial = cluster(f"root.p priority.offset={most}; root.p.b priority.offset={most}; root.a", "n1 memory=1")
+    assert reach_of(trial.queue("root.p.b"), {"memory": 1}, most).priorities[trial.queue("root.p")] == 3 * most
+
+
+NODE = "n1 memory=100 gpu=10"
+
+
+def found(trial: Trial, *, protected: tuple[str, ...] = (), **wanted: int) -> list[str]:
+    """Keys of the candidates for an ask in `root.z`."""
+    leaf = trial.queue("root.z")
+    among = find_victim_candidates(reach_of(leaf, wanted, 0), Guarantees(leaf), wanted, protected)
+    return [allocation.key for allocation, _ in among]
+
+
+def test_those_who_agreed_go_first_and_originators_last_and_of_equals_the_newest() -> None:
+    trial = cluster(
+        "root.a; root.b; root.z",
+        NODE,
+        *("root.a o1 n1 memory=1 originator", "root.a u1 n1 memory=1 unwilling", "root.b v1 n1 memory=1"),
+        *("root.a uo n1 memory=1 unwilling originator", "root.b o2 n1 memory=1 originator", "root.a v2 n1 memory=1"),
+    )
+    assert found(trial, memory=1) == ["v2", "v1", "o2", "o1", "u1", "uo"]
+
+
+def test_of_those_created_at_the_same_time_the_first_in_the_tree() -> None:
+    same = [f"root.{leaf} {key} n1 memory=1 created=5" for leaf, key in (("b", "x"), ("a", "y"), ("a", "z"))]
+    assert found(cluster("root.a; root.b; root.z", NODE, *same), memory=1) == ["y", "z", "x"]
+
+
+def test_those_of_queues_with_the_same_guarantees_have_one_giver() -> None:
+    """What is asked about guarantees is asked once for all of them."""
+    trial = cluster(
+        "root.a; root.b; root.p guaranteed=memory:1; root.p.c; root.p.d; root.z",
+        *(NODE, *(f"root.{leaf} r{leaf} n1 memory=1" for leaf in ("a", "b", "p.c", "p.d"))),
+    )
+    leaf = trial.queue("root.z")
+    among = find_victim_candidates(reach_of(leaf, {"memory": 1}, 0), Guarantees(leaf), {"memory": 1}, ())
+    giver = {one.key: giver for one, giver in among}
+    assert giver["ra"] is giver["rb"]
+    assert giver["rp.c"] is giver["rp.d"]
+    assert giver["ra"] is not giver["rp.c"]
+
+
+def test_somebody_who_has_nothing_that_is_wanted_stays() -> None:
+    trial = cluster(
+        "root.a; root.z", NODE, "root.a r1 n1 memory=1", "root.a r2 n1 gpu=1", "root.a r3 n1 memory=1 gpu=1"
+    )
+    assert found(trial, gpu=1, vcore=1) == ["r3", "r2"]
+
+
+def test_somebody_more_important_stays() -> None:
+    trial = cluster("root.a; root.z", NODE, "root.a r1 n1 memory=1 priority=1", "root.a r2 n1 memory=1 priority=0")
+    assert found(trial, memory=1) == ["r2"]
+
+
+def test_daemons_and_those_who_go_already_stay() -> None:
+    trial = cluster(
+        "root.a; root.z", NODE, "root.a d n1 memory=1 required=n1", "root.a p n1 memory=1", "root.a r n1 memory=1"
+    )
+    ledger.mark_preempted(trial.partition, trial.app("root.a"), trial.app("root.a").allocations["p"])
+    trial.app("root.a").allocations["r"].released = True
+    assert found(trial, memory=1) == []
+    trial.app("root.a").allocations["r"].released = False
+    assert found(trial, memory=1) == ["r"]
+
+
+def test_foreign_allocations_stay() -> None:
+    trial = cluster("root.a; root.z", NODE)
+    trial.takes(foreign("f1 n1 memory=5"))
+    assert found(trial, memory=1) == []
+
+
+def test_a_queue_that_loses_nothing_keeps_all() -> None:
+    trial = cluster(
+        "root.a preemption.policy=disabled; root.b guaranteed=memory:2; root.c; root.z",
+        *(NODE, "root.a r1 n1 memory=1", "root.b r2 n1 memory=2", "root.c r3 n1 memory=1"),
+    )
+    assert found(trial, memory=1) == ["r3"]
+    assert found(trial, memory=1, protected=("root.c",)) == []
+
+
+def test_a_queue_above_its_guarantee_may_lose_even_if_what_is_wanted_is_not_the_type_of_which_it_has_too_much() -> None:
+    """It is a candidate; whether it goes is asked later."""
+    trial = cluster("root.a guaranteed=memory:5,gpu:1; root.z", NODE, "root.a r1 n1 memory=2 gpu=2")
+    assert found(trial, memory=1) == ["r1"]
+
+
+def test_what_a_queue_still_has_from_when_it_was_a_leaf_may_go() -> None:
+    trial = cluster("root.a; root.z", NODE, "root.a r1 n1 memory=1").reconfigures("root.a.x; root.z")
+    assert found(trial, memory=1) == ["r1"]

@@ -1,0 +1,371 @@
+"""Who has to go for an ask whose queue has less than is guaranteed to it; vectors are examples of the specification."""
+
+import pytest
+
+from common.rm_messages import NODE_DRAIN
+from partition_worker.engine import ledger, reservations
+from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.preemption import victim_choice
+from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP, TOO_LITTLE, Plan, may_ever_help
+from tests.builders import asks, nodes
+from tests.partition_worker.engine.preemption.clusters import cluster, plan, question, victims
+from tests.trial import Trial
+
+TWO = "root.a; root.b guaranteed=memory:10"
+TEN = tuple(f"root.a r{number} n1 memory=1" for number in range(10))
+TEN_OF_P = tuple(f"root.p.a r{number} n1 memory=1" for number in range(10))
+
+
+def test_victims_cover_the_whole_ask_even_if_the_node_has_some_room() -> None:
+    """Vector 4: 3 are free and 5 are asked for, and yet 7 go."""
+    trial = cluster(TWO, "n1 memory=10", "root.a r3 n1 memory=3", "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
+    assert victims(trial, "root.b ask memory=5") == ["r1", "r2", "r3"]
+
+
+def test_others_go_only_as_long_as_their_queue_has_too_much_without_the_first_ones() -> None:
+    """As above, but the queue is within its guarantee as soon as one has gone; and that one does not cover the ask."""
+    queues, parts = "root.a guaranteed=memory:5; root.b guaranteed=memory:10", ("root.a r3 n1 memory=3",)
+    trial = cluster(queues, "n1 memory=10", *parts, "root.a r2 n1 memory=2", "root.a r1 n1 memory=2")
+    assert plan(trial, "root.b ask memory=4") == TOO_LITTLE
+
+
+def test_the_last_victim_may_leave_its_queue_with_less_than_its_guarantee() -> None:
+    """Vector 5."""
+    trial = cluster("root.a guaranteed=memory:9; root.b guaranteed=memory:10", "n1 memory=10", "root.a r1 n1 memory=10")
+    assert victims(trial, "root.b ask memory=1") == ["r1"]
+
+
+def test_a_queue_that_has_no_more_than_its_guarantee_loses_nothing_more() -> None:
+    """Vector 6."""
+    queues = "root.a guaranteed=memory:9; root.b guaranteed=memory:10"
+    trial = cluster(queues, "n1 memory=10", "root.a r1 n1 memory=5", "root.a r2 n1 memory=5")
+    assert victims(trial, "root.b ask memory=1") == ["r2"]
+
+
+def test_the_newest_go_and_no_more_than_needed() -> None:
+    """Vector 7."""
+    assert victims(cluster(TWO, "n1 memory=10", *TEN), "root.b ask memory=3") == ["r9", "r8", "r7"]
+
+
+def test_without_a_guarantee_nobody_goes() -> None:
+    """Vector 8."""
+    trial = cluster("root.a; root.p.b", "n1 memory=10", *TEN)
+    assert plan(trial, "root.p.b ask memory=3") == NO_GUARANTEE
+    assert not may_ever_help(trial.queue("root.p.b"))
+
+
+def test_a_guarantee_above_the_queue_is_as_good() -> None:
+    trial = cluster("root.a; root.p guaranteed=memory:5; root.p.b", "n1 memory=10", *TEN)
+    assert may_ever_help(trial.queue("root.p.b"))
+    assert victims(trial, "root.p.b ask memory=2") == ["r9", "r8"]
+
+
+def test_an_ask_beyond_the_guarantee_makes_nobody_go() -> None:
+    trial = cluster("root.a; root.b guaranteed=memory:2", "n1 memory=10", *TEN)
+    assert plan(trial, "root.b big memory=3") == NO_GUARANTEE
+    assert victims(trial, "root.b small memory=2") == ["r9", "r8"]
+
+
+def test_an_ask_that_fits_the_guarantee_once_candidates_are_gone_may_preempt() -> None:
+    """What is guaranteed to the parent is used up, by a sibling that has more than its own part of it."""
+    queues = "root.p guaranteed=memory:10; root.p.a guaranteed=memory:2; root.p.b"
+    trial = cluster(queues, "n1 memory=10", *TEN_OF_P)
+    assert victims(trial, "root.p.b ask memory=2") == ["r9", "r8"]
+    assert plan(trial, "root.p.b large memory=11") == NO_GUARANTEE
+
+
+def test_more_than_the_guarantee_of_the_ask_is_not_taken_on_any_node() -> None:
+    """The only candidate is larger than what the queue of the ask is guaranteed."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4", "n1 memory=10", "root.a r1 n1 memory=5", "root.a r2 n1 memory=5"
+    )
+    assert plan(trial, "root.b ask memory=3") == NO_HELP
+
+
+def test_of_several_nodes_the_one_where_the_fewest_go() -> None:
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4",
+        *("n1 memory=4", "n2 memory=4", "n3 memory=4"),
+        *("root.a r1 n1 memory=2", "root.a r2 n1 memory=2", "root.a r3 n2 memory=4", "root.a r4 n3 memory=4"),
+    )
+    found = plan(trial, "root.b ask memory=4")
+    assert isinstance(found, Plan)
+    assert (found.node.node_id, [one.key for one in found.victims]) == ("n2", ["r3"])
+
+
+def test_victims_that_cover_two_types_together() -> None:
+    two = ("root.a r1 n1 memory=1 gpu=1", "root.a r2 n1 memory=3 gpu=1")
+    trial = cluster("root.a; root.b guaranteed=memory:4,gpu:2", "n1 memory=4 gpu=2", *two)
+    assert victims(trial, "root.b ask memory=4 gpu=2") == ["r2", "r1"]
+
+
+def test_one_type_that_is_covered_exactly_does_not_end_the_collection() -> None:
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:4,gpu:1", "n1 memory=4 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=4"
+    )
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2", "r1"]
+
+
+def test_one_type_in_excess_does_not_end_the_collection_while_another_is_missing_on_the_node() -> None:
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:9,gpu:1",
+        *("n1 memory=10 gpu=1", "root.a r1 n1 gpu=1", "root.a r2 n1 memory=8"),
+    )
+    assert victims(trial, "root.b ask memory=4 gpu=1") == ["r2", "r1"]
+
+
+def test_helped_but_short_where_those_who_gain_something_do_not_cover_it() -> None:
+    """4 are free on the node, the only victim has 3, and 5 are asked for."""
+    trial = cluster(TWO, "n1 memory=7", "root.a r1 n1 memory=3")
+    assert plan(trial, "root.b ask memory=5") == TOO_LITTLE
+
+
+def test_others_on_the_node_go_until_the_whole_ask_is_covered() -> None:
+    """4 are free there and 8 are asked for: the first of them frees what is missing, and the second covers the ask."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:20",
+        *("n1 memory=12", "root.a r1 n1 memory=4", "root.a r2 n1 memory=4", "n2 memory=6", "root.a x n2 memory=6"),
+    )
+    assert victims(trial, "root.b ask memory=8") == ["r2", "r1"]
+
+
+def test_who_comes_before_them_elsewhere_uses_up_the_guarantee_first() -> None:
+    """As above, but what the newest one on the other node leaves is enough for the queue of the ask."""
+    trial = cluster(
+        "root.a; root.b guaranteed=memory:10",
+        *("n1 memory=12", "n2 memory=7", "root.a r1 n1 memory=4", "root.a x n2 memory=7", "root.a r2 n1 memory=4"),
+    )
+    assert plan(trial, "root.b ask memory=8") == TOO_LITTLE
+
+
+def test_nobody_goes_if_others_would_and_the_queue_of_the_ask_had_too_much_of_something_still() -> None:
+    """The guarantee above it is exceeded in gpu, which is not what is missing on the node."""
+    queues = "root.c; root.p guaranteed=memory:20,gpu:1; root.p.a; root.p.b"
+    parts = ("root.p.a g n1 gpu=2", "root.c r1 n1 memory=4")
+    assert victims(cluster(queues, "n1 memory=4 gpu=5", *parts), "root.p.b ask memory=4 gpu=1") == ["r1"]
+    two = cluster(queues, "n1 memory=8 gpu=5", *parts, "root.c r2 n1 memory=4")
+    assert plan(two, "root.p.b ask memory=4 gpu=1") == NO_HELP
+
+
+def test_with_room_on_a_node_victims_may_be_anywhere() -> None:
+    """The queue of the ask has no room, so nodes were not tried: the parent is full of what its other queue has."""
+    queues = "root.p max=memory:4; root.p.a; root.p.b guaranteed=memory:2"
+    rest = ("root.p.a r1 n1 memory=1", "root.p.a r2 n2 memory=1", "root.p.a r3 n2 memory=2")
+    trial = cluster(queues, "n1 memory=4", "n2 memory=3", *rest)
+    found = plan(trial, "root.p.b ask memory=2", tried=False)
+    assert isinstance(found, Plan)
+    assert (found.node.node_id, [one.key for one in found.victims]) == ("n1", ["r3"])
+    found = plan(trial, "root.p.b again memory=2", tried=True)
+    assert isinstance(found, Plan)
+    assert found.node.node_id == "n2"  # n1 did not take it although it has room
+
+
+def test_a_type_of_which_nothing_is_asked_does_not_count() -> None:
+    trial = cluster("root.a; root.b guaranteed=memory:10", "n1 memory=10 gpu=1", *TEN, "root.a g n1 gpu=1")
+    assert victims(trial, "root.b ask memory=2 gpu=0") == ["r9", "r8"]
+
+
+def test_nobody_goes_of_the_queue_of_the_ask() -> None:
+    trial = cluster(TWO, "n1 memory=10", "root.b mine n1 memory=5", "root.a r1 n1 memory=5")
+    assert victims(trial, "root.b ask memory=5") == ["r1"]
+
+
+def test_who_is_gone_already_counts_as_gone() -> None:
+    """What was asked back is no victim again, and neither the guarantee nor the excess of its queue counts it."""
+    trial = cluster("root.a guaranteed=memory:8; root.b guaranteed=memory:10", "n1 memory=10", *TEN)
+    first = plan(trial, "root.b ask memory=2")
+    assert isinstance(first, Plan)
+    for victim in first.victims:
+        assert victim.application is not None
+        ledger.mark_preempted(trial.partition, victim.application, victim)
+    assert plan(trial, "root.b again memory=2") == NO_HELP
+
+
+def test_nothing_is_changed_by_a_plan() -> None:
+    trial = cluster("root.a; root.p guaranteed=memory:9; root.p.b guaranteed=memory:4", "n1 memory=10", *TEN)
+    assert victims(trial, "root.p.b ask memory=3") == victims(trial, "root.p.b again memory=3") == ["r9", "r8", "r7"]
+    assert trial.queue("root.a").allocated == {"memory": 10}
+    assert not trial.queue("root.a").preempting
+
+
+def test_a_queue_that_lost_takes_nothing_back_while_the_truce_lasts() -> None:
+    trial = cluster(
+        "root.a guaranteed=memory:4; root.b guaranteed=memory:2; root.c",
+        *("n1 memory=6", "root.c r1 n1 memory=1", "root.c r2 n1 memory=1", "root.b r3 n1 memory=4"),
+    )
+    trial.partition.preemptions.truces.took("root.b", "root.a", trial.now)
+    assert victims(trial, "root.a ask memory=2") == ["r2", "r1"]
+    trial.now += 300
+    trial.partition.elapse(trial.now)
+    assert victims(trial, "root.a again memory=2") == ["r3"]
+
+
+QUEUES = "root.a; root.b guaranteed=memory:100; root.c"
+OLD_S = 2 * 3600 + 3
+
+
+def chosen(found: Plan | str) -> tuple[str, list[str]]:
+    assert isinstance(found, Plan), found
+    return found.node.node_id, [one.key for one in found.victims]
+
+
+def kept(text: str, *, age_s: int = OLD_S) -> Trial:
+    """A node whose only allocation may go, kept for an ask of these words."""
+    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
+    trial.takes(asks(f"root.c kept memory=1 created={int(trial.now) - age_s} {text}"))
+    application = trial.app("root.c")
+    reservations.reserve(trial.partition, application, application.requests["kept"], trial.node("n1"))
+    return trial
+
+
+def test_of_equal_nodes_the_first_by_id() -> None:
+    parts = ("n2 memory=4", "n1 memory=4", "root.a r2 n2 memory=4", "root.a r1 n1 memory=4")
+    assert chosen(plan(cluster(QUEUES, *parts), "root.b ask memory=4")) == ("n1", ["r1"])
+
+
+def test_a_node_with_one_large_victim_comes_before_one_with_two_small_ones() -> None:
+    """Extra victims apart: the queue of the ask is guaranteed no more than this."""
+    trial = cluster(
+        QUEUES.replace("100", "4"),
+        *("n1 memory=4", "n2 memory=4", "root.a r1 n1 memory=2", "root.a r2 n1 memory=2", "root.a r3 n2 memory=4"),
+    )
+    assert chosen(plan(trial, "root.b ask memory=4")) == ("n2", ["r3"])
+
+
+def test_those_who_gain_what_is_missing_go_before_newer_ones() -> None:
+    trial = cluster(QUEUES, "n1 memory=4 gpu=5", "root.a r1 n1 memory=4", "root.a r2 n1 gpu=1")
+    assert chosen(plan(trial, "root.b ask memory=4 gpu=1")) == ("n1", ["r1"])
+
+
+def test_a_draining_node_is_no_place_for_the_ask() -> None:
+    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
+    trial.takes(nodes("n1", action=NODE_DRAIN))
+    assert plan(trial, "root.b ask memory=4") == NO_HELP
+
+
+def test_nor_is_one_that_is_too_small() -> None:
+    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
+    assert plan(trial, "root.b ask memory=5") == NO_HELP
+
+
+def test_nor_is_one_where_all_candidates_together_are_too_small() -> None:
+    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=2", "root.b mine n1 memory=2")
+    assert plan(trial, "root.b ask memory=3") == NO_HELP
+
+
+def test_nor_is_one_that_is_kept_for_somebody_else() -> None:
+    assert plan(kept("", age_s=60), "root.b ask memory=4 priority=1") == NO_HELP
+
+
+def test_nodes_that_are_kept_for_the_ask_itself_are_like_others() -> None:
+    trial = cluster(QUEUES, "n1 memory=4", "root.a r1 n1 memory=4")
+    ask = question(trial, "root.b ask memory=4")
+    reservations.reserve(trial.partition, trial.app("root.b"), ask, trial.node("n1"))
+    found = victim_choice.plan_victims(trial.partition, trial.app("root.b"), ask, nodes_tried=True)
+    assert chosen(found) == ("n1", ["r1"])
+
+
+def test_a_reservation_that_has_lasted_too_long_ends_for_a_more_important_ask() -> None:
+    trial = kept("")
+    found = plan(trial, "root.b ask memory=4 priority=1")
+    assert chosen(found) == ("n1", ["r1"])
+    assert isinstance(found, Plan)
+    assert [one.ask.key for one in found.cancels] == ["kept"]
+    assert list(trial.node("n1").reservations) == ["kept"]  # a plan changes nothing
+
+
+@pytest.mark.parametrize("words", ["priority=1", "required=n1"])
+def test_it_does_not_if_its_ask_is_as_important_or_can_run_nowhere_else(words: str) -> None:
+    assert plan(kept(words), "root.b ask memory=4 priority=1") == NO_HELP
+
+
+def test_it_does_not_if_somebody_had_to_go_for_its_ask() -> None:
+    trial = kept("")
+    trial.app("root.c").requests["kept"].preemption_triggered = True
+    assert plan(trial, "root.b ask memory=4 priority=1") == NO_HELP
+
+
+def test_it_does_not_until_its_ask_is_older_than_two_hours_and_two_seconds() -> None:
+    assert plan(kept("", age_s=OLD_S - 1), "root.b ask memory=4 priority=1") == NO_HELP
+
+
+# Where somebody else has a say --------------------------------------------------------------------------------------
+
+FULL_QUEUE = "root.p max=memory:8; root.p.a; root.p.b guaranteed=memory:8"
+ROOM = ("n1 memory=9", "n2 memory=9", "root.p.a r1 n1 memory=4", "root.p.a r2 n2 memory=4")
+
+
+def test_a_node_that_does_not_admit_the_ask_is_passed_by() -> None:
+    def admits(ask: Allocation, node: Node) -> bool:
+        return node.node_id != "n1"
+
+    assert chosen(plan(cluster(FULL_QUEUE, *ROOM), "root.p.b ask memory=4", tried=False))[0] == "n1"
+    assert chosen(plan(cluster(FULL_QUEUE, *ROOM), "root.p.b ask memory=4", tried=False, admits=admits))[0] == "n2"
+
+
+def test_if_none_does_nobody_goes() -> None:
+    trial = cluster(FULL_QUEUE, *ROOM)
+    assert plan(trial, "root.p.b ask memory=4", tried=False, admits=lambda ask, node: False) == NO_HELP
+
+
+def test_originators_and_unwilling_ones_count_more_than_numbers() -> None:
+    parts = (
+        *("n1 memory=4", "n2 memory=4", "n3 memory=4"),
+        *("root.a r1 n1 memory=4 originator", "root.a r2 n2 memory=4 unwilling"),
+        *("root.a r3 n3 memory=2", "root.a r4 n3 memory=2"),
+    )
+    trial, ask = cluster(QUEUES.replace("100", "4"), *parts), "root.b ask memory=4"
+    assert chosen(plan(trial, ask))[0] == "n3"
+    two = cluster(QUEUES.replace("100", "4"), *parts[1:2], parts[0], *parts[3:5])
+    assert chosen(plan(two, ask))[0] == "n1"
+
+
+def test_a_node_where_more_go_is_better_than_any_number_of_nodes_with_originators() -> None:
+    def best_of(first: str) -> str:
+        ten = [part for n in range(10) for part in (f"n{n} memory=4", f"root.a r{n} n{n} memory=4 {first}")]
+        last = ("nx memory=4", "root.a x1 nx memory=2", "root.a x2 nx memory=2")
+        return chosen(plan(cluster(QUEUES.replace("100", "4"), *ten, *last), "root.b ask memory=4"))[0]
+
+    assert best_of("") == "n0"
+    assert best_of("originator") == "nx"
+
+
+def test_many_small_ones_count_as_many_although_somebody_elsewhere_is_large() -> None:
+    """The largest makes each node look as if one would do; of three and two that go, the two are fewer."""
+    parts = (
+        *("n1 memory=6", *(f"root.a a{n} n1 memory=2" for n in range(3))),
+        *("n2 memory=6", "root.a b1 n2 memory=3", "root.a b2 n2 memory=3"),
+        *("n3 memory=6", "root.c c1 n3 memory=6 priority=1"),
+        *("n4 memory=3 gpu=1", "root.a d1 n4 memory=9"),
+    )
+    assert chosen(plan(cluster(QUEUES.replace("100", "6"), *parts), "root.b ask memory=6")) == ("n2", ["b2", "b1"])
+
+
+@pytest.mark.parametrize("sort", ["", "unwilling", "originator", "unwilling originator"])
+def test_fewer_of_the_same_sort_are_better_and_of_as_many_the_first_by_id(sort: str) -> None:
+    parts: list[str] = []
+    for name, sizes in (("n1", "112"), ("n3", "22"), ("n2", "22"), ("n0", "121")):
+        parts.append(f"{name} memory=4")
+        parts += (f"root.a {name}-{number} {name} memory={size} {sort}" for number, size in enumerate(sizes))
+    trial = cluster(QUEUES.replace("100", "4"), *parts, "big memory=9", "root.a b big memory=5 " + sort)
+    assert chosen(plan(trial, "root.b ask memory=4")) == ("n2", ["n2-1", "n2-0"])
+
+
+def test_who_has_a_say_is_asked_only_as_far_as_it_matters() -> None:
+    asked: list[str] = []
+
+    def admits(ask: Allocation, node: Node) -> bool:
+        asked.append(node.node_id)
+        return node.node_id != "n10"
+
+    room = [part for n in range(10, 22) for part in (f"n{n} memory=9", f"root.p.a r{n} n{n} memory=1")]
+    trial = cluster(FULL_QUEUE.replace("8", "12"), *room)
+    assert chosen(plan(trial, "root.p.b ask memory=1", tried=False, admits=admits))[0] == "n11"
+    assert asked == ["n10", "n11"]
+
+
+def test_a_node_without_any_candidate_counts_as_the_worst() -> None:
+    """As in YuniKorn: the victims are then taken from where the ask is not going to run."""
+    trial = cluster(FULL_QUEUE, "n0 memory=9", *ROOM)
+    assert chosen(plan(trial, "root.p.b ask memory=4", tried=False))[0] == "n1"

@@ -1,0 +1,190 @@
+"""What a leaf has set aside: found by what it waits for, and not looked at while its user or group has no room."""
+
+import pytest
+
+from partition_worker.engine.cycle.queue_traversal import Attempt
+from partition_worker.engine.usage_trackers import Level
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+
+BOTH = "root.a limit.user.*=memory:4 limit.group.dev=memory:6 limit.group.*=memory:999"
+
+
+def trial(queues: str, *texts: str, wanted: int = 4) -> Trial:
+    """Applications of root.a that ask for `wanted` twice, on a node that has enough."""
+    one = Trial(queues).does(nodes("n1 memory=1000"))
+    for number, text in enumerate(texts):
+        one.takes(apps(f"app-{number} root.a {text}"))
+        one.takes(asks(f"app-{number} a{number} memory={wanted}", f"app-{number} b{number} memory={wanted}"))
+    one.settles()
+    return one
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A mark for each look at a limit and each attempt of an application from now on."""
+    seen: list[str] = []
+    look, decide = Level.has_room, Attempt.decide
+
+    def looked(level: Level, shape: object) -> bool:
+        seen.append(level.path)
+        return look(level, shape)
+
+    def tried(attempt: Attempt) -> object:
+        seen.append(attempt.application.application_id)
+        return decide(attempt)
+
+    monkeypatch.setattr(Level, "has_room", looked)
+    monkeypatch.setattr(Attempt, "decide", tried)
+    return seen
+
+
+def test_what_its_user_has_no_room_for_waits_for_that_user() -> None:
+    one = trial("root.a limit.user.*=memory:4", "user=ann", "user=bob")
+    assert one.placed() == ["a0 on n1", "a1 on n1"]
+    assert one.does(released("app-1 a1")).placed() == ["b1 on n1"]
+
+
+def test_an_ask_of_its_user_in_another_leaf_may_be_what_it_waits_for() -> None:
+    one = Trial("root limit.user.bob=memory:4; root.a; root.b").does(nodes("n1 memory=9"))
+    one.does(apps("app-1 root.a", "app-2 root.b"), asks("app-1 a1 memory=4"), asks("app-2 b1 memory=4"))
+    assert one.placed() == ["a1 on n1"]
+    assert one.does(released("app-1 a1")).placed() == ["b1 on n1"]
+
+
+def test_what_its_group_has_no_room_for_waits_for_the_group() -> None:
+    one = trial(BOTH, "user=ann groups=dev", "user=bob groups=dev", "user=eve groups=qa")
+    assert one.placed() == ["a0 on n1", "a2 on n1"]
+    assert one.does(released("app-2 a2")).placed() == ["b2 on n1"]
+    assert one.does(released("app-0 a0")).placed() == ["b0 on n1"]
+    assert one.does(released("app-0 b0")).placed() == ["a1 on n1"]
+
+
+def test_shrinking_in_place_frees_for_another_application_of_the_user() -> None:
+    one = Trial("root.a limit.user.bob=memory:4").does(nodes("n1 memory=9"), apps("app-1 root.a", "app-2 root.a"))
+    one.does(asks("app-1 a1 memory=3"), asks("app-2 b1 memory=3"))
+    assert one.placed() == ["a1 on n1"]
+    assert one.does(asks("app-1 a1 memory=1")).placed() == ["b1 on n1"]
+
+
+def test_an_application_that_is_forgotten_long_after_its_last_allocation_lets_the_next_start() -> None:
+    one = Trial("root.a limit.user.bob=apps:1").does(nodes("n1 memory=9"), apps("app-1 root.a", "app-2 root.a"))
+    one.does(asks("app-1 a1 memory=3"), asks("app-1 a2 memory=500"), asks("app-2 b1 memory=3"), released("app-1 a1"))
+    one.does(released("app-1 a2"))
+    assert one.placed() == ["a1 on n1"]
+    assert one.waits(29).placed() == [], "it may still go on"
+    assert one.waits(2).placed() == ["b1 on n1"]
+
+
+def test_where_a_user_turns_out_to_have_no_room_the_next_may_be_of_another_group() -> None:
+    tree = """root limit.user.ann=memory:4 limit.user.*=memory:9 limit.group.dev=memory:99 limit.group.qa=memory:99;
+    root.a max=memory:4; root.b"""
+    one = Trial(tree).does(nodes("n1 memory=99"), apps("app-0 root.a user=joe"), asks("app-0 a0 memory=4"))
+    for number, who in enumerate(("ann groups=dev", "bob groups=qa", "eve groups=dev"), 1):
+        one.does(apps(f"app-{number} root.a user={who}"), asks(f"app-{number} a{number} memory=4"))
+    one.does(apps("app-4 root.b user=ann"), asks("app-4 a4 memory=4"))
+    assert one.placed() == ["a0 on n1", "a4 on n1"]
+    assert one.does(released("app-0 a0")).placed() == ["a2 on n1"]
+    assert one.does(released("app-2 a2")).placed() == ["a3 on n1"]
+    assert one.does(released("app-3 a3")).placed() == []
+    assert one.does(released("app-4 a4")).placed() == ["a1 on n1"]
+
+
+def test_an_ask_beyond_its_users_room_keeps_no_other_ask_of_the_application_waiting() -> None:
+    """Spec scheduling 10: a quota failure never blocks other asks of the app."""
+    one = Trial("root.a limit.user.bob=memory:4").does(nodes("n1 memory=1000"), apps("app-1 root.a"))
+    one.does(asks("app-1 big memory=9 priority=5", "app-1 small memory=2", "app-1 none gpu=0 memory=2"))
+    assert one.placed() == ["small on n1", "none on n1"]
+
+
+def test_those_held_by_the_number_of_applications_of_their_user_start_one_by_one_in_order() -> None:
+    one = trial("root.a limit.user.bob=apps:1", "user=bob", "user=bob", "user=bob", "user=eve", wanted=1)
+    assert one.placed() == ["a0 on n1", "b0 on n1", "a3 on n1", "b3 on n1"]
+    one.does(released("app-0 a0"))
+    assert one.placed() == [], "it runs on"
+    one.does(released("app-0 b0"))
+    assert one.placed() == ["a1 on n1", "b1 on n1"]
+    one.does(released("app-1"))
+    assert one.placed() == ["a2 on n1", "b2 on n1"]
+
+
+def test_an_application_that_ends_without_having_had_anything_else_lets_the_next_start() -> None:
+    one = trial("root.a limit.group.dev=apps:1", "user=ann groups=dev", "user=bob groups=dev", wanted=600)
+    assert one.placed() == ["a0 on n1"]
+    one.does(released("app-0"))
+    assert one.placed() == ["a1 on n1"]
+
+
+def test_what_was_freed_comes_to_the_most_deserving_of_those_that_may_have_it() -> None:
+    """Also when others, of users without room, come first."""
+    one = Trial("root.a max=memory:6 limit.user.*=memory:3").does(nodes("n1 memory=99"))
+    for number, who in enumerate(("ann", "ann", "bob", "eve", "eve")):
+        one.does(apps(f"app-{number} root.a user={who}"), asks(f"app-{number} a{number} memory=3"))
+    assert one.placed() == ["a0 on n1", "a2 on n1"]
+    assert one.does(released("app-2 a2")).placed() == ["a3 on n1"]
+    assert one.does(released("app-3 a3")).placed() == ["a4 on n1"]
+    assert one.does(released("app-0 a0")).placed() == ["a1 on n1"]
+
+
+@pytest.mark.parametrize("queues", ["root.a limit.user.*=memory:4", BOTH, "root.a limit.user.*=apps:1"])
+def test_what_somebody_else_frees_costs_no_look_at_users_who_wait_for_themselves(
+    queues: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [f"user=u{number} groups={'dev' if number % 2 else 'qa'}" for number in range(60)]
+    one = trial(queues, *users, *users)
+    one.does(released("app-0 a0"), apps("other root.a user=x"), asks("other o1 memory=4"))
+    seen = looked_at(monkeypatch)
+    one.does(released("other o1"), nodes("n2 memory=1000"), asks("other o2 memory=4"))
+    assert "o2 on n2" in one.placed()
+    assert len(seen) < 12, seen
+
+
+def test_a_release_of_a_shared_group_costs_no_look_at_each_of_its_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trial("root.a limit.group.dev=memory:8", *(f"user=u{number} groups=dev" for number in range(60)))
+    assert one.placed() == ["a0 on n1", "b0 on n1"]
+    seen = looked_at(monkeypatch)
+    assert one.does(released("app-0 a0")).placed() == ["a1 on n1"]
+    assert len(seen) < 12, seen
+
+
+def test_without_room_on_nodes_what_comes_free_for_many_users_is_not_passed_to_and_fro(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = trial(BOTH, *(f"user=u{number} groups=dev" for number in range(60)))
+    one.does(nodes("n1 memory=4", action=2), released("app-0 a0"), released("app-1 a1"))
+    seen = looked_at(monkeypatch)
+    for _ in range(3):
+        free = one.running[0].split()[0]
+        one.does(released(f"app-{free[1:]} {free}"))
+    assert len(seen) < 40, seen
+
+
+def test_nothing_stays_behind_when_what_was_aside_goes() -> None:
+    one = trial(BOTH, "user=ann groups=dev", "user=bob groups=dev", "user=eve")
+    one.does(*(released(f"app-{number}") for number in range(3)))
+    readiness = one.partition.readiness
+    assert not readiness.closed.shelves
+    assert all(not aside.parked and not aside.found_on for aside in readiness.asides.values())
+
+
+def test_other_limits_bring_back_what_waited() -> None:
+    one = trial("root.a limit.user.*=memory:4", "user=ann")
+    assert one.placed() == ["a0 on n1"]
+    assert one.reconfigures("root.a limit.user.*=memory:4 limit.group.dev=memory:9").placed() == []
+    assert one.reconfigures("root.a limit.user.*=memory:8").placed() == ["b0 on n1"]
+
+
+def test_a_lower_limit_takes_nothing_away_and_keeps_more_from_being_placed() -> None:
+    one = trial("root.a limit.user.*=memory:8", "user=ann")
+    one.reconfigures("root.a limit.user.*=memory:5").does(asks("app-0 c0 memory=1"), released("app-0 a0"))
+    assert one.running == ["b0 on n1", "c0 on n1"]
+
+
+@pytest.mark.parametrize("users", [("eve", "bob"), ("bob", "eve")])
+def test_those_with_and_without_a_limit_take_turns_in_one_order(users: tuple[str, str]) -> None:
+    one = Trial("root.a limit.user.bob=memory:9").does(nodes("n1 memory=4"), apps("app-0 root.a user=ann"))
+    one.does(asks("app-0 a0 memory=4"))
+    for number, user in enumerate(users, 1):
+        one.does(apps(f"app-{number} root.a user={user}"), asks(f"app-{number} a{number} memory=4"))
+    assert one.placed() == ["a0 on n1"]
+    assert one.does(released("app-0 a0")).placed() == ["a1 on n1"]
+    assert one.does(released("app-1 a1")).placed() == ["a2 on n1"]

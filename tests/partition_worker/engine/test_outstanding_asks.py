@@ -1,0 +1,148 @@
+"""Asks that only a larger cluster would help, and when the RM is told of them (spec 4.10)."""
+
+import pytest
+
+from common.machine import NEVER
+from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from partition_worker.engine import outstanding_asks
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+
+
+def trial(queues: str = "root.a", *, memory: int = 10) -> Trial:
+    """A node, and an application that has all of it."""
+    one = Trial(queues).takes(nodes(f"n1 memory={memory}"), apps("app-0 root.a", "app-1 root.a", "app-2 root.a"))
+    one.does(asks(f"app-0 full memory={memory} on=n1"))
+    one.told()
+    return one
+
+
+def test_an_ask_that_no_node_can_take_is_told_a_second_later_and_once() -> None:
+    one = trial().does(asks("app-1 a1 memory=4"))
+    assert one.waits(0.9).scale_ups() == []
+    assert one.waits(0.1).scale_ups() == ["a1"]
+    assert one.waits(100).scale_ups() == []
+
+
+def test_what_is_told_says_why() -> None:
+    one = trial().does(asks("app-1 a1 memory=4")).waits(1)
+    assert one.effects[-1].part == UpdateContainerSchedulingState(
+        application_id="app-1",
+        allocation_key="a1",
+        state=SCHEDULING_FAILED,
+        reason="request is waiting for cluster resources become available",
+    )
+
+
+def test_without_anything_to_tell_nobody_is_woken() -> None:
+    one = trial().does(asks("app-1 a1 memory=4")).waits(1)
+    assert one.partition.outstanding.deadline == NEVER
+    one.does(released("app-1 a1"), released("app-0 full")).waits(1)
+    assert one.partition.outstanding.deadline == NEVER
+
+
+def test_many_changes_within_a_second_are_one_look() -> None:
+    one = trial().does(asks("app-1 a1 memory=4")).waits(0.5).does(asks("app-1 a2 memory=4"))
+    assert one.waits(0.5).scale_ups() == ["a1", "a2"]
+
+
+def test_an_ask_that_was_not_tried_is_not_told() -> None:
+    one = trial("root.a maxapps=1").does(asks("app-1 a1 memory=4")).waits(2)
+    assert one.scale_ups() == []
+
+
+def test_without_a_node_nothing_was_tried() -> None:
+    one = Trial().takes(apps("app-1 root.a")).does(asks("app-1 a1 memory=1")).waits(2)
+    assert one.scale_ups() == []
+
+
+def test_an_ask_that_can_run_on_one_node_only_is_not_helped_by_others() -> None:
+    assert trial().does(asks("app-1 a1 memory=4 required=n1")).waits(2).scale_ups() == []
+
+
+def test_an_ask_that_is_larger_than_any_node_is_told() -> None:
+    assert trial().does(asks("app-1 a1 memory=400")).waits(1).scale_ups() == ["a1"]
+
+
+def test_an_ask_for_which_a_node_is_kept_is_not_told_again() -> None:
+    one = trial().takes(nodes("n2 memory=10")).does(asks("app-0 most memory=7 on=n2", "app-1 a0 memory=1"))
+    one.takes(nodes("n3 memory=3")).does(asks("app-1 a1 memory=4")).waits(10)
+    assert one.app("app-1").reservations
+    assert one.scale_ups() == ["a1"]
+    assert one.app("app-1").asks.told == 1
+
+
+# Quotas ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_its_queue_would_not_let_it_have_is_not_told() -> None:
+    one = trial("root.a max=memory:15").does(asks("app-1 a1 memory=6", "app-1 a2 memory=5"))
+    assert one.waits(1).scale_ups() == ["a2"]
+
+
+def test_the_room_of_queues_above_counts_and_the_size_of_the_cluster_does_not() -> None:
+    one = trial("root.p max=memory:7; root.p.b max=memory:100; root.a").takes(apps("app-3 root.p.b"))
+    one.does(asks("app-3 a1 memory=8", "app-3 a2 memory=7"))
+    assert one.waits(1).scale_ups() == ["a2"]
+
+
+def test_what_its_user_may_not_have_is_not_told() -> None:
+    one = trial("root.a limit.user.bob=memory:14").does(asks("app-1 a1 memory=5"), asks("app-2 b1 memory=4"))
+    assert one.waits(1).scale_ups() == ["b1"]
+
+
+def test_as_many_of_one_kind_are_told_as_fit_the_first_ones() -> None:
+    one = trial("root.a max=memory:20").does(asks(*(f"app-1 a{number} memory=4" for number in range(5))))
+    assert one.waits(1).scale_ups() == ["a0", "a1"]
+    assert one.waits(100).scale_ups() == []
+
+
+def test_what_was_told_takes_room_from_the_asks_after_it_in_its_application() -> None:
+    one = trial("root.a max=memory:20").does(asks("app-1 a1 memory=6")).waits(1)
+    assert one.scale_ups() == ["a1"]
+    one.does(asks("app-1 a2 memory=5", "app-1 a3 memory=4"))
+    assert one.waits(1).scale_ups() == ["a3"]
+
+
+def test_what_is_told_newly_takes_room_from_the_next_applications_and_queues() -> None:
+    one = trial("root.p max=memory:10; root.p.a; root.p.b; root.a").takes(
+        apps("app-3 root.p.a", "app-4 root.p.a", "app-5 root.p.b")
+    )
+    one.does(asks("app-3 a1 memory=5", "app-4 b1 memory=4", "app-5 c1 memory=4", "app-5 c2 memory=1"))
+    assert one.waits(1).scale_ups() == ["a1", "b1", "c2"]
+
+
+def test_more_is_told_once_there_is_room_in_the_quota() -> None:
+    one = trial("root.a max=memory:12").does(asks("app-1 a1 memory=2", "app-1 a2 memory=2")).waits(5)
+    assert one.scale_ups() == ["a1"]
+    one.reconfigures("root.a max=memory:14")
+    assert one.waits(1).scale_ups() == ["a2"]
+
+
+# Bounds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_are_told_at_once_than_the_bound_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outstanding_asks, "TOLD_MAX", 2)
+    one = trial().does(asks(*(f"app-1 a{number} memory=4" for number in range(3))), asks("app-2 b1 memory=4"))
+    assert one.waits(1).scale_ups() == ["a0", "a1"]
+    assert one.waits(1).scale_ups() == ["a2", "b1"]
+    assert one.waits(1).partition.outstanding.deadline == NEVER
+
+
+def test_applications_that_are_too_many_for_one_look_have_their_turn_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outstanding_asks, "APPLICATIONS_MAX", 1)
+    one = trial("root.a max=memory:14").does(asks("app-1 a1 memory=5"), asks("app-2 b1 memory=4"))
+    assert one.waits(1).scale_ups() == []
+    assert one.waits(1).scale_ups() == ["b1"]
+    assert one.waits(2).partition.outstanding.deadline == NEVER
+
+
+def test_of_an_application_with_too_many_kinds_of_asks_the_first_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outstanding_asks, "GROUPS_MAX", 2)
+    one = trial().does(asks(*(f"app-1 a{size} memory={size}" for size in range(1, 5))))
+    assert one.waits(1).scale_ups() == ["a1", "a2"]

@@ -1,0 +1,234 @@
+"""Who may not strike back, and for how long."""
+
+import random
+
+from partition_worker.engine import preemption_cooldown
+from partition_worker.engine.preemption_cooldown import COOL_DOWN_MAX_S, COOL_DOWN_S, PAIRS_MAX, QUIET_S, Truces
+from tests.builders import apps, asks, nodes, released
+from tests.trial import Trial
+
+EVERY_S = 15.0
+"""How often a queue tries again that may take nothing."""
+
+
+def rounds(queues: list[str], *, days: float) -> list[float]:
+    """When something is taken if each of these queues takes from the next as soon as it may, the last from the first,
+    and so on for ever.
+    """
+    truces, now, taken = Truces(), 0.0, []
+    while now < days * 24 * 3600:
+        turn = len(taken) % len(queues)
+        claimant, holder = queues[turn], queues[(turn + 1) % len(queues)]
+        if holder in truces.winners_over(claimant, now):
+            now += EVERY_S
+        else:
+            truces.took(claimant, holder, now)
+            taken.append(now)
+    return taken
+
+
+def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    assert truces.winners_over("b", COOL_DOWN_S - 1) == {"a"}
+    assert truces.winners_over("a", 0.0) == frozenset()
+    assert truces.winners_over("b", COOL_DOWN_S) == frozenset()
+
+
+def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> None:
+    truces = Truces()
+    for second in range(100):
+        truces.took("a", "b", float(second))
+    assert truces.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
+    assert truces.winners_over("b", 99 + COOL_DOWN_S) == frozenset()
+
+
+def test_a_winner_over_a_winner_is_a_winner() -> None:
+    """Or three queues could go round in a circle."""
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "c", 100.0)
+    assert truces.winners_over("c", 200.0) == {"a", "b"}
+    assert truces.winners_over("c", COOL_DOWN_S) == {"b"}  # the first is over
+
+
+def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", 1000.0)
+    assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
+    assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S) == frozenset()
+
+
+def test_striking_back_without_a_quarrel_does_not() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", 1000.0, quarrel=False)
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
+
+
+def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", 1000.0)
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S - 1, quarrel=False) == {"b"}
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S, quarrel=False) == frozenset()
+    assert truces.winners_over("a", 1000 + COOL_DOWN_S) == {"b"}
+
+
+def test_so_does_closing_a_longer_circle() -> None:
+    """Twice the shortest on the way, of the ways the one where that is longest."""
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "c", 0.0)
+    for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
+        truces.took(winner, loser, 0.0)  # the last of each pair with 4 times the first truce
+    truces.took("c", "a", 0.0)  # over b it would be 2 times, over d it is 8 times
+    assert truces.winners_over("a", 8 * COOL_DOWN_S - 1) == {"c"}
+    assert truces.winners_over("a", 8 * COOL_DOWN_S) == frozenset()
+
+
+def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
+    for count in (2, 3, 5):
+        taken = rounds([f"q{number}" for number in range(count)], days=10)
+        laps = [taken[index + count - 1] - taken[index] for index in range(len(taken) - count + 1)]
+        assert all(later >= earlier - count * EVERY_S for earlier, later in zip(laps, laps[count:], strict=False))
+        assert laps[0] >= COOL_DOWN_S
+        assert COOL_DOWN_MAX_S <= laps[-1] <= COOL_DOWN_MAX_S + EVERY_S
+        assert len(taken) < 40 * count
+
+
+def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
+    assert truces.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
+    assert len(truces) == 1
+    truces.took("a", "b", COOL_DOWN_S + QUIET_S + COOL_DOWN_S + QUIET_S - 1)  # not quiet for long enough
+    assert len(truces) == 2
+    assert truces.winners_over("b", 2 * QUIET_S + 3.5 * COOL_DOWN_S) == {"a"}
+
+
+def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
+    truces, now = Truces(), 0.0
+    for number in range(6):  # the last truce is 32 times the first, 9600 s
+        truces.took(*("ab" if number % 2 == 0 else "ba"), now)
+        now += COOL_DOWN_S * 2**number
+    truces.took("a", "b", now + 9_000.0)
+    assert truces.winners_over("b", now + 9_000.0 + 64 * COOL_DOWN_S - 1) == {"a"}
+    again = now + 9_000.0 + 64 * COOL_DOWN_S * 2
+    truces.took("b", "a", again)
+    assert truces.winners_over("a", again + COOL_DOWN_S) == frozenset()
+
+
+def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
+    truces = Truces()
+    for number in range(6):
+        truces.took(*("xy" if number % 2 == 0 else "yx"), 0.0)
+    for winner, loser in ("ab", "ba", "ab"):
+        truces.took(winner, loser, 0.0)
+    later = 4 * COOL_DOWN_S + QUIET_S
+    truces.took("a", "b", later)
+    assert truces.winners_over("b", later + COOL_DOWN_S - 1) == {"a"}
+    assert truces.winners_over("b", later + COOL_DOWN_S) == frozenset()
+
+
+def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() -> None:
+    truces = Truces()
+    truces.took("a", "b", 0.0)
+    truces.took("c", "d", 0.0)
+    truces.took("a", "b", 1.0)
+    for number in range(PAIRS_MAX - 1):
+        truces.took(f"w{number}", f"l{number}", 2.0)
+    assert len(truces) == PAIRS_MAX
+    assert truces.winners_over("b", 3.0) == {"a"}
+    assert truces.winners_over("d", 3.0) == frozenset()
+
+
+def test_a_queue_has_no_quarrel_with_itself() -> None:
+    truces = Truces()
+    truces.took("a", "a", 0.0)
+    assert len(truces) == 0
+
+
+def test_fresh_wins_never_make_a_circle() -> None:
+    """Whatever is tried, by whomever and whenever, as long as what is forbidden is not done."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        truces, now = Truces(), 0.0
+        queues = [f"q{number}" for number in range(rng.randint(2, 6))]
+        for _ in range(60):
+            now += rng.choice((0.0, 1.0, 100.0, 400.0, 3000.0))
+            claimant, holder = rng.sample(queues, 2)
+            if holder not in truces.winners_over(claimant, now):
+                truces.took(claimant, holder, now)
+            above = {queue: truces.winners_over(queue, now) for queue in queues}
+            assert not any(one in above[other] for one in queues for other in above[one]), (seed, above)
+
+
+QUEUES = "root.p guaranteed=memory:12; root.p.a guaranteed=memory:10; root.p.b; root.c"
+
+
+def using(a: int, b: int = 0) -> Trial:
+    """Of two types, in allocations of one of each."""
+    one = Trial(QUEUES).does(nodes("n1 memory=100 gpu=100"), apps("a root.p.a", "b root.p.b", "c root.c"))
+    for name, count in (("a", a), ("b", b), ("c", 4)):
+        one.does(asks(*(f"{name} {name}{number} memory=1 gpu=1 victim" for number in range(count))))
+    return one
+
+
+def take(trial: Trial, *keys: str) -> None:
+    """They are taken for others, and go at once."""
+    victims = [trial.partition.allocations[key] for key in keys]
+    preemption_cooldown.suffer(victims)
+    trial.does(*(released(f"{one.application_id} {one.key}") for one in victims))
+
+
+def explained(trial: Trial, path: str = "root.p.a", amount: int = 1) -> bool:
+    return preemption_cooldown.explain(trial.queue(path), {"memory": amount, "gpu": 1})
+
+
+def test_what_is_taken_from_below_a_guarantee_explains_an_ask_for_it() -> None:
+    trial = using(11)
+    take(trial, "a0", "a1", "a2")
+    assert explained(trial)
+    assert explained(trial, amount=2)
+
+
+def test_what_is_taken_from_the_excess_explains_nothing() -> None:
+    trial = using(15)
+    take(trial, "a0", "a1", "a2")
+    trial.does(released("a a3", "a a4", "a a5", "a a6"))
+    assert not explained(trial, amount=2)
+
+
+def test_work_that_ended_by_itself_explains_an_ask_however_much_was_taken_before() -> None:
+    trial = using(11)
+    take(trial, "a0", "a1", "a2")  # 2 are lacking
+    trial.does(released("a a3", "a a4", "a a5"))
+    assert not explained(trial, amount=3)
+    assert explained(trial, amount=4), "one of them was taken"
+
+
+def test_what_was_won_back_is_no_setback_any_more() -> None:
+    trial = using(10)
+    take(trial, "a0", "a1", "a2")
+    trial.does(asks("a again1 memory=1 gpu=1 victim", "a again2 memory=1 gpu=1 victim"))
+    take(trial, "again1")
+    trial.does(released("a a3", "a a4"))
+    assert not explained(trial, amount=2), "2 are lacking, and 4 are not there"
+    assert explained(trial, amount=3)
+
+
+def test_a_guarantee_higher_up_counts_for_all_below() -> None:
+    trial = using(8, 4)
+    take(trial, "b0", "b1")
+    assert explained(trial, "root.p.b")
+    assert explained(trial, "root.p.a")
+
+
+def test_an_ask_for_nothing_that_is_guaranteed_is_as_good_as_explained() -> None:
+    trial = using(4)
+    assert preemption_cooldown.explain(trial.queue("root.c"), {"memory": 1})
+    assert preemption_cooldown.explain(trial.queue("root.p.a"), {"gpu": 1})
+    assert not preemption_cooldown.explain(trial.queue("root.p.a"), {"gpu": 1, "memory": 1})

@@ -1,0 +1,291 @@
+"""What users and groups have, at every queue of the paths they use, in a partition."""
+
+import pytest
+
+from common.messages import Resources
+from partition_worker.engine import user_limits
+from partition_worker.engine.administration import NotDone
+from partition_worker.engine.usage_trackers import Allowance, Level, Trackers
+from tests.builders import apps, asks, config, gone, nodes, released
+from tests.trial import Trial
+
+P1_AND_P2 = ("p1 on n1", "p2 on n1")
+
+
+def cluster(queues: str = "root.p.a; root.p.b") -> Trial:
+    return Trial(queues).does(nodes("n1 memory=100 gpu=10"))
+
+
+def used(trackers: Trackers, name: str) -> dict[str, Resources]:
+    return {path: level.used for path, level in trackers.levels(name).items()}
+
+
+def levels(one: Trial, user: str) -> dict[str, Level]:
+    return dict(one.partition.usage.users.levels(user))
+
+
+def users(one: Trial) -> list[str]:
+    return [tracker.name for tracker in one.partition.usage.users]
+
+
+def groups(one: Trial) -> list[str]:
+    return [tracker.name for tracker in one.partition.usage.groups]
+
+
+def group_of(one: Trial, application_id: str) -> str | None:
+    account = one.partition.usage.known(one.app(application_id))
+    assert account is not None
+    return account.group_name
+
+
+# What counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_use_counts_at_the_leaf_and_above() -> None:
+    one = cluster().does(apps("app-1 root.p.a", "app-2 root.p.b"), asks("app-1 a1 memory=3"), asks("app-2 b1 memory=4"))
+    assert used(one.partition.usage.users, "bob") == {
+        "root": {"memory": 7},
+        "root.p": {"memory": 7},
+        "root.p.a": {"memory": 3},
+        "root.p.b": {"memory": 4},
+    }
+    assert list(levels(one, "bob")["root"].applications) == ["app-1", "app-2"]
+    assert list(levels(one, "bob")["root.p.b"].applications) == ["app-2"]
+
+
+def test_users_are_kept_apart() -> None:
+    one = cluster().does(apps("app-1 root.p.a", "app-2 root.p.a user=eve"))
+    one.does(asks("app-1 a1 memory=3"), asks("app-2 b1 memory=4"))
+    assert users(one) == ["bob", "eve"]
+    assert levels(one, "eve")["root"].used == {"memory": 4}
+    assert levels(one, "mallory") == {}
+
+
+def test_what_the_rm_placed_counts_and_what_waits_does_not() -> None:
+    one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=3 on=n1", "app-1 a2 memory=500"))
+    assert levels(one, "bob")["root"].used == {"memory": 3}
+
+
+def test_growing_and_shrinking_in_place_change_the_use() -> None:
+    one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=3"), asks("app-1 a1 memory=2"))
+    assert levels(one, "bob")["root"].used == {"memory": 2}
+    assert levels(one.does(asks("app-1 a1 memory=9")), "bob")["root"].used == {"memory": 9}
+
+
+def test_an_application_that_still_waits_keeps_counting_for_its_user() -> None:
+    one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=4"), asks("app-1 a2 memory=500"))
+    one.does(released("app-1 a1"))
+    assert list(levels(one, "bob")["root.p.a"].applications) == ["app-1"]
+
+
+def test_an_application_that_has_nothing_any_more_is_forgotten_at_once() -> None:
+    one = cluster().does(apps("app-1 root.p.a", "app-2 root.p.b"), asks("app-1 a1 memory=4"), asks("app-2 b1 memory=4"))
+    one.does(released("app-1 a1"))
+    assert list(levels(one, "bob")) == ["root", "root.p", "root.p.b"]
+    assert users(one.does(released("app-2 b1"))) == []
+
+
+def with_placeholders_only(queues: str, app: str = "user=bob") -> Trial:
+    """An application that runs with placeholders and lost its last real allocation."""
+    one = Trial(queues).does(nodes("n1 memory=100"), apps(f"app-1 root.a {app} gang=memory:20"))
+    one.does(asks(*(f"app-1 p{number} memory=10 placeholder group=g" for number in (1, 2)), "app-1 a1 memory=5"))
+    return one.does(released("app-1 a1"))
+
+
+def test_an_application_that_has_nothing_but_placeholders_counts_no_longer_and_is_charged_for_them() -> None:
+    """Spec 2, rule 6."""
+    one = with_placeholders_only("root.a limit.user.bob=apps:1")
+    assert one.does(apps("app-2 root.a user=bob"), asks("app-2 b1 memory=7")).running == ["b1 on n1", *P1_AND_P2]
+    assert levels(one, "bob")["root.a"].used == {"memory": 27}
+    one.does(asks("app-1 a2 memory=5"))
+    assert list(levels(one, "bob")["root.a"].applications) == ["app-2", "app-1"], "it counts again"
+    one.does(gone("app-1", "app-2"))
+    assert levels(one, "bob")["root.a"].used == {"memory": 0}
+
+
+def test_who_waits_begins_when_another_has_nothing_but_placeholders() -> None:
+    one = with_placeholders_only("root.a limit.user.bob=apps:1")
+    one.does(asks("app-1 a2 memory=5"), apps("app-2 root.a user=bob"), asks("app-2 b1 memory=7"))
+    assert one.does(released("app-1 a2")).running == ["b1 on n1", *P1_AND_P2]
+
+
+def test_placeholders_of_an_application_that_does_not_count_go_with_it_to_another_group_and_queue() -> None:
+    one = with_placeholders_only("root.a limit.group.dev=memory:50; root.b", "user=bob groups=dev,qa")
+    one.reconfigures("root.a limit.group.qa=memory:50; root.b")
+    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 20}, "root.a": {"memory": 20}}
+    one.moves("app-1", "root.b")
+    assert levels(one, "bob")["root.b"].used == {"memory": 20}
+    assert not levels(one, "bob")["root.b"].applications
+
+
+def test_what_an_application_has_that_does_not_count_is_not_moved_beyond_a_limit() -> None:
+    one = with_placeholders_only("root.a; root.b limit.user.bob=memory:15")
+    with pytest.raises(NotDone, match=r"user bob would exceed the limit at queue root\.b"):
+        one.moves("app-1", "root.b")
+
+
+def test_an_application_that_completes_without_having_run_again_is_forgotten() -> None:
+    """Spec 2: on the terminated move the tracked usage is dropped."""
+    one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=4"), asks("app-1 a2 memory=500"))
+    one.does(released("app-1 a1"), released("app-1 a2")).waits(31)
+    assert "app-1 Completed" in one.told()
+    assert users(one) == []
+
+
+def test_an_application_that_is_removed_is_forgotten() -> None:
+    one = cluster().does(apps("app-1 root.p.a"), asks("app-1 a1 memory=4", "app-1 a2 memory=500"), gone("app-1"))
+    assert users(one) == []
+
+
+# Who is tracked -------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_is_tracked_from_the_first_attempt_on() -> None:
+    one = cluster().takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=500"))
+    assert users(one) == []
+    one.settles()
+    assert used(one.partition.usage.users, "bob") == {"root": {}, "root.p": {}, "root.p.a": {}}
+    assert users(one.does(gone("app-1"))) == []
+
+
+def test_users_and_groups_are_tracked_that_have_a_limit_of_their_own() -> None:
+    one = cluster("root limit.user.bob=apps:1 limit.user.*=apps:2 limit.group.dev=apps:1 limit.group.*=apps:3; root.a")
+    assert (users(one), groups(one)) == (["bob"], ["dev", "*"])
+
+
+def test_users_under_the_star_stay_and_the_longest_idle_of_too_many_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = cluster("root limit.user.*=apps:1 limit.user.ann=apps:1; root.a")
+    for number in range(4):
+        one.does(apps(f"app-{number} root.a user=u-{number}"), asks(f"app-{number} a{number} memory=1"))
+    monkeypatch.setattr(user_limits, "IDLE_MAX", 2)
+    one.does(gone("app-2", "app-0"))
+    assert users(one) == ["ann", "u-0", "u-1", "u-2", "u-3"]
+    assert list(levels(one, "u-0")) == ["root"]
+    one.does(gone("app-1"))
+    assert users(one) == ["ann", "u-0", "u-1", "u-3"]
+    one.does(apps("app-4 root.a user=u-0"), asks("app-4 a4 memory=1"), gone("app-3"))
+    assert users(one) == ["ann", "u-0", "u-1", "u-3"]
+
+
+# The group ------------------------------------------------------------------------------------------------------------
+
+DEV = "root limit.group.dev=memory:50,apps:9 limit.group.qa=memory:50; root.p.a limit.group.dev=memory:20; root.p.b"
+
+
+def test_use_is_charged_to_the_group_of_the_application_on_the_whole_path() -> None:
+    one = cluster(DEV).does(apps("app-1 root.p.a user=bob groups=qa,dev", "app-2 root.p.b user=eve groups=dev"))
+    one.does(asks("app-1 a1 memory=3"), asks("app-2 b1 memory=4"))
+    assert used(one.partition.usage.groups, "dev") == {
+        "root": {"memory": 7},
+        "root.p": {"memory": 7},
+        "root.p.a": {"memory": 3},
+        "root.p.b": {"memory": 4},
+    }
+    assert list(one.partition.usage.groups.levels("dev")["root"].applications) == ["app-1", "app-2"]
+    assert used(one.partition.usage.groups, "qa") == {"root": {}}
+
+
+def test_a_group_keeps_its_applications_when_a_better_match_is_configured() -> None:
+    one = cluster("root limit.group.qa=apps:9; root.a").does(apps("app-1 root.a groups=dev,qa"))
+    one.does(asks("app-1 a1 memory=3")).reconfigures("root limit.group.qa=apps:9; root.a limit.group.dev=apps:1")
+    assert group_of(one, "app-1") == "qa"
+    one.does(apps("app-2 root.a groups=dev,qa"), asks("app-2 b1 memory=1"))
+    assert group_of(one, "app-2") == "dev"
+
+
+def test_an_application_that_was_charged_to_no_group_stays_so() -> None:
+    one = cluster("root.a").does(apps("app-1 root.a groups=dev"), asks("app-1 a1 memory=3"))
+    one.reconfigures("root.a limit.group.dev=memory:5")
+    assert group_of(one, "app-1") is None
+    assert used(one.partition.usage.groups, "dev") == {"root": {}, "root.a": {}}
+
+
+def test_an_application_that_was_forgotten_gets_its_group_anew() -> None:
+    one = cluster("root limit.group.qa=apps:9; root.a").does(apps("app-1 root.a groups=dev,qa"))
+    one.does(asks("app-1 a1 memory=3")).reconfigures("root limit.group.qa=apps:9; root.a limit.group.dev=apps:1")
+    one.does(released("app-1 a1"), asks("app-1 a2 memory=3"))
+    assert group_of(one, "app-1") == "dev"
+
+
+def test_an_application_that_moves_gets_its_group_anew() -> None:
+    one = cluster("root.a limit.group.qa=apps:9; root.b limit.group.dev=apps:9")
+    one.does(apps("app-1 root.a groups=dev,qa")).does(asks("app-1 a1 memory=3", "app-1 a2 memory=500")).moves(
+        "app-1", "root.b"
+    )
+    assert group_of(one, "app-1") == "dev"
+    assert used(one.partition.usage.groups, "qa") == {"root": {"memory": 0}, "root.a": {"memory": 0}}
+    assert used(one.partition.usage.groups, "dev")["root.b"] == {"memory": 3}
+
+
+# Other limits ---------------------------------------------------------------------------------------------------------
+
+
+def allowances(one: Trial, user: str) -> dict[str, Allowance | None]:
+    return {path: level.allowance for path, level in levels(one, user).items()}
+
+
+def test_after_a_change_limits_are_those_of_the_new_text_and_use_is_kept() -> None:
+    one = cluster("root limit.user.bob=memory:50; root.a").does(apps("app-1 root.a"), asks("app-1 a1 memory=3"))
+    one.reconfigures("root.a limit.user.bob=memory:2 limit.user.eve=apps:1")
+    assert allowances(one, "bob") == {"root": None, "root.a": Allowance({"memory": 2}, 0)}
+    assert levels(one, "bob")["root.a"].used == {"memory": 3}
+    assert list(levels(one, "bob")["root"].applications) == ["app-1"]
+    assert allowances(one, "eve") == {"root": None, "root.a": Allowance({}, 1)}
+
+
+def test_losing_the_entry_of_an_upper_queue_leaves_those_below() -> None:
+    """Bug (a) of the reference: what is still configured below must not be lost."""
+    one = cluster(
+        "root limit.user.bob=memory:9 limit.group.dev=memory:9; root.a limit.user.bob=memory:5 limit.group.dev=memory:5"
+    )
+    one.reconfigures("root.a limit.user.bob=memory:5 limit.group.dev=memory:5")
+    assert allowances(one, "bob") == {"root": None, "root.a": Allowance({"memory": 5}, 0)}
+    one.does(apps("app-1 root.a user=eve groups=dev"), asks("app-1 a1 memory=6"))
+    assert one.placed() == []
+    assert group_of(one, "app-1") == "dev"
+
+
+def test_a_group_that_loses_an_entry_keeps_what_other_branches_use() -> None:
+    """Bug (b) of the reference: only the applications at or below that queue leave, with what they use."""
+    one = cluster("root.a limit.group.dev=memory:50; root.b limit.group.dev=memory:50 limit.group.*=memory:60")
+    one.does(apps("app-1 root.a groups=dev", "app-2 root.b user=eve groups=dev"))
+    one.does(asks("app-1 a1 memory=3"), asks("app-2 b1 memory=4"))
+    one.reconfigures("root.a limit.group.dev=memory:50; root.b limit.group.qa=memory:1 limit.group.*=memory:60")
+    assert (group_of(one, "app-1"), group_of(one, "app-2")) == ("dev", "*")
+    assert used(one.partition.usage.groups, "dev")["root"] == {"memory": 3}
+    assert used(one.partition.usage.groups, "*") == {"root": {"memory": 4}, "root.b": {"memory": 4}}
+    assert list(one.partition.usage.groups.levels("*")["root.b"].applications) == ["app-2"]
+
+
+def test_the_star_loses_its_applications_like_any_group() -> None:
+    one = cluster("root limit.group.qa=apps:1 limit.group.*=memory:60; root.a")
+    one.does(apps("app-1 root.a groups=dev"), asks("app-1 a1 memory=3"))
+    assert group_of(one, "app-1") == "*"
+    one.reconfigures("root limit.group.qa=apps:1; root.a")
+    assert (group_of(one, "app-1"), groups(one)) == (None, ["qa"])
+
+
+def test_removing_the_star_frees_those_who_were_under_it() -> None:
+    """Bug (c) of the reference: named entries before and after must not keep it alive."""
+    one = cluster("root.a limit.user.bob=memory:5 limit.user.*=memory:1")
+    one.does(apps("app-1 root.a user=eve"), asks("app-1 a1 memory=4"))
+    assert one.placed() == []
+    one.reconfigures("root.a limit.user.bob=memory:5")
+    assert one.placed() == ["a1 on n1"]
+    assert allowances(one, "eve") == {"root": None, "root.a": None}
+
+
+def test_the_same_limits_again_are_no_change() -> None:
+    one = cluster("root.a limit.user.bob=memory:5")
+    assert not one.partition.usage.reconfigure(config("root.a limit.user.bob=memory:5; root.b"))
+    assert one.partition.usage.reconfigure(config("root.a limit.user.bob=memory:6"))
+
+
+def test_partitions_have_limits_of_their_own() -> None:
+    """Spec 10.3: those of one partition do not overwrite those of another."""
+    strict, generous = cluster("root.a limit.user.bob=memory:1"), cluster("root.a limit.user.bob=memory:9")
+    for one in (strict, generous):
+        one.does(apps("app-1 root.a"), asks("app-1 a1 memory=5"))
+    assert (strict.placed(), generous.placed()) == ([], ["a1 on n1"])
