@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 from benchmarks.system import system
 from benchmarks.tenants import costs
 from common.rm_messages import AllocationResponse
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import ResourceManager
 
 BATCH: Final = 500
 """Items of an update while the cluster is built."""

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.system import system
 from common.rm_messages import AllocationResponse
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import ResourceManager
 
 QUEUES: Final = "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]}]"
 NODES: Final = 100

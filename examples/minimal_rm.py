@@ -14,8 +14,8 @@ from common.rm_messages import (
     PartitionRestarted,
     RemoveApplicationRequest,
 )
-from yunishard.manager import RegistrationRefused, ResourceManager
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import RegistrationRefused, ResourceManager
 
 QUEUES = """
 partitions:

@@ -10,7 +10,7 @@ from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceMana
 from common.wire import decoded
 from tests.world import World
 from tests.world_rm import CONFIG, RM
-from yunishard.predicates import Predicate, answer
+from yunishard.results import Predicate, answer
 
 
 class Choosy(RM):

@@ -25,12 +25,11 @@ from common.rm_messages import (
     NodeInfo,
     RemoveApplicationRequest,
 )
-from yunishard.arguments import check_seconds, check_text, wrong_type
-from yunishard.manager import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
-from yunishard.predicates import Predicate
-from yunishard.results import Callbacks, Result
-from yunishard.state_dump import StateDump
-from yunishard.syncs import Sync
+from yunishard.builders import check_seconds, check_text, wrong_type
+from yunishard.client import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
+from yunishard.connection import StateDump
+from yunishard.results import Callbacks, Predicate, Result
+from yunishard.session import Sync
 
 NO_CALLBACKS: Final = Callbacks()
 
@@ -205,7 +204,7 @@ class BlockingResourceManager:
             for answer in self._callbacks.tell(result):
                 if answer is not None:
                     raise TypeError(
-                        "these callbacks are plain functions; `async def` is for yunishard.manager.ResourceManager"
+                        "these callbacks are plain functions; `async def` is for yunishard.client.ResourceManager"
                     )
         finally:
             self._caller_thread = 0

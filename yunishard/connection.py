@@ -1,25 +1,87 @@
-"""The socket between a resource manager and the core: it connects, connects again, and says when it has.
+"""What a resource manager knows, for the core's state dump: asked for when somebody looks for a fault.
 
-ZeroMQ reconnects by itself but silently, and keeps messages for a peer that is away. Here neither is wanted: whoever
-speaks the protocol must know of a new connection (it has to `Resume` first), and what was not acknowledged is sent
-again anyway. So a message for which there is no connection is dropped; the socket's monitor tells when there is one.
-
-No heartbeats of ZeroMQ's own: while we do not read, its answers would not reach us and it would hang up, although not
-reading is only how we ask the core to slow down. TCP's keepalive notices a machine that is gone.
-
-Not here: what is said (`dialogue.py`), and when to stop reading (`link.py`).
+Not here: who may ask, and what else is in a state dump (`docs/rest.md`).
 """
 
 import asyncio
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from common.keys import ClientKeys, fingerprint
-from common.wire import BODY_BYTES_MAX
+from common.machine import NEVER
+from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
+from common.session import SessionState
+from common.wire import BODY_BYTES_MAX, frames_of
+from yunishard.exceptions import KeyRefused
+from yunishard.liveness import Pulse
+from yunishard.session import READ_AHEAD_MESSAGES, Dialogue
+
+StateDump = Callable[[], str | Awaitable[str]]
+"""Gives what is of use for finding a fault, as the text of a JSON object. It is called in a thread of its own, so it
+may take its time, though the core waits for two seconds only; what it gives to be awaited runs in the event loop. It is
+never called again before it is done.
+"""
+
+WAITING_MAX: Final = 16
+"""Questions that wait for the same function; to more the answer is that it is busy."""
+
+Say = Callable[[str, StateDumpAnswered], None]
+"""Called with a partition's normalised name and what is to be said to it."""
+
+
+class StateDumps:
+    """The questions that are being answered, one after the other, in the running event loop."""
+
+    def __init__(self, state_dump: StateDump, say: Say) -> None:
+        self._state_dump = state_dump
+        self._say = say
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()
+
+    def asked(self, partition: str, question: StateDumpAsked) -> None:
+        """Answer this, in a while."""
+        if len(self._tasks) >= WAITING_MAX:
+            busy = "state_dump of the resource manager is busy with earlier questions"
+            self._say(partition, StateDumpAnswered(question=question.question, problem=busy))
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(partition, question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Nobody waits for the answers any more."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def _answer(self, partition: str, question: StateDumpAsked) -> None:
+        async with self._turn:
+            answered = await answer(question, self._state_dump)
+        self._say(partition, answered)
+
+
+async def answer(asked: StateDumpAsked, state_dump: StateDump) -> StateDumpAnswered:
+    """What the function says, or why it says nothing."""
+    try:
+        found = await asyncio.to_thread(state_dump)
+        text = found if isinstance(found, str) else await found
+        size = len(text.encode())
+    except Exception as error:  # the core gets an answer all the same, and people read the reason
+        return _problem(asked, f"failed: {type(error).__name__}: {error}")
+    if size > STATE_DUMP_BYTES_MAX:
+        return _problem(asked, f"gave {size} bytes, at most {STATE_DUMP_BYTES_MAX} are taken")
+    return StateDumpAnswered(question=asked.question, text=text)
+
+
+def _problem(asked: StateDumpAsked, problem: str) -> StateDumpAnswered:
+    told = f"state_dump of the resource manager {problem}".encode(errors="replace").decode()
+    return StateDumpAnswered(question=asked.question, problem=told)
+
 
 READ_AT_ONCE: Final = 256
 """Messages that are read before the event loop gets its turn."""
@@ -53,10 +115,6 @@ _EVENTS: Final = (
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 )
-
-
-class KeyRefused(ConnectionError):
-    """The core and this resource manager do not accept each other's keys; trying again is of no use."""
 
 
 class Listener(Protocol):
@@ -213,3 +271,148 @@ def _readable(socket: zmq.Socket[bytes]) -> bool:
     events = socket.get(zmq.EVENTS)
     assert isinstance(events, int), events
     return bool(events & zmq.POLLIN)
+
+
+_UNDER_WAY: Final[frozenset[SessionState]] = frozenset({"resuming", "leaving"})
+"""States that an answer ends which should come soon."""
+
+_log = logging.getLogger(__name__)
+
+
+class Link:
+    """Between one dialogue and the core at one address, in the running event loop.
+
+    Raises:
+        ConnectionError: the address cannot be one.
+    """
+
+    def __init__(
+        self, address: str, dialogue: Dialogue, keys: ClientKeys | None, state_dump: StateDump | None = None
+    ) -> None:
+        self.address = address
+        self.waiting = 0
+        """How many wait for something that may be behind what nobody takes."""
+        self.arrived = asyncio.Event()  # both only pulse: set and cleared at once, that wakes whoever waits just now
+        self.room = asyncio.Event()
+        self._dialogue = dialogue
+        self._dumps = None if state_dump is None else StateDumps(state_dump, self._tell_state)
+        self._pulse = Pulse(random.random)
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._connection = Connection(address, self, keys)
+
+    def flush(self) -> None:
+        """Send what the dialogue has to say."""
+        now = self._loop.time()
+        for outgoing in self._dialogue.to_send():
+            self._connection.send(frames_of(outgoing.header, outgoing.body))
+            self._pulse.said(now)
+        self._follow(now)
+
+    def look(self) -> None:
+        """Read on: there may be room, or somebody who waits."""
+        self._connection.look()
+
+    def wake(self) -> None:
+        """Have everybody who waits see what has become of it."""
+        _pulse(self.arrived)
+        _pulse(self.room)
+
+    async def close(self) -> None:
+        """Close once the last messages have left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._dumps is not None:
+            self._dumps.close()
+        await self._connection.close()
+
+    # What the connection calls --------------------------------------------------------------------------------------
+
+    @property
+    def hungry(self) -> bool:
+        """Whether the connection is to read on."""
+        if self._dialogue.over is not None:
+            return False
+        return self._dialogue.backlog() < READ_AHEAD_MESSAGES or self.waiting > 0
+
+    def connected(self) -> None:
+        """The connection is there, for the first time or again."""
+        if self._pulse.pausing:
+            return  # it is spoken to when the pause is over
+        self._dialogue.connected()
+        self.flush()
+        _pulse(self.arrived)  # who waits for an answer to what was sent before
+
+    def received(self, frames: list[bytes]) -> None:
+        """A message came."""
+        self._pulse.heard(self._loop.time())
+        room = self._dialogue.received(frames)
+        self.flush()
+        _pulse(self.arrived)
+        if room:
+            _pulse(self.room)
+        for partition, question in self._dialogue.state_wanted():
+            if self._dumps is not None:
+                self._dumps.asked(partition, question)
+
+    def shut_out(self, reason: str) -> None:
+        """The port does not let us in."""
+        rm_id = self._dialogue.session.rm_id
+        self._dialogue.end(KeyRefused(f"{self.address} does not let {rm_id} in: {reason}"))
+        self.wake()
+
+    def _tell_state(self, partition: str, answered: StateDumpAnswered) -> None:
+        self._dialogue.tell_state(partition, answered)
+        self.flush()
+
+    # Time -----------------------------------------------------------------------------------------------------------
+
+    def _follow(self, now: float) -> None:
+        """Let the pulse be as the dialogue is."""
+        dialogue, pulse = self._dialogue, self._pulse
+        if dialogue.over is not None:
+            pulse.calling()
+        elif dialogue.pause_s is not None:
+            _log.warning("%s: %s is not ready: %s", dialogue.session.rm_id, self.address, dialogue.complaint)
+            pulse.pause(dialogue.pause_s, now)
+            dialogue.pause_s = None
+        elif dialogue.session.state == "registering" and not pulse.pausing:
+            pulse.calling()
+        elif dialogue.session.state in _UNDER_WAY and not (pulse.pausing or pulse.attempting):
+            if dialogue.session.state == "resuming":
+                _log.warning("%s: resuming the session with %s", dialogue.session.rm_id, self.address)
+            pulse.trying(now)
+        elif dialogue.session.state == "open" and not pulse.is_talking:
+            expects = dialogue.expects
+            pulse.talking(expects.heartbeat_milli_seconds, expects.silence_milli_seconds, now)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Have a look at the pulse in time; one that comes too early sees that."""
+        at = self._pulse.deadline
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = None if at == NEVER else self._loop.call_at(at, self._beat)
+
+    def _beat(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        match self._pulse.due(now, reading=self.hungry):
+            case "heartbeat":
+                outgoing = self._dialogue.session.heartbeat()
+                self._connection.send(frames_of(outgoing.header, outgoing.body))
+            case "renew":
+                _log.warning("%s: %s says nothing, connecting again", self._dialogue.session.rm_id, self.address)
+                self._connection.renew()
+                self._pulse.trying(now)
+            case "again":
+                self._pulse.trying(now)
+                self.connected()
+        self._schedule()
+
+
+def _pulse(event: asyncio.Event) -> None:
+    event.set()
+    event.clear()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
-from yunishard.foreign import FIRST_BYTES, TLS_ALERT, protocol_of
+from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, protocol_of
 
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0

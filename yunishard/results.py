@@ -1,6 +1,6 @@
-"""What the core tells a resource manager: as an item of a stream, or as calls of plain functions.
+"""A say in which ask may run on which node: the answer of a resource manager to what the core asks.
 
-Not here: where it comes from, and in which thread the functions run (`manager.py`, `blocking.py`).
+Not here: when the core asks, and what it makes of the answer (`docs/predicates.md`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -23,6 +23,9 @@ from common.rm_messages import (
     Goodbye,
     NodeResponse,
     PartitionRestarted,
+    PredicatesAnswered,
+    PredicatesArgs,
+    PredicatesAsked,
     Refused,
     RejectedAllocation,
     RejectedApplication,
@@ -31,8 +34,37 @@ from common.rm_messages import (
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
     UpdatedApplication,
+    Verdict,
 )
-from yunishard.arguments import check_callable
+from yunishard.builders import check_callable
+
+Predicate = Callable[[str, str, bool], str | None]
+"""Called with the key of an ask, the id of a node, and whether it is to run there now: otherwise the node is only to be
+kept for it, or it is to take the place of its placeholder there. Gives the reason why it may not, or None (or "") if it
+may. It is called in the thread of the connection, for many pairs at once: it looks at what it knows, and waits for
+nothing.
+"""
+
+
+def answer(asked: PredicatesAsked, predicate: Predicate) -> PredicatesAnswered:
+    """The verdicts on all that is asked."""
+    return PredicatesAnswered(question=asked.question, verdicts=[_verdict(one, predicate) for one in asked.asked])
+
+
+def _verdict(asked: PredicatesArgs, predicate: Predicate) -> Verdict:
+    try:
+        refusal = predicate(asked.allocation_key, asked.node_id, asked.allocate) or ""
+        if not isinstance(refusal, str):
+            raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
+    except Exception as error:  # the core gets an answer all the same, and people read the reason
+        refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
+    return Verdict(
+        allocation_key=asked.allocation_key,
+        node_id=asked.node_id,
+        allocate=asked.allocate,
+        refusal=refusal.encode(errors="replace").decode(),
+    )
+
 
 Update = (
     NodeResponse

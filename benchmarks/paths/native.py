@@ -18,7 +18,7 @@ from common.rm_messages import (
     NodeInfo,
     NodeResponse,
 )
-from yunishard.manager import ResourceManager
+from yunishard.client import ResourceManager
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import Final, Self
 from common.names import external, normalised
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
 from tests.chaos.books import Ask, Books
-from yunishard import parts
-from yunishard.manager import ResourceManager
+from yunishard import builders
+from yunishard.client import ResourceManager
 
 NODES: Final = 20
 NODE: Final = {"vcore": "100000", "memory": "1000Ti"}
@@ -50,7 +50,7 @@ class ChaosRm:
         rm = await ResourceManager.connect(address, rm_id=rm_id, config=configuration(partitions))
         one = cls(rm, partitions)
         for partition in partitions:
-            nodes = [parts.node(f"{partition}-n{number}", NODE, partition=partition) for number in range(NODES)]
+            nodes = [builders.node(f"{partition}-n{number}", NODE, partition=partition) for number in range(NODES)]
             await rm.update_nodes(nodes)
         await one.until(lambda: one._nodes == NODES * len(partitions))
         return one
@@ -69,7 +69,7 @@ class ChaosRm:
         if new:
             self._applications.update(new)
             applications = [
-                parts.application(name, queue="root.batch", user="chaos", partition=external(self.rm_id, partition))
+                builders.application(name, queue="root.batch", user="chaos", partition=external(self.rm_id, partition))
                 for partition, name in new
             ]
             await self._rm.update_applications(new=applications)
@@ -78,7 +78,7 @@ class ChaosRm:
             self.books.asks(one)
         await self._rm.update_allocations(
             allocations=[
-                parts.ask(
+                builders.ask(
                     one.key,
                     one.application,
                     {"vcore": f"{one.vcore}m"},
@@ -135,7 +135,7 @@ class ChaosRm:
             asks = [self.books.asked[key] for key in due]
             await self._rm.update_allocations(
                 releases=[
-                    parts.release(one.application, one.key, partition=external(self.rm_id, one.partition))
+                    builders.release(one.application, one.key, partition=external(self.rm_id, one.partition))
                     for one in asks
                 ]
             )

@@ -17,7 +17,7 @@ from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResp
 from rmproxy import convert
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from yunishard.manager import RegistrationRefused, ResourceManager
+from yunishard.client import RegistrationRefused, ResourceManager
 
 REGISTER_S: Final = 30.0
 UNANSWERED: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)

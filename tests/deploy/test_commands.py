@@ -11,9 +11,9 @@ import pytest
 from common.config.checksum import checksum_of
 from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.builders import application, node
 from yunishard.cli import main
-from yunishard.manager import ConfigurationRefused, ResourceManager
-from yunishard.parts import application, node
+from yunishard.client import ConfigurationRefused, ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.environment import KNOWN, unknown_variables
 from tests.deploy.system import FREE_PORTS, up
-from yunishard.manager import KEYS_VARIABLE
+from yunishard.client import KEYS_VARIABLE
 from yunishard.rest import TOKEN_FILE
 
 

@@ -15,7 +15,7 @@ import pytest
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
-from yunishard.manager import ResourceManager
+from yunishard.client import ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -47,7 +47,7 @@ from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
 from tests.fuzz.protobuf import requests
 from tests.fuzz.words import TEXTS, bitten, confused, encoded, read
-from yunishard.dialogue import Dialogue
+from yunishard.session import Dialogue
 
 VOICE: Final = Voice("mad", "s1", "mad_default")
 OTHERS: Final = (

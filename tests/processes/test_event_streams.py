@@ -14,8 +14,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, up
 from tests.processes.system import System
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node
+from yunishard.builders import application, ask, node
+from yunishard.client import ResourceManager
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -18,8 +18,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from yunishard.blocking import BlockingResourceManager
-from yunishard.failures import ConfigurationRefused, RegistrationRefused
-from yunishard.parts import application, ask, node
+from yunishard.builders import application, ask, node
+from yunishard.exceptions import ConfigurationRefused, RegistrationRefused
 
 pytestmark = pytest.mark.processes
 

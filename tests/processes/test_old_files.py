@@ -17,8 +17,8 @@ import pytest
 from common.rm_messages import AllocationResponse, PartitionRestarted
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import QUEUES, allocations
-from yunishard.manager import ResourceManager, SessionLost
-from yunishard.parts import application, ask, node
+from yunishard.builders import application, ask, node
+from yunishard.client import ResourceManager, SessionLost
 
 pytestmark = pytest.mark.processes
 

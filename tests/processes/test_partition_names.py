@@ -14,9 +14,9 @@ import pytest
 
 from common.rm_messages import AllocationResponse
 from tests.deploy.system import FREE_PORTS, up
+from yunishard.builders import application, ask, node
 from yunishard.cli import main
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node
+from yunishard.client import ResourceManager
 
 pytestmark = pytest.mark.processes
 

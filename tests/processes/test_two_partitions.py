@@ -6,8 +6,8 @@ import pytest
 
 from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
 from tests.processes.system import System
-from yunishard.manager import Callbacks, ResourceManager
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import Callbacks, ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes.system import System
 from yunishard.cli import main
-from yunishard.manager import ResourceManager
+from yunishard.client import ResourceManager
 
 pytestmark = pytest.mark.processes
 

@@ -43,7 +43,7 @@ from common.session import Outgoing, Session, SessionState
 from common.wire import WireError
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
-from yunishard.pulse import Pulse
+from yunishard.liveness import Pulse
 
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor

@@ -8,8 +8,8 @@ import pytest
 
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from tests.processes.placing import QUEUES
-from yunishard.manager import ResourceManager
-from yunishard.parts import node
+from yunishard.builders import node
+from yunishard.client import ResourceManager
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.conformance.rest import Rest
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node
+from yunishard.builders import application, ask, node
+from yunishard.client import ResourceManager
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

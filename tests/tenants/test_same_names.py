@@ -11,8 +11,8 @@ import pytest
 from common.rm_messages import AllocationResponse
 from tests.conformance.rest import Rest
 from tests.processes.system import System
-from yunishard.manager import ResourceManager
-from yunishard.parts import application, ask, node
+from yunishard.builders import application, ask, node
+from yunishard.client import ResourceManager
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

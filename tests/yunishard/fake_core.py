@@ -10,7 +10,7 @@ import zmq.asyncio
 from common.messages import Header, Message
 from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
 from common.wire import body_of, decoded, frames_of, header_of
-from yunishard.manager import ResourceManager, Result
+from yunishard.client import ResourceManager, Result
 
 PARTITION: Final = "rm-1_default"
 PATIENCE_S: Final = 30.0

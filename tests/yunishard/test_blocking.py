@@ -26,8 +26,8 @@ from common.rm_messages import (
 )
 from tests.yunishard.fake_core import PARTITION, PATIENCE_S, FakeCore, play
 from yunishard.blocking import BlockingResourceManager
-from yunishard.manager import Callbacks, Closed, ConfigurationRefused, RegistrationRefused
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import Callbacks, Closed, ConfigurationRefused, RegistrationRefused
 
 ALLOCATION = Allocation(allocation_key="k1", application_id="app", node_id="n1")
 

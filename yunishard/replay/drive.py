@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from yunishard.manager import KeyFileError, RegistrationRefused, ResourceManager, ResyncFailed, SessionLost
+from yunishard.client import KeyFileError, RegistrationRefused, ResourceManager, ResyncFailed, SessionLost
 from yunishard.replay.clock import Clock, Rate
 from yunishard.replay.local import LocalSystemError, local_system
 from yunishard.replay.machine import NEVER, Batch, Replay

@@ -36,7 +36,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     SchedulingStateResponse,
 )
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
 from yunishard.replay.plan import Plan, PlannedJob, Site
 
 NEVER: Final = inf

@@ -22,7 +22,7 @@ from common.rm_messages import (
     RejectedApplication,
     RejectedNode,
 )
-from yunishard.manager import Result
+from yunishard.client import Result
 from yunishard.replay.machine import Batch
 
 

@@ -1,8 +1,11 @@
+""""""
+
 import asyncio
 
 import pytest
 from msgspec.structs import replace
 
+from common.messages import Command, Header
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
@@ -18,17 +21,29 @@ from common.rm_messages import (
     ApplicationResponse,
     NodeRequest,
     NodeResponse,
+    PartitionRestarted,
     Received,
     Refused,
     Registered,
     RegisterResourceManager,
     ReleasesIgnored,
     RemoveApplicationRequest,
+    Resume,
 )
+from common.wire import WireError, body_of, frames_of
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
-from yunishard.dialogue import READ_AHEAD_MESSAGES
-from yunishard.manager import Callbacks, Closed, RegistrationRefused, ResourceManager, Result
-from yunishard.parts import application, ask, node, release
+from yunishard.builders import application, ask, node, release
+from yunishard.client import (
+    Callbacks,
+    Closed,
+    RegistrationRefused,
+    ResourceManager,
+    Result,
+    SessionLost,
+    _allocation_request,
+    pieces,
+)
+from yunishard.session import FAULTS_MAX, READ_AHEAD_MESSAGES
 
 # Registration -------------------------------------------------------------------------------------------------------
 
@@ -370,5 +385,164 @@ def test_what_a_callback_raises_ends_the_run() -> None:
             await core.says(allocated(1), seq=1)
             with pytest.raises(LookupError, match="k1"):
                 await rm.run(Callbacks(allocated=fail))
+
+    play(story)
+
+
+ASKS = [ask(f"k{number}", "app", {"vcore": 1}) for number in range(10)]
+RELEASES = [release("app", f"r{number}") for number in range(5)]
+
+
+def items(command: Command) -> list[str]:
+    assert isinstance(command, AllocationRequest)
+    asks = [item.allocation_key for item in command.allocations]
+    return asks + [item.allocation_key for item in command.releases.allocations_to_release]
+
+
+def test_what_fits_stays_one_message() -> None:
+    assert list(pieces(_allocation_request, ASKS, RELEASES)) == [
+        AllocationRequest(allocations=ASKS, releases=AllocationReleasesRequest(allocations_to_release=RELEASES))
+    ]
+
+
+@pytest.mark.parametrize("bytes_max", [100, 150, 200, 400])
+def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
+    cut = list(pieces(_allocation_request, ASKS, RELEASES, bytes_max=bytes_max))
+    assert len(cut) > 1
+    assert all(len(body_of(command)) <= bytes_max for command in cut)
+    assert [key for command in cut for key in items(command)] == [
+        *(f"k{number}" for number in range(10)),
+        *(f"r{number}" for number in range(5)),
+    ]
+
+
+def test_no_piece_has_more_items_than_a_partition_should_take_at_once() -> None:
+    cut = list(pieces(_allocation_request, ASKS, RELEASES, items_max=4))
+    assert [len(items(command)) for command in cut] == [3, 4, 4, 4]
+    assert [key for command in cut for key in items(command)] == [
+        *(f"k{number}" for number in range(10)),
+        *(f"r{number}" for number in range(5)),
+    ]
+
+
+def test_a_single_item_over_the_limit_is_refused_with_its_size() -> None:
+    huge = ask("k", "app", {"vcore": 1}, tags={"blob": "x" * 1000})
+    with pytest.raises(WireError, match=r"1\d\d\d bytes, at most 200"):
+        list(pieces(_allocation_request, [*ASKS, huge], bytes_max=200))
+
+
+def test_after_a_break_the_session_is_resumed_and_nothing_is_lost_or_doubled() -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            rm = await core.registers()
+            results = rm.results()
+            await rm.update_nodes([node("n1")])
+            await core.hears(NodeRequest)
+            await core.says(allocated(1), seq=1)
+            await taken(results)
+            await core.says(allocated(2), seq=2)  # lost, or not yet taken
+        await rm.update_nodes([node("n2")])  # nobody is there to hear it
+        async with FakeCore(core.address) as again, rm:
+            header, message = await again.hears(Resume)
+            assert message == Resume(received={PARTITION: 1})
+            await rm.update_nodes([node("n3")])  # must not overtake what is repeated
+            await again.says(Registered(partitions=[PARTITION]), partition="")
+            await again.says(allocated(2), seq=2)
+            assert [(await again.hears(NodeRequest))[1] for _ in range(3)] == [
+                NodeRequest(nodes=[node(name)]) for name in ("n1", "n2", "n3")
+            ]
+            assert (await taken(results)).news == allocated(2)
+            assert header.session == again.session
+
+    play(story)
+
+
+def test_a_gap_is_mended_by_resuming() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            await core.says(allocated(2), seq=2)
+            waiting = asyncio.create_task(taken(rm.results()))
+            _, message = await core.hears(Resume)
+            assert message == Resume(received={PARTITION: 0})
+            await core.says(allocated(2), seq=2)  # still on its way: no reason to ask twice
+            await core.says(Registered(partitions=[PARTITION]), partition="")
+            await core.says(allocated(1), seq=1)
+            assert (await waiting).news == allocated(1)
+
+    play(story)
+
+
+def test_a_gap_that_the_core_found_is_mended_by_resuming() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            await rm.update_nodes([node("n1")])
+            await core.hears(NodeRequest)
+            await core.says(Refused(code="gap", reason="2 came after 0", seq=2))
+            await core.welcomes()
+            header, _ = await core.hears(NodeRequest)
+            assert header.seq == 1
+
+    play(story)
+
+
+def test_what_can_never_be_read_ends_the_session_after_a_few_attempts() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            waiting = asyncio.create_task(taken(rm.results()))
+            header = Header(kind="AllocationResponse", partition=PARTITION, session=core.session, seq=1)
+            for _ in range(FAULTS_MAX):
+                await core.sends(frames_of(header, b"\x81\xa3new\xa1x"))
+                await core.welcomes()
+            await core.sends(frames_of(header, b"\x81\xa3new\xa1x"))
+            with pytest.raises(SessionLost, match=r"\$\.new"):
+                await waiting
+
+    play(story)
+
+
+def test_a_session_that_the_core_forgot_is_lost_for_results_and_updates() -> None:
+    async def story() -> None:
+        async with FakeCore() as core:
+            rm = await core.registers()
+            waiting = asyncio.create_task(taken(rm.results()))
+        async with FakeCore(core.address) as again, rm:
+            await again.hears(Resume)
+            await again.says(Refused(code="unknown-session", reason="no such session"), partition="")
+            with pytest.raises(SessionLost, match=r"no such session.*connect again"):
+                await waiting
+            with pytest.raises(SessionLost):
+                await rm.update_nodes([node("n1")])
+
+    play(story)
+
+
+def test_a_restarted_partition_is_told_and_numbered_anew() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            results = rm.results()
+            await rm.update_nodes([node("n1")])
+            await core.hears(NodeRequest)
+            await core.says(NodeResponse(accepted=[AcceptedNode(node_id="n1")]), seq=1, ack=1)
+            await taken(results)
+            await core.says(PartitionRestarted())
+            assert await taken(results) == Result(PARTITION, PartitionRestarted())
+            await rm.update_nodes([node("n1")])
+            header, _ = await core.hears(NodeRequest)
+            assert header.seq == 1
+            await core.says(allocated(1), seq=1, ack=1)
+            assert await taken(results) == Result(PARTITION, allocated(1))
+
+    play(story)
+
+
+def test_a_full_window_of_a_partition_that_died_holds_nobody_up() -> None:
+    async def story() -> None:
+        async with FakeCore() as core, await core.registers() as rm:
+            for number in range(WINDOW_MESSAGES):
+                await rm.update_nodes([node(f"n{number}")])
+            late = asyncio.create_task(rm.update_nodes([node("late")]))
+            assert await is_waiting(late)
+            await core.says(PartitionRestarted())
+            await late
 
     play(story)

@@ -1,23 +1,13 @@
-"""The one documented way to write a resource manager: connect, send updates, read results (`docs/writing-an-rm.md`).
+"""A batch of any size becomes as many messages as the wire asks for, in the same order.
 
-    async with await ResourceManager.connect("tcp://127.0.0.1:9090", rm_id="rm-1") as rm:
-        await rm.update_nodes([node("n1", {"vcore": "8", "memory": "32Gi"})])
-        async for partition, news in rm.results():
-            ...
-
-Every update takes effect once and every result arrives once, however often the connection breaks. Both directions are
-bounded: an update waits while its partition has too much unacknowledged; results that nobody takes are not
-acknowledged, and then the core stops allocating.
-
-Not here: what to say when (`dialogue.py`; this file only waits), the socket (`connection.py`), programs without asyncio
-(`blocking.py`), going on after the program died: a new process is a new session and reports everything anew.
+Not here: the split by partition (`common/split.py`).
 """
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +33,8 @@ from common.rm_messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from yunishard.arguments import (
+from common.wire import BODY_BYTES_MAX, WireError, body_of
+from yunishard.builders import (
     check_callable,
     check_command,
     check_flag,
@@ -54,24 +45,54 @@ from yunishard.arguments import (
     check_text_map,
     wrong_type,
 )
-from yunishard.batches import pieces
-from yunishard.connection import KeyRefused
-from yunishard.dialogue import Dialogue
-from yunishard.failures import (
+from yunishard.connection import Link, StateDump
+from yunishard.exceptions import (
     Closed,
     ConfigurationRefused,
+    KeyRefused,
     OutcomeUnknown,
     RegistrationRefused,
     ResyncFailed,
     SessionLost,
     silence,
 )
-from yunishard.foreign import probe
-from yunishard.link import Link
-from yunishard.predicates import Predicate
-from yunishard.results import Callbacks, Result, Results
-from yunishard.state_dump import StateDump
-from yunishard.syncs import Sync
+from yunishard.port_probe import probe
+from yunishard.results import Callbacks, Predicate, Result, Results
+from yunishard.session import Dialogue, Sync
+
+ITEMS_MAX: Final = 10_000
+"""Items in one message: a partition takes them at once, and is busy with them for a second at most."""
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+def pieces(
+    make: Callable[[list[_A], list[_B]], Command],
+    first: Sequence[_A],
+    second: Sequence[_B] = (),
+    *,
+    bytes_max: int = BODY_BYTES_MAX,
+    items_max: int = ITEMS_MAX,
+) -> Iterator[Command]:
+    """The command with these items, or several that together carry them: all of `first` before all of `second`.
+
+    Raises:
+        WireError: a single item is larger than a message may be.
+    """
+    command = make(list(first), list(second))
+    body = body_of(command)
+    items = len(first) + len(second)
+    if len(body) <= bytes_max and items <= items_max:
+        yield command
+        return
+    half = items // 2
+    if not half:
+        raise WireError(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
+    cut = max(0, half - len(first))
+    yield from pieces(make, first[:half], second[:cut], bytes_max=bytes_max, items_max=items_max)
+    yield from pieces(make, first[half:], second[cut:], bytes_max=bytes_max, items_max=items_max)
+
 
 __all__ = [
     "Callbacks",
@@ -105,8 +126,6 @@ DIAGNOSE_AFTER_S: Final = 3.0
 KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
 """The environment variable that names the resource manager's own secret key file."""
 
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 _log = logging.getLogger(__name__)
 
 
@@ -151,8 +170,8 @@ class ResourceManager:
         """Connect and register. That removes all that an earlier process with the same `rm_id` had.
 
         `config` is the text of a `queues.yaml`; without one the core uses its own. A `predicate` decides which ask
-        may run on which node (`yunishard/predicates.py`); `state_dump` returns the RM's state for a state dump
-        (`yunishard/state_dump.py`); `events` subscribes to the events of the RM's partitions, sent every two seconds.
+        may run on which node (`yunishard/results.py`); `state_dump` returns the RM's state for a state dump
+        (`yunishard/connection.py`); `events` subscribes to the events of the RM's partitions, sent every two seconds.
         `keys` is the resource manager's own secret key file (`yunishard keys new`), for a core that has keys; the
         core's `server.key` is in the same directory. Without it the environment variable YUNISHARD_KEYS counts; an
         empty text means none. A configuration with hundreds of partitions takes minutes: give it a longer `timeout_s`.

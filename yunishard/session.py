@@ -8,10 +8,13 @@ Every call may leave messages to send; `to_send` hands them out. Not here: socke
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Final, get_args
 
+from common.config.checksum import checksum_of
 from common.messages import Command, Header
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
+from common.reports import both, reported
 from common.rm_messages import (
     AllocationResponse,
     ApplicationResponse,
@@ -31,15 +34,195 @@ from common.rm_messages import (
     StateDumpAnswered,
     StateDumpAsked,
     SyncDone,
+    SyncEnd,
+    UpdateConfiguration,
 )
 from common.session import Outgoing, Session, SessionState
 from common.split import split
 from common.wire import WireError, decoded, header_of
-from yunishard.changes import Changes
-from yunishard.failures import Closed, RegistrationRefused, SessionLost
-from yunishard.predicates import Predicate, answer
-from yunishard.results import Result, with_partition
-from yunishard.syncs import Sync, Syncs
+from yunishard.exceptions import (
+    Closed,
+    ConfigurationRefused,
+    OutcomeUnknown,
+    RegistrationRefused,
+    ResyncFailed,
+    SessionLost,
+)
+from yunishard.results import Predicate, Result, answer, with_partition
+
+
+@dataclass(slots=True)
+class Sync:
+    """One report."""
+
+    partition: str
+    """Normalised name."""
+    counts: SyncEnd = field(default_factory=SyncEnd)
+    """What was said so far."""
+    outcome: SyncDone | ResyncFailed | None = None
+
+    @property
+    def swept(self) -> SyncDone | None:
+        """What the core had and the report did not, by id; None until that is known."""
+        return self.outcome if isinstance(self.outcome, SyncDone) else None
+
+
+@dataclass(slots=True)
+class _Lane:
+    begun: Sync | None = None
+    ended: deque[Sync] = field(default_factory=deque)
+    """Those without an answer, oldest first."""
+    heard: int = 0
+    """Number of the last answer in the partition's present life."""
+
+
+class Syncs:
+    """All of one session."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, _Lane] = {}
+        """By partition; none for one of which nothing has been reported in its present life, or that is none."""
+
+    def __bool__(self) -> bool:
+        """Whether a report is under way, so that what is said counts."""
+        return any(lane.begun is not None for lane in self._lanes.values())
+
+    def partitions(self) -> list[str]:
+        """Those of which anything was reported."""
+        return list(self._lanes)
+
+    def begin(self, partition: str) -> Sync:
+        """A report begins; one that has not ended never will."""
+        lane = self._lanes.setdefault(partition, _Lane())
+        lane.begun = Sync(partition)
+        return lane.begun
+
+    def count(self, partition: str, command: Command) -> None:
+        """Something was said to a partition."""
+        lane = self._lanes.get(partition)
+        if lane is not None and lane.begun is not None:
+            lane.begun.counts = both(lane.begun.counts, reported(command))
+
+    def end(self, sync: Sync) -> None:
+        """The report is complete."""
+        if sync.outcome is not None:
+            return
+        lane = self._lanes[sync.partition]
+        if lane.begun is not sync:
+            sync.outcome = ResyncFailed(f"{sync.partition}: another report was begun before this one was complete")
+            return
+        lane.begun = None
+        lane.ended.append(sync)
+
+    def answered(self, partition: str, seq: int, done: SyncDone) -> None:
+        """The partition says what came of the oldest report; 0 is the number of one that nobody keeps."""
+        lane = self._lanes.get(partition)
+        if lane is None or not lane.ended or 0 < seq <= lane.heard:
+            return
+        lane.heard = max(lane.heard, seq)
+        lane.ended.popleft().outcome = ResyncFailed(f"{partition}: {done.problem}") if done.problem else done
+        if not (seq or lane.begun or lane.ended):
+            del self._lanes[partition]
+
+    def fail(self, partition: str, reason: str) -> None:
+        """What was reported to this partition is forgotten."""
+        lane = self._lanes.pop(partition, None)
+        if lane is not None:
+            for sync in (*lane.ended, *((lane.begun,) if lane.begun else ())):
+                sync.outcome = ResyncFailed(f"{partition}: {reason}")
+
+
+Outcome = ConfigurationUpdated | Exception
+
+
+@dataclass(slots=True)
+class _Change:
+    """Another configuration that was asked for."""
+
+    request: UpdateConfiguration
+    sent: bool = False
+    outcome: Outcome | None = None
+    """None until there is an answer, or until it is known that there may be none."""
+
+
+class Changes:
+    """What somebody waits for, by the reference that the answer will repeat."""
+
+    def __init__(self, request: RegisterResourceManager) -> None:
+        self._request: Final = request
+        self._changes: dict[str, _Change] = {}
+        self._made = 0
+        self._checksum = ""
+        """Of the configuration that we believe in force; empty if the core did not say."""
+        self._extra_config = request.extra_config
+        """What was sent last: it holds until something else is sent."""
+
+    def __contains__(self, reference: str) -> bool:
+        return reference in self._changes
+
+    def ask(self, text: str, extra_config: dict[str, str] | None) -> str:
+        """One more, not sent yet; the reference for `outcome`."""
+        if extra_config is not None:
+            self._extra_config = extra_config
+        self._made += 1
+        reference = f"configuration-{self._made}"
+        self._changes[reference] = _Change(
+            UpdateConfiguration(
+                rm_id=self._request.rm_id,
+                policy_group=self._request.policy_group,
+                config=text,
+                extra_config=self._extra_config,
+            )
+        )
+        return reference
+
+    def sent(self, session: Session) -> list[Outgoing]:
+        """What is to be sent now, as the session is open; once."""
+        due = [(reference, change) for reference, change in self._changes.items() if not change.sent]
+        for _, change in due:
+            change.sent = True
+        return [session.update_configuration(change.request, ref=reference) for reference, change in due]
+
+    def outcome(self, reference: str) -> Outcome | None:
+        """What became of a change, or None as long as that may still be heard."""
+        return self._changes[reference].outcome
+
+    def drop(self, reference: str) -> None:
+        """Nobody waits for this change any more."""
+        del self._changes[reference]
+
+    def answered(self, reference: str, message: ConfigurationUpdated) -> bool:
+        """Another configuration is in force; whether that answers a change of ours."""
+        self._checksum = message.checksum
+        change = self._changes.get(reference)
+        if change is not None:
+            change.outcome = message
+        return change is not None
+
+    def refused(self, reference: str, refused: Refused) -> None:
+        """This change was not made."""
+        self._changes[reference].outcome = ConfigurationRefused(refused)
+
+    def resumed(self, registered: Registered) -> ConfigurationUpdated | None:
+        """The configuration may have changed while nobody could tell us: as we asked before the break, or by others;
+        in that case this says so.
+        """
+        known, self._checksum = self._checksum, registered.checksum
+        changed = bool(known and registered.checksum) and known != registered.checksum
+        now = ConfigurationUpdated(checksum=registered.checksum, partitions=registered.partitions)
+        for change in self._changes.values():
+            if not change.sent or change.outcome is not None:
+                continue
+            if changed and checksum_of(change.request.config) == registered.checksum:
+                change.outcome = now
+            else:
+                change.outcome = OutcomeUnknown(
+                    f"{self._request.rm_id}: the connection broke before the core answered: look which "
+                    "configuration it has (`yunishard config get`), or send this one again"
+                )
+        ours = any(change.outcome is now for change in self._changes.values())
+        return now if changed and not ours else None
+
 
 READ_AHEAD_MESSAGES: Final = WINDOW_MESSAGES
 """Messages that are kept for the consumer; then reading stops, unless an update waits: what it waits for may be behind

@@ -1,5 +1,5 @@
 from common.machine import NEVER
-from yunishard.pulse import BACKOFF_MAX_S, JITTER, Due, Pulse
+from yunishard.liveness import BACKOFF_MAX_S, JITTER, Due, Pulse
 
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 

@@ -27,6 +27,10 @@ class SessionLost(ConnectionError):
     """The core has forgotten all it knew of this resource manager: connect again and report everything."""
 
 
+class KeyRefused(ConnectionError):
+    """The core and this resource manager do not accept each other's keys; trying again is of no use."""
+
+
 class Closed(RuntimeError):
     """This resource manager was closed by its own program."""
 
