@@ -93,8 +93,8 @@ class ManagersWord:
 class System(World):
     """A world with a web service in it, which asks one question at a time."""
 
-    def __init__(self, refusals: Mapping[str, str]) -> None:
-        super().__init__(SEED, now=BEGIN_S, manual=True, plugins=[ManagersWord(refusals)])
+    def __init__(self, refusals: Mapping[str, str], *, manual: bool = True) -> None:
+        super().__init__(SEED, now=BEGIN_S, manual=manual, plugins=[ManagersWord(refusals)] if refusals else [])
         self._told: tuple[Header, bytes] | None = None
 
     def pass_by(self, seconds: float) -> None:

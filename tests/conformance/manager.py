@@ -7,8 +7,7 @@ Threads: those of its wire write, and the trace's own thread reads, under `lock`
 
 import contextlib
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,12 +29,11 @@ class Running:
 class RecordingManager:
     """A registered resource manager, and what it has heard so far."""
 
-    def __init__(self, dial: Dial, rm_id: str, config: str, extra: dict[str, str]) -> None:
+    def __init__(self, dial: Dial, rm_id: str, config: str, extra: dict[str, str], now: Callable[[], float]) -> None:
         self.rm_id = rm_id
         self.lock = threading.Lock()
-        self.heard = threading.Condition(self.lock)
-        """Notified after each message."""
-        self.last_heard_s = time.monotonic()
+        self._now = now
+        self.last_heard_s = now()
         self.running: dict[str, Running] = {}
         self.released: list[tuple[str, str, str]] = []
         """Key, application and kind of each."""
@@ -136,10 +134,9 @@ class RecordingManager:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        with self.heard:
-            self.last_heard_s = time.monotonic()
+        with self.lock:
+            self.last_heard_s = self._now()
             yield
-            self.heard.notify_all()
 
     def _send_releases(self, releases: Sequence[pb.AllocationRelease]) -> None:
         bare = [

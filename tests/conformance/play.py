@@ -11,10 +11,12 @@ import grpc
 import yaml
 
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
+from tests.captures.system import System
 from tests.conformance.items import Item
 from tests.conformance.rest import Rest
 from tests.conformance.state import Json
 from tests.conformance.steps import Play
+from tests.conformance.virtual import VirtualClock, VirtualRest, VirtualWire
 from tests.conformance.wires import Dial, GrpcWire, NativeWire
 from tests.deploy.system import FREE_PORTS, up
 
@@ -29,19 +31,36 @@ class Unplayable(Exception):
 
 
 def differences_of(name: str, *, native: bool = False) -> list[str]:
-    """What differs between a trace on this system, over gRPC or over the native protocol, and on the reference; each a
-    place with both values.
+    """What differs between a trace on a system with real processes, over gRPC or over the native protocol, and on the
+    reference; each a place with both values.
 
     Raises:
         Unplayable: there is nothing to compare.
     """
-    golden = json.loads((GOLDEN / f"{name}.json").read_text())
-    return list(differences(golden, _played(name, native=native)))
+    return list(differences(_golden(name), _played(name, native=native)))
+
+
+def virtual_differences_of(name: str) -> list[str]:
+    """The same on a system in this process, under a virtual clock."""
+    system = System({}, manual=False)
+    play = Play(partial(VirtualWire, system), VirtualRest(system), VirtualClock(system))
+    for step in _steps(name):
+        play.step(step)
+    return list(differences(_golden(name), play.recorded))
+
+
+def _golden(name: str) -> Json:
+    return json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def _steps(name: str) -> list[Item]:
+    steps: list[Item] = yaml.safe_load(TRACES[name].read_text())["steps"]
+    return steps
 
 
 def _played(name: str, *, native: bool) -> Json:
     """What the trace records."""
-    steps = yaml.safe_load(TRACES[name].read_text())["steps"]
+    steps = _steps(name)
     with (
         tempfile.TemporaryDirectory(prefix="conformance-") as folder,
         up("--ephemeral", *FREE_PORTS, folder=Path(folder)) as system,

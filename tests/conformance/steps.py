@@ -24,15 +24,14 @@ it breaks off only when the system is not there to be asked.
 
 import json
 import re
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from rmproxy.si import scheduler_pb2 as pb
+from tests.conformance.clocks import LIMIT_S, Clock, RealClock, await_condition, await_silence, silent_since
 from tests.conformance.items import Item, ask, expanded, gone_application, new_application, node, release
 from tests.conformance.manager import RecordingManager
 from tests.conformance.rest import Rest, quoted
-from tests.conformance.silence import LIMIT_S, await_silence, silent_since
 from tests.conformance.state import Object, Wanted, state_of
 from tests.conformance.wires import Dial, RefusedError
 
@@ -49,10 +48,11 @@ MISSING: Final = re.compile(r"^yunishard_process_up\{.*\} 0$", re.MULTILINE)
 class Play:
     """One trace as it is played to a system that nobody else uses."""
 
-    def __init__(self, dial: Dial, rest: Rest) -> None:
+    def __init__(self, dial: Dial, rest: Rest, clock: Clock | None = None) -> None:
         self.recorded: list[Object] = []
         self._dial = dial
         self._rest = rest
+        self._clock = clock or RealClock()
         self._managers: dict[str, RecordingManager] = {}
         self._steps: dict[str, Callable[[Any], None]] = {
             "register": self._register,
@@ -88,7 +88,9 @@ class Play:
         if earlier is not None:
             earlier.close()
         try:
-            self._managers[rm_id] = RecordingManager(self._dial, rm_id, body["config"], body.get("extra", {}))
+            self._managers[rm_id] = RecordingManager(
+                self._dial, rm_id, body["config"], body.get("extra", {}), self._clock.now
+            )
         except RefusedError:
             self.recorded.append({"register-refused": True})
 
@@ -136,22 +138,24 @@ class Play:
     # Waiting --------------------------------------------------------------------------------------------------------
 
     def _sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        self._clock.sleep(seconds)
 
     def _await(self, body: Item) -> None:
         rm, application = self._rm(body), body["app"]
 
         def holds() -> bool:
-            running = sum(one.application == application for one in rm.running.values())
-            state = rm.application_states.get(application, [None])[-1]
+            with rm.lock:
+                running = sum(one.application == application for one in rm.running.values())
+                state = rm.application_states.get(application, [None])[-1]
             return running == body.get("running", running) and state == body.get("state", state)
 
-        with rm.heard:
-            rm.heard.wait_for(holds, timeout=body.get("limit", AWAIT_S))
+        await_condition(self._clock, holds, limit_s=body.get("limit", AWAIT_S))
 
     def _quiet(self, quiet_s: float, limit_s: float = LIMIT_S) -> float:
         managers = self._managers.values()
-        return await_silence(managers, lambda: self._rest.ask("/ws/v1/partitions"), quiet_s=quiet_s, limit_s=limit_s)
+        return await_silence(
+            self._clock, managers, lambda: self._rest.ask("/ws/v1/partitions"), quiet_s=quiet_s, limit_s=limit_s
+        )
 
     # Recording ------------------------------------------------------------------------------------------------------
 
@@ -160,11 +164,11 @@ class Play:
             detail=body.get("detail", "apps"), extra=body.get("with", ()), without=frozenset(body.get("without", ()))
         )
         limit_s = body.get("limit", LIMIT_S)
-        end_s = time.monotonic() + limit_s
+        end_s = self._clock.now() + limit_s
         while True:
             since_s = self._quiet(body.get("quiet", LONG_S), limit_s)
             state = state_of(self._managers, self._rest, wanted)
-            if silent_since(self._managers.values(), since_s) == since_s or time.monotonic() >= end_s:
+            if silent_since(self._managers.values(), since_s) == since_s or self._clock.now() >= end_s:
                 break  # what was read is not torn: nothing happened meanwhile
         self.recorded.append(state)
 
@@ -183,9 +187,9 @@ class Play:
         self.recorded.append({"events": counts})
 
     def _metrics(self, body: Item) -> None:
-        until = time.monotonic() + AWAIT_S
+        until = self._clock.now() + AWAIT_S
         status, text = self._rest.ask("/ws/v1/metrics")
-        while MISSING.search(text) and time.monotonic() < until:
+        while MISSING.search(text) and self._clock.now() < until:
             status, text = self._rest.ask("/ws/v1/metrics")
         if status != 200 or (missing := MISSING.search(text)):
             self.recorded.append({"metrics": f"status {status}: {missing[0] if status == 200 else text.strip()}"})
