@@ -45,7 +45,7 @@ from common.rm_messages import (
 )
 from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, Row, row_of
+from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
 from partition_worker.recorder import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
@@ -124,10 +124,10 @@ class Office:
         self._write(recorder.flushed())
         content = self.worker.snapshot()
         self.snapshot_bytes = len(content)
-        snapshots.write(self._files.snapshot(recorder.last), recorder.last, content)
-        assert self._database.note_snapshot(recorder.last)
-        while self._database.forgetful:
-            self._database.forget_some()
+        snapshots.write_snapshot(self._files.snapshot(recorder.last), recorder.last, content)
+        assert self._database.record_snapshot(recorder.last)
+        while self._database.has_garbage:
+            self._database.delete_slice()
 
     def close(self) -> int:
         """Hand over what is not handed over yet; the number of the last step."""
@@ -146,7 +146,7 @@ class Office:
             self._fresh = self._fresh or append.fresh
             for step in append.steps:
                 found = _step.decode(step)
-                self._rows.append(row_of(found.number, found.at, found.header.kind, step))
+                self._rows.append(make_row(found.number, found.at, found.header.kind, step))
             kept = body_of(Kept(number=self._rows[-1].number))
             self._carry(self.worker.handle(Delivery(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
 

@@ -18,8 +18,8 @@ from common import garbage
 from common.journal_messages import Step
 from common.wording import counted
 from partition_worker import poison
-from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files, JournalDamaged
+from partition_worker.journal.writer import Journal
 from partition_worker.recorder import Diverged
 from partition_worker.remembered import RememberedWronglyError
 from partition_worker.worker import Worker
@@ -87,7 +87,7 @@ async def _recovered(worker: Worker, new_journal: Callable[[Worker], Journal], a
 
 def _played(worker: Worker, journal: Journal, attempts: poison.Attempts) -> Begun:
     started_s = time.monotonic()
-    with journal.recovered() as found:
+    with journal.open_recovery() as found:
         steps = _Counted(found.steps, attempts)
         if found.snapshot is not None:
             what = f"the snapshot after step {found.snapshot_number}"

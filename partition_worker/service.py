@@ -29,10 +29,10 @@ from partition_worker.beginning import Begun, begun
 from partition_worker.engine.tuning import tuned
 from partition_worker.groups import Groups
 from partition_worker.journal import figures as journal_figures
-from partition_worker.journal import poisons
-from partition_worker.journal.attempts import AttemptsFile, parent_process
-from partition_worker.journal.endpoint import Journal
+from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
+from partition_worker.journal.poison_files import AttemptsFile, identify_parent_process
+from partition_worker.journal.writer import Journal
 from partition_worker.log_levels import LogLevels
 from partition_worker.plugins import chosen
 from partition_worker.replica import GROUPS
@@ -165,7 +165,7 @@ def _around(start: Begun, process: ProcessFigures) -> list[Family]:
 def _attempts(files: Files) -> poison.Attempts:
     """Where the messages that ended a worker are counted; nowhere if there is no room for that."""
     try:
-        return AttemptsFile(files, parent_process())
+        return AttemptsFile(files, identify_parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
         return poison.UNTRACKED
@@ -177,7 +177,8 @@ def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
         one = worker.poisons.pop()
         assert journal is not None, "nothing is counted where nothing is kept"
         try:
-            _log.error("%s: %s; it is kept in %s", worker.name, one.reason, poisons.keep(journal.files, one))
+            path = poison_files.write_poison(journal.files, one)
+            _log.error("%s: %s; it is kept in %s", worker.name, one.reason, path)
         except OSError as error:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, one.reason, error)
 

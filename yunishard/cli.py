@@ -78,7 +78,7 @@ COMMANDS: Final = {
     "schedule": Command("yunishard.schedule", "make decisions step by step, in manual mode"),
     "keys": Command("yunishard.keys", "make keys for the native port, and say who may use them"),
     "token": Command("yunishard.token", "make a token for REST, or show what is in one"),
-    "journal": Command("partition_worker.journal.command", "look into the journal of a partition, and check it"),
+    "journal": Command("partition_worker.journal.cli", "look into the journal of a partition, and check it"),
     "settings": Command("yunishard.settings", "show every setting and where it came from"),
     "completion": Command("yunishard.completion", "print a completion script for your shell"),
 }

@@ -1,13 +1,11 @@
-"""The SQLite file of the steps: who may write to it, and each change of it as one transaction.
+"""The journal's SQLite database: schema, transactions, fencing by epoch, and verification of the write-ahead log.
 
-    meta    one row: of which partition, under which epoch, from which step on it is needed, the last step
+    meta    one row: the partition, the epoch of its worker, the first step that is needed, the last step
     steps   number, time, kind, the encoded step, and a checksum of these
 
-A transaction is on the disk when it has returned (`synchronous=FULL`), and checks in itself that the epoch is still
-ours. A usual one is a single statement, because whoever runs Python lets others go first for each statement: a worker
-that is busy deciding makes four of them wait four times.
-
-Not here: the thread that calls this (`writer.py`), reading (`reading.py`).
+A transaction is durable when it returns (`synchronous=FULL`), and verifies that the epoch is still the worker's own.
+The usual transaction is a single statement, because the thread releases the interpreter lock for each statement: four
+statements would wait for a busy worker four times.
 """
 
 import os
@@ -19,34 +17,36 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from partition_worker.journal.files import PRIVATE, Fenced, Files, JournalDamaged
-from partition_worker.journal.log import check_log
 
 FORMAT: Final = 1
-"""Of the file, in its `user_version`."""
+"""The format of the file, in its `user_version`."""
 
 LOCK_MAX_S: Final = 2.0
-"""How long to wait for somebody else who writes: an earlier worker that has not noticed yet."""
+"""How long to wait for the lock of another writer: an earlier worker that is not fenced yet."""
 
 STATEMENT_STEPS: Final = 256
-"""Rows that one statement inserts at most."""
+"""The maximum of rows in one INSERT statement."""
 
 SLICE_STEPS: Final = 512
-"""Steps that are deleted at a time: more than are usually added at a time, so that deleting keeps up."""
+"""Steps deleted at a time: more than a usual transaction adds, so that deletion keeps up."""
 
 SLICE_BYTES: Final = 4 << 20
-"""The same in bytes of steps; a single one may have more."""
+"""Bytes of steps deleted at a time; a single step may have more."""
 
 CHECKPOINT_PAGES: Final = 1000
-"""Pages of 4 KiB that are written before SQLite moves them from its log into the database, which takes milliseconds."""
+"""Pages of 4 KiB after which SQLite moves them from the write-ahead log to the database, which takes milliseconds."""
 
-LOG_PREPARED_BYTES: Final = 4 << 20
-"""Of the log that are written beforehand, as many as it has before that: to write over them takes the disk less time
-than to let the file grow with each transaction."""
+WAL_PREALLOCATED_BYTES: Final = 4 << 20
+"""Bytes of the write-ahead log that are preallocated, as many as it has before a checkpoint: overwriting takes the disk
+less time than growing the file with each transaction.
+"""
+
+_FENCED: Final = "another worker has the partition now"
 
 _ZEROS: Final = bytes(64 << 10)
 
-LOG_BYTES: Final = 16 << 20
-"""What the log may keep on the disk once it is empty again."""
+WAL_BYTES_MAX: Final = 16 << 20
+"""Bytes of the write-ahead log that stay allocated after a checkpoint."""
 
 SCHEMA: Final = {
     "meta": "CREATE TABLE meta (partition TEXT NOT NULL, epoch INTEGER NOT NULL, begins INTEGER NOT NULL,"
@@ -55,9 +55,9 @@ SCHEMA: Final = {
     " step BLOB NOT NULL, checksum INTEGER NOT NULL) STRICT",
     "last": "CREATE TRIGGER last AFTER INSERT ON steps BEGIN UPDATE meta SET last = NEW.number; END",
 }
-"""By name, as SQLite keeps it."""
+"""The statements by name, as SQLite stores them."""
 
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
@@ -70,11 +70,11 @@ _PASSING: Final = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-"""What the disk or somebody else is to blame for, and not the contents of the file."""
+"""Errors caused by the disk or another process, and not by the contents of the file."""
 
 
 class Row(NamedTuple):
-    """A step as the table has it."""
+    """A row of the table `steps`."""
 
     number: int
     at: float
@@ -84,71 +84,71 @@ class Row(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """The only row of its table."""
+    """The only row of the table `meta`."""
 
     partition: str
     epoch: int
     begins: int
-    """The first step that is needed: after the snapshot, or the one that begins from an empty partition."""
+    """The first step that is needed: after the snapshot, or the one that starts from an empty partition."""
     snapshot: int
-    """The step after which it was taken; 0 for none."""
+    """The step after which the snapshot was taken; 0 without a snapshot."""
     last: int
-    """The latest step. Not in the checksum: a trigger keeps it, and a step of this number has to be there."""
+    """The latest step. Not in the checksum: a trigger updates it, and a step of this number has to exist."""
     checksum: int = 0
 
 
-def row_of(number: int, at: float, kind: str, step: bytes) -> Row:
-    """A row with its checksum."""
-    return Row(number, at, kind, step, checksum_of(number, at, kind, step))
+def make_row(number: int, at: float, kind: str, step: bytes) -> Row:
+    """Build a row with its checksum."""
+    return Row(number, at, kind, step, row_checksum(number, at, kind, step))
 
 
-def checksum_of(number: int, at: float, kind: str, step: bytes) -> int:
-    """Of a step and everything that stands beside it."""
+def row_checksum(number: int, at: float, kind: str, step: bytes) -> int:
+    """The checksum of a step and its columns."""
     return zlib.crc32(step, zlib.crc32(kind.encode(), zlib.crc32(struct.pack(">qd", number, at))))
 
 
-def checksum_of_meta(meta: Meta) -> int:
-    """Of all that changes only with care."""
+def meta_checksum(meta: Meta) -> int:
+    """The checksum of the meta row without `last`."""
     numbers = struct.pack(">qqq", meta.epoch, meta.begins, meta.snapshot)
     return zlib.crc32(meta.partition.encode(), zlib.crc32(numbers))
 
 
-def passing(error: sqlite3.Error) -> bool:
-    """Whether it may work another time: the disk, or somebody else, is to blame, and not what is in the file."""
+def is_transient(error: sqlite3.Error) -> bool:
+    """Whether a later attempt may succeed: the cause is the disk or another process, and not the file's contents."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return code & 0xFF in _PASSING
+    return code & 0xFF in _TRANSIENT
 
 
 @contextmanager
-def explained(files: Files) -> Iterator[None]:
-    """What SQLite complains about, as JournalDamaged or OSError."""
+def translate_errors(files: Files) -> Iterator[None]:
+    """Raise SQLite's errors as JournalDamaged or OSError."""
     try:
         yield
     except sqlite3.Error as error:
-        if passing(error):
+        if is_transient(error):
             raise OSError(f"{files.database}: the journal cannot be used: {error}") from error
         raise JournalDamaged(str(error)) from error
-    except UnicodeDecodeError as error:  # in what SQLite complains about
-        raise JournalDamaged("its names or texts are not as they were written") from error
+    except UnicodeDecodeError as error:  # in SQLite's error message
+        raise JournalDamaged("its names or texts are not valid UTF-8") from error
 
 
-def checked_meta(file: sqlite3.Connection, partition: str) -> Meta:
-    """The row, if it is what it should be.
+def read_meta(file: sqlite3.Connection, partition: str) -> Meta:
+    """Read the meta row, and verify the schema.
 
     Raises:
-        JournalDamaged: it is not.
+        JournalDamaged: the schema or the row is not valid.
     """
     version = file.execute("PRAGMA user_version").fetchone()[0]
     if version != FORMAT:
-        raise JournalDamaged(f"it has format {version}, and this release knows {FORMAT}")
+        raise JournalDamaged(f"it has format {version}, and this release reads format {FORMAT}")
     if dict(file.execute("SELECT name, sql FROM sqlite_schema")) != SCHEMA:
-        raise JournalDamaged("its tables are not those of a journal")
+        raise JournalDamaged("its tables are not the tables of a journal")
     rows = file.execute("SELECT partition, epoch, begins, snapshot, last, checksum FROM meta").fetchall()
     if len(rows) != 1:
-        raise JournalDamaged(f"it has {len(rows)} rows of what it is about")
+        raise JournalDamaged(f"its table meta has {len(rows)} rows instead of one")
     meta = _meta_of(rows[0])
     if meta.partition != partition:
-        raise JournalDamaged(f"it is that of partition {meta.partition}")
+        raise JournalDamaged(f"it belongs to partition {meta.partition}")
     return meta
 
 
@@ -156,37 +156,37 @@ def _meta_of(values: tuple[object, ...]) -> Meta:
     match values:
         case (str(partition), int(epoch), int(begins), int(snapshot), int(last), int(checksum)):
             meta = Meta(partition, epoch, begins, snapshot, last, checksum)
-            if meta.checksum == checksum_of_meta(meta):
+            if meta.checksum == meta_checksum(meta):
                 return meta
-    raise JournalDamaged("what it says about itself is not as it was written")
+    raise JournalDamaged("its meta row does not match its checksum")
 
 
 class Database:
-    """The file, open for writing under an epoch.
+    """The database file, open for writing under an epoch.
 
     Raises:
-        Fenced: somebody has opened it under a higher one.
-        JournalDamaged: it cannot be understood.
-        OSError: the disk does not let us.
+        Fenced: another worker has opened it under a higher epoch.
+        JournalDamaged: the file is damaged.
+        OSError: a file cannot be read or written.
     """
 
     def __init__(self, files: Files, epoch: int) -> None:
         self.files = files
-        self.forgetful = True
-        """Whether there may be something that is not needed any more."""
+        self.has_garbage = True
+        """Whether there may be steps or snapshots that are no longer needed."""
         if not files.database.exists():
-            files.clear()  # of one that was put aside or removed, and something came in between
+            files.clear()  # leftovers of a journal whose removal was interrupted
         os.close(os.open(files.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        with explained(files):
+        with translate_errors(files):
             self._file = sqlite3.connect(
                 files.database,
                 isolation_level=None,
                 timeout=LOCK_MAX_S,
-                check_same_thread=False,  # opened in one thread, and then only the writer's
+                check_same_thread=False,  # opened in one thread, then used by the writer's only
                 cached_statements=STATEMENT_STEPS + 16,
             )
         try:
-            with explained(files):
+            with translate_errors(files):
                 self._claim(epoch)
         except BaseException:
             self._file.close()
@@ -194,7 +194,7 @@ class Database:
 
     @property
     def last(self) -> int:
-        """The latest step when it was opened; a snapshot may have been noted before what it was taken after."""
+        """The latest step when the file was opened; a snapshot may be recorded before the steps that it contains."""
         return max(self._meta.last, self._meta.snapshot)
 
     def _claim(self, epoch: int) -> None:
@@ -203,30 +203,30 @@ class Database:
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
         self._file.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
-        self._file.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
+        self._file.execute(f"PRAGMA journal_size_limit={WAL_BYTES_MAX}")
         with self._transaction():
             if version == 0 and not self._file.execute("SELECT 1 FROM sqlite_schema").fetchone():
                 self._create(epoch)
-            self._meta = checked_meta(self._file, files.partition)
+            self._meta = read_meta(self._file, files.partition)
             if self._meta.epoch > epoch:
                 raise Fenced(f"{files.database}: another worker has the partition, under epoch {self._meta.epoch}")
-            check_log(self._file, files)
+            check_wal(self._file, files)
             if (found := self._file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only says which database
-            self._meta = self._written(self._meta._replace(epoch=epoch))
-        self.empty_log()  # or what was not finished would lie there still, for the next one to find
-        self._prepare_log()
+                raise JournalDamaged(str(found).splitlines()[-1])  # after a line that only names the database
+            self._meta = self._update_meta(self._meta._replace(epoch=epoch))
+        self.truncate_wal()  # otherwise unfinished transactions stay in it
+        self._preallocate_wal()
 
-    def _prepare_log(self) -> None:
-        """Zeros are nothing to SQLite. Nobody else writes meanwhile, and if the disk has no room it is only slower."""
+    def _preallocate_wal(self) -> None:
+        """Fill the log with zeros, which SQLite ignores, under the write lock. A full disk only slows commits down."""
         self._file.execute("BEGIN IMMEDIATE")
         try:
-            with suppress(OSError), self.files.log.open("r+b") as log:
-                if not os.fstat(log.fileno()).st_size:
-                    for _ in range(LOG_PREPARED_BYTES // len(_ZEROS)):  # all at once the process would keep its memory
-                        log.write(_ZEROS)
-                    log.flush()
-                    os.fsync(log.fileno())
+            with suppress(OSError), self.files.wal.open("r+b") as wal:
+                if not os.fstat(wal.fileno()).st_size:
+                    for _ in range(WAL_PREALLOCATED_BYTES // len(_ZEROS)):  # in pieces, which need less memory
+                        wal.write(_ZEROS)
+                    wal.flush()
+                    os.fsync(wal.fileno())
         finally:
             self._file.execute("ROLLBACK")
 
@@ -235,17 +235,17 @@ class Database:
             self._file.execute(statement)
         self._file.execute(f"PRAGMA user_version={FORMAT}")
         meta = Meta(self.files.partition, epoch, begins=1, snapshot=0, last=0)
-        self._file.execute("INSERT INTO meta VALUES (?, ?, ?, ?, ?, ?)", meta._replace(checksum=checksum_of_meta(meta)))
+        self._file.execute("INSERT INTO meta VALUES (?, ?, ?, ?, ?, ?)", meta._replace(checksum=meta_checksum(meta)))
 
     # Changes ---------------------------------------------------------------------------------------------------------
 
     def append(self, rows: Sequence[Row], *, fresh: bool) -> None:
-        """Keep these steps, all or none; if they are `fresh`, nothing before them is needed any more. Those that a
-        snapshot has already are as durable as can be.
+        """Store these steps, all or none. If they are `fresh`, no earlier step is needed any more. Steps that the
+        snapshot contains are skipped.
 
         Raises:
             Fenced: another worker has the partition.
-            sqlite3.Error: nothing has changed; see `passing`.
+            sqlite3.Error: nothing has changed; see `is_transient`.
         """
         meta = self._meta
         if rows[0].number < meta.begins:
@@ -258,8 +258,8 @@ class Database:
         with self._transaction():
             for start in range(0, len(rows), STATEMENT_STEPS):
                 self._insert(rows[start : start + STATEMENT_STEPS])
-            meta = self._written(meta)
-        self._meta, self.forgetful = meta, self.forgetful or fresh
+            meta = self._update_meta(meta)
+        self._meta, self.has_garbage = meta, self.has_garbage or fresh
 
     def _insert(self, rows: Sequence[Row]) -> None:
         places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
@@ -268,25 +268,25 @@ class Database:
             (*(field for row in rows for field in row), self._meta.epoch),
         )
         if done.rowcount != len(rows):
-            raise _fenced()
+            raise Fenced(_FENCED)
 
-    def note_snapshot(self, number: int) -> bool:
-        """There is a snapshot after this step, and nothing up to it is needed any more; False if that is no news, as
-        the partition has begun anew since.
+    def record_snapshot(self, number: int) -> bool:
+        """Record that a snapshot after this step exists, so that earlier steps are not needed any more. False if the
+        partition has begun anew since.
 
         Raises:
             Fenced, sqlite3.Error: as `append`.
         """
-        self.forgetful = True
+        self.has_garbage = True
         if number < self._meta.begins:
             return False
         with self._transaction():
-            meta = self._written(self._meta._replace(begins=number + 1, snapshot=number))
+            meta = self._update_meta(self._meta._replace(begins=number + 1, snapshot=number))
         self._meta = meta
         return True
 
-    def forget_some(self) -> None:
-        """Delete a slice of what is not needed any more; after the last one nothing is left to forget.
+    def delete_slice(self) -> None:
+        """Delete a slice of the steps that are not needed any more; when none are left, delete old snapshots.
 
         Raises:
             Fenced, sqlite3.Error: as `append`.
@@ -297,8 +297,8 @@ class Database:
             (self._meta.begins, SLICE_STEPS),
         ).fetchall()
         if not oldest:
-            self.files.forget_snapshots(before=self._meta.begins, but=self._meta.snapshot)
-            self.forgetful = False
+            self.files.delete_snapshots(before=self._meta.begins, keep=self._meta.snapshot)
+            self.has_garbage = False
             return
         end, size = oldest[0]
         for number, length in oldest[1:]:
@@ -310,20 +310,18 @@ class Database:
             "DELETE FROM steps WHERE number <= ? AND (SELECT epoch FROM meta) = ?", (end, self._meta.epoch)
         )
         if not done.rowcount:
-            raise _fenced()
+            raise Fenced(_FENCED)
 
     def used_bytes(self) -> int:
-        """What the steps take, with what SQLite has not moved yet, but for the first LOG_PREPARED_BYTES of that, and
-        without what it has free.
-        """
-        database, log = self.files.database, self.files.log
-        size = database.stat().st_size + (max(0, log.stat().st_size - LOG_PREPARED_BYTES) if log.exists() else 0)
+        """Bytes of the database and its write-ahead log, without free pages and the preallocated part of the log."""
+        database, wal = self.files.database, self.files.wal
+        size = database.stat().st_size + (max(0, wal.stat().st_size - WAL_PREALLOCATED_BYTES) if wal.exists() else 0)
         free, page = (self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
         used: int = size - free * page
         return used
 
-    def empty_log(self) -> None:
-        """Move what is in SQLite's log into the database, and give its room back, unless somebody else reads it."""
+    def truncate_wal(self) -> None:
+        """Move the write-ahead log into the database and truncate it, unless another process reads it."""
         self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
@@ -331,15 +329,15 @@ class Database:
 
     # Private ---------------------------------------------------------------------------------------------------------
 
-    def _written(self, meta: Meta) -> Meta:
-        """Inside a transaction: have this row from now on."""
-        meta = meta._replace(checksum=checksum_of_meta(meta))
+    def _update_meta(self, meta: Meta) -> Meta:
+        """Replace the meta row; to be called inside a transaction."""
+        meta = meta._replace(checksum=meta_checksum(meta))
         done = self._file.execute(
             "UPDATE meta SET epoch = ?, begins = ?, snapshot = ?, checksum = ? WHERE epoch = ?",
             (meta.epoch, meta.begins, meta.snapshot, meta.checksum, self._meta.epoch),
         )
         if done.rowcount != 1:
-            raise _fenced()
+            raise Fenced(_FENCED)
         return meta
 
     @contextmanager
@@ -349,10 +347,88 @@ class Database:
             yield
             self._file.execute("COMMIT")
         except BaseException:
-            if self._file.in_transaction:  # some errors have ended it already
+            if self._file.in_transaction:  # some errors end the transaction
                 self._file.execute("ROLLBACK")
             raise
 
 
-def _fenced() -> Fenced:
-    return Fenced("another worker has the partition now")
+# Verification of the write-ahead log --------------------------------------------------------------------------------
+
+WAL_LOOKS: Final = 3
+"""Attempts before lost transactions count: another process may write meanwhile."""
+
+_WAL_HEAD: Final = struct.Struct(">8I")
+"""Magic number, format, page size, count, two salts, two checksums."""
+
+_WAL_FRAME: Final = struct.Struct(">6I")
+"""Page number, database size if a transaction ends here, two salts, two checksums; the page follows."""
+
+_WAL_INDEX: Final = struct.Struct("=16xI12x8s")
+"""The number of valid frames, and the salts as they are in the log."""
+
+_open_indexes: Final[dict[tuple[int, int], int]] = {}
+"""Descriptors of WAL indexes, by device and inode. They stay open while the file has a name: a process that closes any
+descriptor of a file loses all its POSIX locks on it, SQLite's too, and the next process that opens the index would
+reset it. A process opens a journal or two.
+"""
+
+
+def check_wal(file: sqlite3.Connection, files: Files) -> None:
+    """Check that SQLite, which has the file open, reads every finished transaction in its write-ahead log.
+
+    SQLite ignores everything after a damaged frame without an error, as if it had never been finished. It writes a
+    transaction only after the previous one is durable. So the ignored part may hold the end of one transaction; the
+    ends of two mean that a durable one is lost. (Nobody can decide whether the very last one was finished.) The layout
+    of both files is at https://sqlite.org/walformat.html.
+
+    Raises:
+        JournalDamaged: SQLite ignores a finished transaction.
+    """
+    page = file.execute("PRAGMA page_size").fetchone()[0]
+    lost = 0
+    for _ in range(WAL_LOOKS):
+        lost = _count_ignored_transactions(files, page)
+        if lost < 2:
+            return
+    raise JournalDamaged(f"{lost} transactions of its write-ahead log cannot be read any more")
+
+
+def _count_ignored_transactions(files: Files, page: int) -> int:
+    try:
+        content = files.wal.read_bytes()
+        valid_frames, salts = _WAL_INDEX.unpack_from(_read_index(files))
+    except (FileNotFoundError, struct.error):
+        return 0  # nothing was written since the last process closed the database
+    if len(content) < _WAL_HEAD.size + _WAL_FRAME.size:
+        return 0
+    if not _is_valid_head(_WAL_HEAD.unpack_from(content)):
+        salts = content[_WAL_HEAD.size + 8 : _WAL_HEAD.size + 16]
+    elif salts != content[16:24]:
+        return 0  # all frames were moved to the database, and will be overwritten
+    size = _WAL_FRAME.size + page
+    frames = range(_WAL_HEAD.size + valid_frames * size, len(content) - size + 1, size)
+    return sum(1 for at in frames if _WAL_FRAME.unpack_from(content, at)[1] and content[at + 8 : at + 16] == salts)
+
+
+def _read_index(files: Files) -> bytes:
+    """Read the head of the WAL index without releasing a lock of SQLite's."""
+    for which, descriptor in tuple(_open_indexes.items()):
+        if not os.fstat(descriptor).st_nlink:  # the file was removed, so its locks do not matter
+            del _open_indexes[which]
+            os.close(descriptor)
+    found = files.wal_index.stat()
+    which = (found.st_dev, found.st_ino)
+    if which not in _open_indexes:
+        _open_indexes[which] = os.open(files.wal_index, os.O_RDONLY | os.O_CLOEXEC)
+    return os.pread(_open_indexes[which], _WAL_INDEX.size, 0)
+
+
+def _is_valid_head(head: tuple[int, ...]) -> bool:
+    """Whether the checksum of the log's head is right; the magic number defines the byte order of its words."""
+    order = ">" if head[0] & 1 else "<"
+    words = struct.unpack(f"{order}6I", struct.pack(">6I", *head[:6]))
+    one = two = 0
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        one = (one + even + two) & 0xFFFFFFFF
+        two = (two + odd + one) & 0xFFFFFFFF
+    return (one, two) == head[6:]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.families import Family, distribution, gauge
-from partition_worker.journal.endpoint import Journal
+from partition_worker.journal.writer import Journal
 
 _LABELS: Final = ("partition",)
 

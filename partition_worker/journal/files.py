@@ -1,11 +1,9 @@
-"""The files of a journal: what they are called, which of them belong to a partition, and where a damaged one goes.
+"""Names and locations of a partition's journal files, and moving a damaged journal aside.
 
-    <name>.sqlite (and what SQLite puts beside it)     the steps
-    <name>.snapshot-<number>                           the whole partition after that step
-    <name>.damaged/                                    the same files of a journal that could not be used
-    <name>.attempts, <name>.poison-<identity>          which messages ended workers, and what they say
-
-Not here: what is in them (`database.py`, `snapshots.py`, `attempts.py`, `poisons.py`).
+<name>.sqlite, -wal, -shm                     the steps (`database.py`)
+<name>.snapshot-<number>                      the whole partition after that step (`snapshots.py`)
+<name>.damaged/                               the files of a journal that could not be used
+<name>.attempts, <name>.poison-<identity>     messages that ended workers (`poison_files.py`)
 """
 
 import os
@@ -17,16 +15,16 @@ from pathlib import Path
 from typing import Final
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:~-]+")
-"""What a full name of a partition consists of: nothing that means something in a path."""
+"""Characters of a partition's full name: none has a meaning in a path."""
 
 SUFFIX: Final = ".sqlite"
 DAMAGED: Final = ".damaged"
 PRIVATE: Final = 0o600
-"""Nobody else is to read what runs where; what SQLite puts beside a file is as private."""
+"""File mode; SQLite uses it for its own files too."""
 
 
 class JournalDamaged(Exception):
-    """A journal that does not hold everything it once had, or cannot be understood; the text says why."""
+    """A journal has lost data, or cannot be decoded; the text is the reason."""
 
 
 class Fenced(OSError):
@@ -35,24 +33,24 @@ class Fenced(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the journal of a partition is."""
+    """The paths of a partition's journal files."""
 
     folder: Path
     partition: str
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.partition):
-            raise ValueError(f"{self.partition!r} is no full name of a partition")
+            raise ValueError(f"{self.partition!r} is not a full partition name, <rm-id>_<name>")
 
     @staticmethod
     def of(database: Path) -> "Files":
-        """Those around a database.
+        """The files of the journal with this database.
 
         Raises:
-            ValueError: it is not called like one.
+            ValueError: the file name is not <partition>.sqlite.
         """
         if database.suffix != SUFFIX:
-            raise ValueError(f"{database}: a journal is called <partition>{SUFFIX}")
+            raise ValueError(f"{database}: the name of a journal is <partition>{SUFFIX}")
         return Files(database.parent, database.name.removesuffix(SUFFIX))
 
     @property
@@ -60,31 +58,31 @@ class Files:
         return self.folder / f"{self.partition}{SUFFIX}"
 
     @property
-    def log(self) -> Path:
-        """What SQLite has written and not yet moved into the database."""
+    def wal(self) -> Path:
+        """SQLite's write-ahead log."""
         return self.folder / f"{self.partition}{SUFFIX}-wal"
 
     @property
-    def log_index(self) -> Path:
-        """What SQLite knows about its log while somebody has it open."""
+    def wal_index(self) -> Path:
+        """SQLite's index of the write-ahead log, which exists while a process has the database open."""
         return self.folder / f"{self.partition}{SUFFIX}-shm"
 
     @property
     def damaged(self) -> Path:
-        """The directory for those that cannot be used; the last one is kept."""
+        """The directory for a journal that cannot be used; only the last one is kept."""
         return self.folder / f"{self.partition}{DAMAGED}"
 
     @property
     def attempts(self) -> Path:
-        """Which message is being handled; it outlives a journal that cannot be used."""
+        """The message in progress and those that ended workers; not moved aside with a damaged journal."""
         return self.folder / f"{self.partition}.attempts"
 
     def poison(self, identity: bytes) -> Path:
-        """A message that was set aside."""
+        """The file of a quarantined message."""
         return self.folder / f"{self.partition}.poison-{identity.hex()}"
 
     def poisons(self) -> list[Path]:
-        """All messages that were set aside."""
+        """The files of all quarantined messages."""
         pattern = re.compile(rf"{re.escape(self.partition)}\.poison-[0-9a-f]+")
         return [path for path in sorted(self.folder.glob("*.poison-*")) if pattern.fullmatch(path.name)]
 
@@ -92,25 +90,25 @@ class Files:
         return self.folder / f"{self.partition}.snapshot-{number}"
 
     def snapshots(self) -> Iterator[tuple[int, Path]]:
-        """All that are there, half-written ones too, with their numbers."""
+        """Numbers and paths of all snapshots, unfinished ones too."""
         pattern = re.compile(rf"{re.escape(self.partition)}\.snapshot-(\d+)(?:\.tmp-\d+)?")
         for path in sorted(self.folder.glob("*.snapshot-*")):
             if found := pattern.fullmatch(path.name):
                 yield int(found[1]), path
 
     def all(self) -> list[Path]:
-        """Everything that is there, the database first."""
+        """All existing files, the database first."""
         snapshots = (path for _, path in self.snapshots())
-        return [path for path in (self.database, self.log, self.log_index, *snapshots) if path.exists()]
+        return [path for path in (self.database, self.wal, self.wal_index, *snapshots) if path.exists()]
 
     def size_bytes(self) -> int:
-        """What everything takes on the disk now."""
+        """Bytes of all files."""
         return sum(_size(path) for path in self.all())
 
     def put_aside(self) -> Path:
-        """Move everything to where the next journal is not in its way; where that is.
+        """Move all files to `damaged`, and return that path.
 
-        The database goes first: what is left without one, should this be interrupted, belongs to nothing (`clear`).
+        The database is moved first: if this is interrupted, `clear` removes the files that are left without one.
         """
         shutil.rmtree(self.damaged, ignore_errors=True)
         self.damaged.mkdir(mode=0o700, exist_ok=True)
@@ -120,15 +118,15 @@ class Files:
         return self.damaged
 
     def clear(self) -> None:
-        """Remove everything, the database first."""
+        """Remove all files, the database first."""
         for path in self.all():
             path.unlink(missing_ok=True)
         sync(self.folder)
 
-    def forget_snapshots(self, *, before: int, but: int) -> None:
-        """Remove the older ones, but not this one; one that is being taken now is not older."""
+    def delete_snapshots(self, *, before: int, keep: int) -> None:
+        """Remove snapshots before a step, except `keep`. A snapshot in progress has a later number."""
         for number, path in self.snapshots():
-            if number < before and number != but:
+            if number < before and number != keep:
                 path.unlink(missing_ok=True)
 
 
@@ -140,7 +138,7 @@ def _size(path: Path) -> int:
 
 
 def sync(folder: Path) -> None:
-    """Make names in a directory durable."""
+    """Make file names in a directory durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,70 +1,92 @@
-"""What writes: everything that waits becomes one transaction of a thread, while the worker goes on deciding.
+"""Write the journal: a background thread commits steps, and a forked process writes snapshots.
 
-    put --> waits --one transaction, with what waits beside it--> said to be kept
-     |        |  ^
-     |        full: the problem is said once, and after a pause it is tried again, all in order
+    send --> queued --one transaction, with other queued appends--> Kept is returned
+     |         |  ^
+     |         disk error: reported once, then retried in order after a pause
      |
-     little, and nothing else to do: written at once, and kept
+     small, and the thread is idle: committed at once in the caller's thread
 
-To hand a few steps to a thread and back takes as long as to write them. So they are written at once where nothing waits
-and the disk is quick; after one transaction that was not, everything goes to the thread for a while.
+Handing a few steps to a thread and back takes as long as writing them. So they are committed at once if the queue is
+empty and the disk is fast; after a slow commit, everything goes through the thread for a while.
 
-A snapshot is noted before everything that waits: it has whatever those steps did, and where there is no room it makes
-some. Once another worker has the partition nothing is written any more. What is not needed is deleted in slices between
-transactions, and while nothing else is to be done.
+A snapshot is written by a forked process, which has a copy of the memory. Once its file is durable, the database
+records it, before all queued steps: that frees room on a full disk. Only then are older steps deleted, in slices
+between transactions. After another worker has taken the partition over, nothing is written any more.
 
-Not here: what a transaction consists of (`database.py`), messages on their way (`endpoint.py`).
+`database.py` defines the transactions; `partition_worker/outbox_barrier.py` decides when a snapshot is due.
 """
 
+import asyncio
 import logging
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
 
 from common.histogram import Histogram
-from common.journal_messages import Append, Kept, NotKept, SnapshotTaken
+from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
+from common.machine import Delivery, Send
 from common.messages import Header
-from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, passing, row_of
-from partition_worker.journal.files import Fenced
+from common.names import JOURNAL
+from common.wire import body_of, decoded
+from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
+from partition_worker.journal.files import Fenced, Files
+from partition_worker.journal.reader import RecoveryData, open_recovery
+from partition_worker.journal.snapshots import SnapshotProcess, write_snapshot
 
 GROUP_BYTES: Final = 2 << 20
-"""Steps that become one transaction, if more than one `Append` waits; STATEMENT_STEPS bounds it, too."""
+"""Bytes of queued steps that share one transaction; STATEMENT_STEPS bounds their number."""
 
-WAITING_BYTES_MAX: Final = 256 << 20
-"""Steps that wait for the disk. A worker decides nothing long before; should its RM still fill this, the worker ends,
-and what it has not told can be told again by the one that follows it.
+QUEUED_BYTES_MAX: Final = 256 << 20
+"""Bytes of steps that wait for the disk. A worker stops scheduling long before that. If its RM still fills the queue,
+the worker ends; its successor can repeat everything that was not sent.
 """
 
-AT_ONCE_BYTES: Final = 64 << 10
-"""Steps that may be written at once."""
+INLINE_BYTES: Final = 64 << 10
+"""Steps up to this size may be committed in the caller's thread."""
 
-QUICK_S: Final = 0.005
-"""What such a transaction may take."""
+INLINE_MAX_S: Final = 0.005
+"""An inline commit that takes longer counts as slow."""
 
-REST: Final = 20
-"""After one that was not quick nothing is written at once for so many times as long: the worker's loop stands still for
-a slow disk a twentieth of its time at most.
+SLOW_COMMIT_FACTOR: Final = 20
+"""After a slow inline commit, nothing is committed inline for this many times its duration: a slow disk blocks the
+worker's event loop for a twentieth of its time at most.
 """
 
 RETRY_S: Final = 1.0
-"""Pause after the disk did not take something."""
+"""Pause after a disk error."""
 
-LOOK_BYTES: Final = 1 << 20
-"""Bytes of steps between two looks at how large the files are."""
+SIZE_CHECK_BYTES: Final = 1 << 20
+"""Bytes of steps between two checks of the file size."""
 
 COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Buckets for the time of a transaction: a good disk takes one or two milliseconds."""
+"""Histogram buckets of commit times: a good disk takes one or two milliseconds."""
+
+SNAPSHOT_MAX_S: Final = 60.0
+"""Time limit of a snapshot. A snapshot that exceeds it fails; the next one is due after as many steps again."""
+
+CLOSE_MAX_S: Final = 25.0
+"""How long closing may wait for pending writes; less than the supervisor's stop timeout."""
+
+BYTES_MAX: Final = 1 << 30
+"""Default size limit of the steps on the disk."""
+
+WriterReply = Kept | NotKept | SnapshotTaken
 
 _log = logging.getLogger("core.scheduler.journal")
 
 
-class _Label(msgspec.Struct, array_like=True):
-    """The beginning of a `Step`: what stands in columns of its own."""
+class JournalFull(OSError):
+    """The files have reached their size limit."""
+
+
+class _StepColumns(msgspec.Struct, array_like=True):
+    """The first fields of a `Step`, which have columns of their own."""
 
     number: int
     at: float
@@ -72,91 +94,84 @@ class _Label(msgspec.Struct, array_like=True):
     header: Header
 
 
-_label = msgspec.msgpack.Decoder(_Label)
-
-
-Said = Kept | NotKept | SnapshotTaken
-
-
-class TooLarge(OSError):
-    """The files have reached their limit."""
+_step_columns = msgspec.msgpack.Decoder(_StepColumns)
 
 
 class Writer:
-    """The thread. `say` is called in it."""
+    """The background thread that commits steps. It passes its replies to `reply`, in that thread."""
 
-    def __init__(self, database: Database, *, bytes_max: int, say: Callable[[Said], None]) -> None:
+    def __init__(self, database: Database, *, bytes_max: int, reply: Callable[[WriterReply], None]) -> None:
         self._database = database
         self._bytes_max = bytes_max
-        self._say = say
-        self.broken = ""
-        """Why nothing will ever be written again, though nobody else has the partition."""
+        self._reply = reply
+        self.failure = ""
+        """Why the journal can never be written again, although no other worker has the partition."""
         self._changed = threading.Condition()
-        self._waiting: deque[Append] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[Append] = deque()
+        self._queued_bytes = 0
         self._snapshot: int | None = None
-        """The step after which one has been taken that is to be noted."""
+        """The step of a durable snapshot that is not yet recorded."""
         self._closing = False
-        self._resting = False
-        """Whether the thread has nothing to do and waits."""
-        """These five are shared, under `_changed`."""
+        self._idle = False
+        """Whether the thread waits for work."""
+        """The fields from `_queue` to here are shared and protected by `_changed`."""
         self._slow_until = 0.0
-        """Until then nothing is written at once, in monotonic seconds."""
-        self._over = False
-        """Whether nothing is written any more: another worker has the partition, or the process ends and the disk does
-        not take what comes next.
+        """Monotonic time before which nothing is committed inline."""
+        self._stopped = False
+        """Whether nothing is written any more: another worker has the partition, or the process ends while the disk
+        fails.
         """
         self._problem = ""
-        """The last one that was said, while it lasts."""
-        self._unlooked = LOOK_BYTES
+        """The last reported disk error, until a commit succeeds."""
+        self._unchecked_bytes = SIZE_CHECK_BYTES
         self.commits = Histogram(COMMIT_BOUNDS_S)
-        """How long transactions took that kept something, in seconds; only ever read from other threads."""
+        """Durations in seconds of transactions that stored steps. Other threads only read it."""
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, append: Append) -> Kept | None:
-        """Have it written, after everything that was put before; None if it is to be said later what came of that.
+    def enqueue(self, append: Append) -> Kept | None:
+        """Write the steps after all that are queued. Returns None if the reply follows later.
 
         Raises:
-            OSError: too much waits already.
+            OSError: the queue is full.
         """
         size = sum(map(len, append.steps))
         with self._changed:
-            if self._resting and not self._waiting and size <= AT_ONCE_BYTES and not append.fresh:
-                kept = self._at_once(append)
+            if self._idle and not self._queue and size <= INLINE_BYTES and not append.fresh:
+                kept = self._commit_inline(append)
                 if kept is not None:
                     return kept
-            if self._waiting_bytes + size > WAITING_BYTES_MAX:
-                raise OSError(f"the journal has {self._waiting_bytes} bytes to write and cannot: {self._problem}")
-            self._waiting.append(append)
-            self._waiting_bytes += size
+            if self._queued_bytes + size > QUEUED_BYTES_MAX:
+                raise OSError(f"the journal has {self._queued_bytes} bytes to write and cannot: {self._problem}")
+            self._queue.append(append)
+            self._queued_bytes += size
             self._changed.notify()
         return None
 
-    def _at_once(self, append: Append) -> Kept | None:
-        """Under `_changed`, so that the thread goes on resting. What does not work is for the thread to try again."""
+    def _commit_inline(self, append: Append) -> Kept | None:
+        """Commit under `_changed`, so that the thread stays idle. On failure the thread retries."""
         began_s = time.monotonic()
-        if self._over or self._closing or self._snapshot is not None or began_s < self._slow_until:
+        if self._stopped or self._closing or self._snapshot is not None or began_s < self._slow_until:
             return None
         try:
-            kept = self._done([append])
+            kept = self._commit([append])
         except (Fenced, sqlite3.Error, OSError):
             kept = None
         ended_s = time.monotonic()
         if kept is None:
             self._slow_until = ended_s + RETRY_S
-        elif ended_s - began_s > QUICK_S:
-            self._slow_until = ended_s + REST * (ended_s - began_s)
+        elif ended_s - began_s > INLINE_MAX_S:
+            self._slow_until = ended_s + SLOW_COMMIT_FACTOR * (ended_s - began_s)
         return kept
 
-    def note_snapshot(self, number: int) -> None:
-        """One has been taken after this step."""
+    def record_snapshot(self, number: int) -> None:
+        """Record that the snapshot after this step is durable."""
         with self._changed:
             self._snapshot = number
             self._changed.notify()
 
     def close(self, limit_s: float) -> None:
-        """Write what waits, if the disk takes it within this time, and end."""
+        """Write what is queued, if the disk accepts it within this time, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -166,72 +181,72 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while (appends := self._next()) is not None:
-                if not self._over:
-                    self._do(appends)
-                if self._database.forgetful and not self._over:
-                    self._forget()
+            while (appends := self._next_batch()) is not None:
+                if not self._stopped:
+                    self._write(appends)
+                if self._database.has_garbage and not self._stopped:
+                    self._delete_slice()
         except Exception as error:
-            _log.exception("nothing more can be written")
-            self.broken = f"the journal cannot be written: {error}"
-            self._say(NotKept(problem=self.broken))
+            _log.exception("the journal thread has failed")
+            self.failure = f"the journal cannot be written: {error}"
+            self._reply(NotKept(problem=self.failure))
         finally:
             self._database.close()
 
-    def _next(self) -> list[Append] | None:
-        """What becomes the next transaction; nothing if there is only a snapshot to be noted, or something to forget;
-        None at the end.
+    def _next_batch(self) -> list[Append] | None:
+        """The appends of the next transaction; empty if there is only a snapshot to record or old steps to delete; None
+        at the end.
         """
         with self._changed:
-            while not self._waiting:
-                if self._snapshot is not None and not self._over:
+            while not self._queue:
+                if self._snapshot is not None and not self._stopped:
                     return []
                 if self._closing:
                     return None
-                if self._database.forgetful and not self._over:
+                if self._database.has_garbage and not self._stopped:
                     return []
-                self._resting = True
+                self._idle = True
                 self._changed.wait()
-                self._resting = False
-            appends, steps, size = [self._waiting.popleft()], 0, 0
+                self._idle = False
+            appends, steps, size = [self._queue.popleft()], 0, 0
             while True:
                 latest = appends[-1]
                 steps, size = steps + len(latest.steps), size + sum(map(len, latest.steps))
-                follows = self._waiting[0] if self._waiting else None
+                follows = self._queue[0] if self._queue else None
                 if follows is None or latest.fresh or follows.fresh:
                     break
                 if size >= GROUP_BYTES or steps + len(follows.steps) > STATEMENT_STEPS:
                     break
-                appends.append(self._waiting.popleft())
-            self._waiting_bytes -= size
+                appends.append(self._queue.popleft())
+            self._queued_bytes -= size
             return appends
 
-    def _do(self, appends: list[Append]) -> None:
-        """Until it works, another worker has the partition, or it is time to end."""
+    def _write(self, appends: list[Append]) -> None:
+        """Retry until it succeeds, another worker has the partition, or the thread must end."""
         while True:
             try:
-                self._note()
-                answer = self._done(appends) if appends else None
+                self._commit_snapshot()
+                kept = self._commit(appends) if appends else None
             except Fenced as error:
-                self._over = True
-                self._say(NotKept(problem=str(error), fenced=True))
+                self._stopped = True
+                self._reply(NotKept(problem=str(error), fenced=True))
                 return
             except (sqlite3.Error, OSError) as error:
-                if isinstance(error, sqlite3.Error) and not passing(error):
+                if isinstance(error, sqlite3.Error) and not is_transient(error):
                     raise
                 if appends and str(error) != self._problem:
                     self._problem = str(error)
-                    self._say(NotKept(problem=self._problem))
-                if not self._waited():
-                    self._over = True
+                    self._reply(NotKept(problem=self._problem))
+                if not self._wait_for_retry():
+                    self._stopped = True
                     return
             else:
                 self._problem = ""
-                if answer is not None:
-                    self._say(answer)
+                if kept is not None:
+                    self._reply(kept)
                 return
 
-    def _done(self, appends: list[Append]) -> Kept:
+    def _commit(self, appends: list[Append]) -> Kept:
         rows = [row for append in appends for row in _rows(append)]
         self._check_size(sum(len(row.step) for row in rows))
         began_s = time.perf_counter()
@@ -239,56 +254,178 @@ class Writer:
         self.commits.observe(time.perf_counter() - began_s)
         return Kept(number=rows[-1].number)
 
-    def _note(self) -> None:
-        """The snapshot, if there is one."""
+    def _commit_snapshot(self) -> None:
         with self._changed:
             number = self._snapshot
         if number is None:
             return
-        new = self._database.note_snapshot(number)
+        new = self._database.record_snapshot(number)
         with self._changed:
             self._snapshot = None
-        self._say(SnapshotTaken(number=number, problem="" if new else "the partition has begun anew since"))
+        self._reply(SnapshotTaken(number=number, problem="" if new else "the partition has begun anew since"))
 
-    def _waited(self) -> bool:
-        """A pause, unless a snapshot comes that may make room; False if it is time to end."""
+    def _wait_for_retry(self) -> bool:
+        """Pause, but not longer than until a snapshot may free room; False if the thread must end."""
         with self._changed:
             known = self._snapshot
             self._changed.wait_for(lambda: self._closing or self._snapshot != known, RETRY_S)
             return not self._closing
 
     def _check_size(self, more: int) -> None:
-        """Look from time to time, and whenever it was too large."""
-        self._unlooked += more
-        if self._unlooked < LOOK_BYTES:
+        """Check the file size every SIZE_CHECK_BYTES, and on each commit while it is too large."""
+        self._unchecked_bytes += more
+        if self._unchecked_bytes < SIZE_CHECK_BYTES:
             return
         used = self._database.used_bytes()
         if used + more > self._bytes_max:
-            while self._database.forgetful:
-                self._forget()
-            self._database.empty_log()
+            while self._database.has_garbage:
+                self._delete_slice()
+            self._database.truncate_wal()
             used = self._database.used_bytes()
         if used + more > self._bytes_max:
             text = f"the journal has {used} bytes and gets {more} more, allowed are {self._bytes_max} (--journal-max)"
-            raise TooLarge(text)
-        self._unlooked = 0
+            raise JournalFull(text)
+        self._unchecked_bytes = 0
 
-    def _forget(self) -> None:
-        """Should it fail, there will be another snapshot."""
+    def _delete_slice(self) -> None:
+        """Delete some old steps; after an error, the next snapshot triggers another attempt."""
         try:
-            self._database.forget_some()
+            self._database.delete_slice()
         except Fenced:
-            return  # the next step will tell
+            return  # the next append reports it
         except (sqlite3.Error, OSError) as error:
-            if isinstance(error, sqlite3.Error) and not passing(error):
+            if isinstance(error, sqlite3.Error) and not is_transient(error):
                 raise
             _log.warning("old steps cannot be removed from the journal for now: %s", error)
-            self._database.forgetful = False
+            self._database.has_garbage = False
 
 
 def _rows(append: Append) -> list[Row]:
     rows = []
     for step in append.steps:
-        label = _label.decode(step)
-        rows.append(row_of(label.number, label.at, label.header.kind, step))
+        columns = _step_columns.decode(step)
+        rows.append(make_row(columns.number, columns.at, columns.header.kind, step))
     return rows
+
+
+class Journal:
+    """The open journal of a partition, as an endpoint of the worker's process.
+
+    It receives `Append` and `TakeSnapshot`, and answers with `Kept`, `NotKept` and `SnapshotTaken`.
+
+    Raises:
+        Fenced: another worker has the partition under a later epoch.
+        JournalDamaged: the files are damaged.
+        OSError: a file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        epoch: int,
+        snapshot: Callable[[], bytes],
+        wake: Callable[[], None],
+        bytes_max: int = BYTES_MAX,
+        snapshot_limit_s: float = SNAPSHOT_MAX_S,
+    ) -> None:
+        database = Database(files, epoch)
+        self.files = files
+        self._last = database.last
+        """The latest step that was received."""
+        self._snapshot = snapshot
+        self._snapshot_limit_s = snapshot_limit_s
+        self._process: SnapshotProcess | None = None
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._answers: deque[Delivery] = deque()
+        self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
+        """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
+        self._writer = Writer(database, bytes_max=bytes_max, reply=self._reply)
+
+    def open_recovery(self) -> AbstractContextManager[RecoveryData]:
+        """Read the snapshot and the steps, before the first step is appended.
+
+        Raises:
+            JournalDamaged: also while the steps are iterated.
+        """
+        return open_recovery(self.files)
+
+    @property
+    def commits(self) -> Histogram:
+        """Durations of transactions."""
+        return self._writer.commits
+
+    def size_bytes(self) -> int:
+        """Bytes on the disk, with snapshots."""
+        return self.files.size_bytes()
+
+    def close(self) -> None:
+        """Write what is queued, wait for a running snapshot within CLOSE_MAX_S, and close the database."""
+        until = time.monotonic() + CLOSE_MAX_S
+        if self._process is not None and not self._process.stop(CLOSE_MAX_S):
+            _log.warning("no snapshot within %g s: the next worker has to replay steps", CLOSE_MAX_S)
+        self._writer.close(until - time.monotonic())
+
+    # Endpoint -------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> Delivery | None:
+        """The next answer.
+
+        Raises:
+            OSError: the journal can never be written again.
+        """
+        if self._writer.failure:
+            raise OSError(self._writer.failure)
+        return self._answers.popleft() if self._answers else None
+
+    def send(self, message: Send) -> None:
+        match message.header.kind:
+            case "Append":
+                append = decoded(Append, message.body)
+                follows = append.first > self._last if append.fresh else append.first == self._last + 1
+                assert append.steps, message
+                assert follows, (append.first, self._last)
+                self._last = append.first + len(append.steps) - 1
+                kept = self._writer.enqueue(append)
+                if kept is not None:
+                    self._answers.append(_answer(kept))
+                    self._wake()
+            case "TakeSnapshot":
+                self._take_snapshot(decoded(TakeSnapshot, message.body).number)
+            case unknown:
+                raise TypeError(unknown)
+
+    def _take_snapshot(self, number: int) -> None:
+        if self._process is not None:
+            self._reply(SnapshotTaken(number=number, problem="another one is being taken"))
+            return
+        started_s = time.monotonic()
+        path = self.files.snapshot(number)
+
+        def finish(problem: str) -> None:
+            self._process = None
+            if problem:
+                self._reply(SnapshotTaken(number=number, problem=problem))
+                return
+            self.snapshot_at, self.snapshot_took_s = started_s, time.monotonic() - started_s
+            _log.debug("snapshot after step %d, in %.2f s", number, self.snapshot_took_s)
+            self._writer.record_snapshot(number)
+
+        process = SnapshotProcess(
+            lambda: write_snapshot(path, number, self._snapshot()), limit_s=self._snapshot_limit_s
+        )
+        self._process = process
+        process.watch(finish)
+
+    def _reply(self, message: WriterReply) -> None:
+        """Queue an answer and wake the driver; called from any thread."""
+        self._answers.append(_answer(message))
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            return  # the event loop has ended, and the process ends
+
+
+def _answer(message: WriterReply) -> Delivery:
+    return Delivery(JOURNAL, Header(kind=type(message).__name__), body_of(message))

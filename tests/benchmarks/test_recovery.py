@@ -7,7 +7,7 @@ import pytest
 from benchmarks.recovery import NAME, Shape, measured, shapes, written
 from partition_worker.engine.checks.invariants import check
 from partition_worker.journal.files import Files
-from partition_worker.journal.reading import recovered
+from partition_worker.journal.reader import open_recovery
 from partition_worker.worker import Worker
 
 SMALL = Shape("small", nodes=10, allocations=150, applications=7, tail=40)
@@ -17,7 +17,7 @@ def test_the_journal_has_the_shape_that_was_asked_for(tmp_path: Path) -> None:
     files = Files(tmp_path, NAME)
     size, steps = written(files, SMALL)
     worker = Worker(partition=NAME, epoch=2, journalled=True)
-    with recovered(files) as found:
+    with open_recovery(files) as found:
         assert found.snapshot is not None
         assert len(found.snapshot) == size
         worker.recover(found.snapshot, found.steps)

@@ -33,9 +33,9 @@ from common.wire import WireError, body_of, decoded, frames_of, header_of
 from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Files, JournalDamaged
-from partition_worker.journal.reading import Reader, step_of
+from partition_worker.journal.reader import JournalReader, decode_step
 from partition_worker.remembered import RememberedWronglyError, restore, written
 from partition_worker.replica import Replica
 from rmproxy import convert
@@ -171,13 +171,13 @@ def _extra(data: bytes) -> None:
 def _durable(folder: Path) -> dict[str, Target]:
     """What a process of ours has written, and somebody or some disk has spoiled."""
     content = b"anything" * 9
-    snapshots.write(folder / "good.snapshot", 7, content)
+    snapshots.write_snapshot(folder / "good.snapshot", 7, content)
     step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
     facts = Facts(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
     replica = Replica(partition="mad_default", epoch=1)
     return {
         "step": Target(
-            [body_of(step)], lambda data: step_of(row_of(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
+            [body_of(step)], lambda data: decode_step(make_row(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
         ),
         "snapshot file": Target(
             [(folder / "good.snapshot").read_bytes()],
@@ -198,14 +198,14 @@ def _durable(folder: Path) -> dict[str, Target]:
 
 def _snapshot(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    snapshots.read(file, 7)
+    snapshots.read_snapshot(file, 7)
 
 
 def _journal(folder: Path) -> bytes:
     (folder / "journal").mkdir()
     files = Files(folder / "journal", "mad_default")
     database = Database(files, 1)
-    database.append([row_of(number, 1.0, "Tick", body_of(_step(number))) for number in range(1, 40)], fresh=True)
+    database.append([make_row(number, 1.0, "Tick", body_of(_step(number))) for number in range(1, 40)], fresh=True)
     database.close()
     return files.database.read_bytes()
 
@@ -218,10 +218,10 @@ def _journal_read(folder: Path, data: bytes) -> None:
     files = Files(folder, "mad_default")
     files.clear()
     files.database.write_bytes(data)
-    with closing(Reader(files)) as reader:
+    with closing(JournalReader(files)) as reader:
         meta, _ = reader.snapshot()
         for row in reader.rows(meta.begins):
-            step_of(row)
+            decode_step(row)
 
 
 def _record(folder: Path, facts: Facts) -> bytes:

@@ -9,8 +9,8 @@ from common.machine import Delivery, Send
 from common.messages import Message
 from common.names import BROKER, JOURNAL
 from partition_worker.beginning import Begun, begun
-from partition_worker.journal.endpoint import Journal
 from partition_worker.journal.files import Files
+from partition_worker.journal.writer import Journal
 from partition_worker.poison import UNTRACKED, Attempts
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of

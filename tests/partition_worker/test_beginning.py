@@ -16,9 +16,9 @@ from common.rm_messages import NodeRequest
 from common.wire import body_of, decoded
 from partition_worker.beginning import REPLAYS_MAX, Begun
 from partition_worker.engine.partition import Partition
-from partition_worker.journal.attempts import AttemptsFile
-from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Fenced
+from partition_worker.journal.poison_files import AttemptsFile
 from tests.attempts import WorkerKilled
 from tests.partition_worker.bench import NODES, NOW
 from tests.partition_worker.start import CONFIGURE, Start, closed
@@ -64,7 +64,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
         second = Start(tmp_path, 2)
         start = await second.begins()
         assert start.journal is not None
-        with start.journal.recovered() as found:
+        with start.journal.open_recovery() as found:
             assert list(found.steps) == []
         assert start.worker.partition is not None
         assert start.worker.partition.fleet.get("n1")
@@ -93,7 +93,7 @@ def nothing(number: int) -> Step:
     [
         (tick, "in step 1 time passes in a partition that has not begun"),
         (strange, "playing it again broke: TypeError: Strange"),
-        (nothing, "step 1 calls itself 2"),
+        (nothing, "step 1 holds the number 2"),
     ],
 )
 def test_a_journal_that_cannot_be_played_again_is_put_aside(
@@ -103,7 +103,7 @@ def test_a_journal_that_cannot_be_played_again_is_put_aside(
         one = Start(tmp_path, 3)
         database = Database(one.files, 2)
         step = written(1)
-        database.append([row_of(1, step.at, step.header.kind, body_of(step))], fresh=False)
+        database.append([make_row(1, step.at, step.header.kind, body_of(step))], fresh=False)
         database.close()
         start = await one.begins()
         assert hello_of(start).problem.startswith(f"its journal cannot be used: {problem}")

@@ -18,4 +18,4 @@ def _closed() -> Iterator[None]:
 @pytest.fixture
 def log_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a log is written beforehand, so that a disk is full when it has to be."""
-    monkeypatch.setattr(database, "LOG_PREPARED_BYTES", 0)
+    monkeypatch.setattr(database, "WAL_PREALLOCATED_BYTES", 0)

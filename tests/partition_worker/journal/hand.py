@@ -13,10 +13,10 @@ from common.machine import Delivery, send
 from common.messages import Header, Message
 from common.names import JOURNAL
 from common.wire import body_of, decoded
-from partition_worker.journal.database import Database, Row, row_of
-from partition_worker.journal.endpoint import Journal
+from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
-from partition_worker.journal.reading import Reader, recovered
+from partition_worker.journal.reader import JournalReader, open_recovery
+from partition_worker.journal.writer import Journal
 from tests.machines import PARTITION
 
 PATIENCE_S = 20.0
@@ -38,7 +38,7 @@ def encoded(*numbers: int, size: int = 100) -> list[bytes]:
 
 
 def rows(*numbers: int, size: int = 100) -> list[Row]:
-    return [row_of(number, 1000.0 + number, TICK, body_of(step(number, size))) for number in numbers]
+    return [make_row(number, 1000.0 + number, TICK, body_of(step(number, size))) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Found:
 
 
 def found_in(files: Files) -> Found:
-    with recovered(files) as found:
+    with open_recovery(files) as found:
         return Found(found.snapshot, found.snapshot_number, list(found.steps))
 
 
-OPEN: list[Database | Reader | sqlite3.Connection] = []
+OPEN: list[Database | JournalReader | sqlite3.Connection] = []
 """What a test has opened, and `conftest.py` closes at its end."""
 
 
@@ -65,8 +65,8 @@ def opened(files: Files, epoch: int) -> Database:
     return database
 
 
-def reader(files: Files) -> Reader:
-    OPEN.append(found := Reader(files))
+def reader(files: Files) -> JournalReader:
+    OPEN.append(found := JournalReader(files))
     return found
 
 

@@ -21,7 +21,7 @@ LIVES = 8
 WRITES = """
 import asyncio, sys
 from pathlib import Path
-from common.messages import Kept, SnapshotTaken, TakeSnapshot
+from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
 from common.wire import decoded
 from tests.partition_worker.journal.hand import Hand
 

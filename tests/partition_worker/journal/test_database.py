@@ -1,12 +1,23 @@
 """What a transaction does, and who may make one."""
 
+import random
+import shutil
 import sqlite3
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from partition_worker.journal import database as database_file
-from partition_worker.journal.database import LOG_PREPARED_BYTES, SLICE_BYTES, SLICE_STEPS, STATEMENT_STEPS, Database
+from partition_worker.journal.database import (
+    SLICE_BYTES,
+    SLICE_STEPS,
+    STATEMENT_STEPS,
+    WAL_PREALLOCATED_BYTES,
+    Database,
+)
 from partition_worker.journal.files import Fenced, Files, JournalDamaged
 from tests.full_disk import full_disk
 from tests.partition_worker.journal.hand import files_in, numbers_in, opened, rows, sql
@@ -52,7 +63,7 @@ def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None
         with pytest.raises(Fenced):
             earlier.append(rows(0), fresh=False)  # which is not needed any more
         with pytest.raises(Fenced):
-            earlier.note_snapshot(1)
+            earlier.record_snapshot(1)
     later.append(rows(2), fresh=False)
     assert numbers_in(files_in(tmp_path)) == [1, 2]
     with pytest.raises(Fenced, match="under epoch 2"):
@@ -62,22 +73,22 @@ def test_a_later_epoch_shuts_out_an_earlier_one_for_good(tmp_path: Path) -> None
 def test_an_earlier_one_deletes_nothing(tmp_path: Path) -> None:
     earlier = opened(files_in(tmp_path), 1)
     earlier.append(rows(1, 2), fresh=False)
-    earlier.note_snapshot(1)
+    earlier.record_snapshot(1)
     opened(files_in(tmp_path), 2)
     with pytest.raises(Fenced):
-        earlier.forget_some()
+        earlier.delete_slice()
     assert count(earlier) == 2
 
 
 def test_a_fresh_beginning_needs_nothing_before_it(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     database.append(rows(1, 2), fresh=False)
-    database.note_snapshot(2)
+    database.record_snapshot(2)
     files_in(tmp_path).snapshot(2).write_text("old")
     database.append(rows(5, 6), fresh=True)  # 3 and 4 were never handed over
     assert numbers_in(files_in(tmp_path)) == [5, 6]
-    while database.forgetful:
-        database.forget_some()
+    while database.has_garbage:
+        database.delete_slice()
     assert not files_in(tmp_path).snapshot(2).exists()
     assert count(database) == 2
 
@@ -86,14 +97,14 @@ def test_a_snapshot_from_before_a_fresh_beginning_is_no_news(tmp_path: Path) -> 
     database = opened(files_in(tmp_path), 1)
     database.append(rows(1, 2), fresh=False)
     database.append(rows(3), fresh=True)
-    assert not database.note_snapshot(2)
+    assert not database.record_snapshot(2)
     assert numbers_in(files_in(tmp_path)) == [3]
 
 
 def test_a_fresh_beginning_that_a_snapshot_has_already_takes_nothing_back(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     database.append(rows(1), fresh=False)
-    database.note_snapshot(3)
+    database.record_snapshot(3)
     database.append(rows(2), fresh=True)
     database.append(rows(3), fresh=False)
     database.append(rows(4), fresh=False)
@@ -107,10 +118,10 @@ def test_what_is_not_needed_goes_in_slices(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     total = 2 * SLICE_STEPS + 100
     database.append(rows(*range(1, total + 1)), fresh=False)
-    assert database.note_snapshot(total - 10)
+    assert database.record_snapshot(total - 10)
     left = []
-    while database.forgetful:
-        database.forget_some()
+    while database.has_garbage:
+        database.delete_slice()
         left.append(count(database))
     assert left == [total - SLICE_STEPS, total - 2 * SLICE_STEPS, 10, 10]
 
@@ -119,10 +130,10 @@ def test_a_slice_of_large_steps_has_fewer_and_one_that_is_larger_than_a_slice_go
     database = opened(files_in(tmp_path), 1)
     for number, size in enumerate((SLICE_BYTES * 2, SLICE_BYTES // 2, SLICE_BYTES // 3, SLICE_BYTES // 2), 1):
         database.append(rows(number, size=size), fresh=False)
-    database.note_snapshot(4)
+    database.record_snapshot(4)
     left = []
-    while database.forgetful:
-        database.forget_some()
+    while database.has_garbage:
+        database.delete_slice()
         left.append(count(database))
     assert left == [3, 1, 0, 0]
 
@@ -133,9 +144,9 @@ def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
     database.append(rows(*range(1, 101), size=10_000), fresh=False)
     full = database.used_bytes()
     assert full > 1_000_000
-    database.note_snapshot(100)
-    while database.forgetful:
-        database.forget_some()
+    database.record_snapshot(100)
+    while database.has_garbage:
+        database.delete_slice()
     database._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert database.used_bytes() < 100_000
 
@@ -143,11 +154,11 @@ def test_room_that_has_become_free_does_not_count(tmp_path: Path) -> None:
 def test_a_log_has_room_beforehand_which_does_not_count(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     database = opened(files, 1)
-    assert files.log.stat().st_size == LOG_PREPARED_BYTES
+    assert files.wal.stat().st_size == WAL_PREALLOCATED_BYTES
     assert database.used_bytes() < 100_000
     for number in range(1, 11):
         database.append(rows(number), fresh=False)
-    assert files.log.stat().st_size == LOG_PREPARED_BYTES
+    assert files.wal.stat().st_size == WAL_PREALLOCATED_BYTES
     assert numbers_in(files) == list(range(1, 11))
 
 
@@ -165,7 +176,7 @@ def test_a_log_that_somebody_still_reads_is_left_as_it_is(tmp_path: Path, monkey
 
 
 def test_a_disk_without_room_for_a_log_beforehand_will_do(tmp_path: Path) -> None:
-    with full_disk(LOG_PREPARED_BYTES // 2):
+    with full_disk(WAL_PREALLOCATED_BYTES // 2):
         database = opened(files_in(tmp_path), 1)
     database.append(rows(1), fresh=False)
     assert numbers_in(files_in(tmp_path)) == [1]
@@ -188,9 +199,9 @@ def spoil(files: Files, statement: str) -> None:
     ("statement", "reason"),
     [
         ("PRAGMA user_version=2", "format 2"),
-        ("UPDATE meta SET partition='rm-2_default'", "not as it was written"),
-        ("UPDATE meta SET begins=2", "not as it was written"),
-        ("UPDATE meta SET snapshot=1", "not as it was written"),
+        ("UPDATE meta SET partition='rm-2_default'", "does not match its checksum"),
+        ("UPDATE meta SET begins=2", "does not match its checksum"),
+        ("UPDATE meta SET snapshot=1", "does not match its checksum"),
         ("DELETE FROM meta", "0 rows"),
         ("DROP TRIGGER last", "tables"),
         ("CREATE TABLE more (one)", "tables"),
@@ -212,7 +223,7 @@ def test_the_journal_of_another_partition_is_damage(tmp_path: Path) -> None:
     database = opened(files_in(tmp_path), 1)
     database.close()
     files_in(tmp_path).database.rename(tmp_path / "rm-1_gpu.sqlite")
-    with pytest.raises(JournalDamaged, match="that of partition rm-1_default"):
+    with pytest.raises(JournalDamaged, match="belongs to partition rm-1_default"):
         opened(Files(tmp_path, "rm-1_gpu"), 1)
 
 
@@ -228,3 +239,96 @@ def test_a_disk_that_does_not_let_us_is_no_damage(tmp_path: Path) -> None:
     (tmp_path / "rm-1_default.sqlite").mkdir()
     with pytest.raises(OSError, match="directory"):
         opened(files_in(tmp_path), 1)
+
+
+FRAME_BYTES = 24 + 4096
+HEAD_BYTES = 32
+STEPS = 20
+
+
+def crashed(folder: Path) -> Files:
+    """The files of a worker that was killed, with each step a transaction of its own in SQLite's log."""
+    (folder / "alive").mkdir()
+    database = opened(files_in(folder / "alive"), 1)
+    for number in range(1, STEPS + 1):
+        database.append(rows(number), fresh=False)
+    shutil.copytree(folder / "alive", folder / "dead")
+    database.close()
+    (folder / "dead" / "rm-1_default.sqlite-shm").unlink()
+    return files_in(folder / "dead")
+
+
+def found(files: Files) -> list[int] | str:
+    """The steps, or why there are none."""
+    try:
+        opened(files, 2).close()
+        return numbers_in(files)
+    except JournalDamaged as error:
+        return str(error)
+
+
+def test_the_log_of_a_crash_is_taken_whole(tmp_path: Path) -> None:
+    assert found(crashed(tmp_path)) == list(range(1, STEPS + 1))
+
+
+def test_no_byte_of_it_may_be_another_but_in_what_may_never_have_been_finished(tmp_path: Path) -> None:
+    files = crashed(tmp_path)
+    good = files.wal.read_bytes()
+    ends = [at for at in range(HEAD_BYTES, len(good), FRAME_BYTES) if struct.unpack_from(">I", good, at + 4)[0]]
+    safe = ends[-3] + FRAME_BYTES
+    kept = {path: path.read_bytes() for path in files.all()}
+    chance = random.Random(6)
+    places = [*range(HEAD_BYTES), *range(HEAD_BYTES, HEAD_BYTES + 24), *(chance.randrange(safe) for _ in range(100))]
+    for place in places:
+        for path in files.all():
+            path.unlink()
+        for path, content in kept.items():
+            path.write_bytes(content)
+        files.wal.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        steps = found(files)
+        assert isinstance(steps, str) or steps == list(range(1, STEPS + 1)), place
+
+
+def test_a_transaction_that_was_not_finished_is_no_damage(tmp_path: Path) -> None:
+    files = crashed(tmp_path)
+    good = files.wal.read_bytes()
+    ends = [at for at in range(HEAD_BYTES, len(good), FRAME_BYTES) if struct.unpack_from(">I", good, at + 4)[0]]
+    good = good[: ends[-1] + FRAME_BYTES]
+    for length in (len(good) - 1, len(good) - FRAME_BYTES, len(good) - FRAME_BYTES - 10):
+        shutil.copytree(files.folder, tmp_path / str(length))
+        cut = files_in(tmp_path / str(length))
+        cut.wal.write_bytes(good[:length])
+        assert found(cut) == list(range(1, STEPS))
+
+
+def test_a_log_that_was_written_over_is_no_damage(tmp_path: Path) -> None:
+    database = opened(files_in(tmp_path), 1)
+    for number in range(1, STEPS + 1):
+        database.append(rows(number), fresh=False)
+    database._file.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    database.append(rows(STEPS + 1), fresh=False)  # at the beginning of the log; older transactions follow
+    assert files_in(tmp_path).wal.stat().st_size > 10 * FRAME_BYTES
+    assert found(files_in(tmp_path)) == list(range(1, STEPS + 2))
+    with pytest.raises(OSError, match="another worker"):
+        database.append(rows(STEPS + 2), fresh=False)
+
+
+TAKES_THE_INDEX_FOR_ABANDONED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    try:
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)  # as SQLite finds out whether nobody else has it
+    except OSError:
+        sys.exit(0)
+sys.exit("nobody has it")
+"""
+
+
+def test_a_look_at_the_log_takes_no_lock_from_whoever_has_the_journal_open(tmp_path: Path) -> None:
+    """Otherwise the next reader empties the index of its log, which kills the worker that has it mapped."""
+    files = files_in(tmp_path)
+    database = opened(files, 1)
+    database.append(rows(1), fresh=False)
+    assert numbers_in(files) == [1]  # by a reader in the same process, as when a worker begins
+    subprocess.run([sys.executable, "-c", TAKES_THE_INDEX_FOR_ABANDONED, str(files.wal_index)], check=True)
+    database.close()

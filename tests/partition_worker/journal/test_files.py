@@ -18,14 +18,14 @@ def made(folder: Path, *names: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", "a\n", "ä"])
 def test_only_names_of_partitions_become_names_of_files(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no full name"):
+    with pytest.raises(ValueError, match="not a full partition name"):
         Files(tmp_path, name)
 
 
 def test_a_database_leads_back_to_its_partition(tmp_path: Path) -> None:
     files = Files(tmp_path, "rm-1_a.b:c")
     assert Files.of(files.database) == files
-    with pytest.raises(ValueError, match=r"called <partition>\.sqlite"):
+    with pytest.raises(ValueError, match=r"name of a journal is <partition>\.sqlite"):
         Files.of(tmp_path / "rm-1_default.db")
 
 
@@ -37,7 +37,7 @@ def test_partitions_with_similar_names_have_nothing_in_common(tmp_path: Path) ->
 
 def test_older_snapshots_are_removed_and_one_that_is_being_taken_is_not(tmp_path: Path) -> None:
     made(tmp_path, "a.snapshot-3", "a.snapshot-4.tmp-1", "a.snapshot-5", "a.snapshot-8.tmp-2", "a.snapshot-9")
-    Files(tmp_path, "a").forget_snapshots(before=6, but=5)
+    Files(tmp_path, "a").delete_snapshots(before=6, keep=5)
     assert names(tmp_path) == {"a.snapshot-5", "a.snapshot-8.tmp-2", "a.snapshot-9"}
 
 

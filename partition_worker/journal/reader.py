@@ -1,10 +1,7 @@
-"""Reading a journal, and finding out whether it still holds everything it once had.
+"""Read a journal and verify it: checksums of all steps, no gaps, and the snapshot.
 
-Whatever is read is checked: each step's checksum, that none is missing between the first one that is needed and the
-last one that was kept, and the snapshot. It is read in pages, each in a transaction of its own, so that a reader who
-takes their time does not keep a running worker from emptying SQLite's log.
-
-Not here: writing (`database.py`), what the steps mean (`partition_worker/replica.py`).
+A reader fetches steps in pages, each in a transaction of its own, so that a slow reader does not keep a running worker
+from truncating SQLite's write-ahead log.
 """
 
 import sqlite3
@@ -17,26 +14,33 @@ from urllib.parse import quote
 import msgspec
 
 from common.journal_messages import Step
-from partition_worker.journal import snapshots
-from partition_worker.journal.database import LOCK_MAX_S, Meta, Row, checked_meta, checksum_of, explained
+from partition_worker.journal.database import (
+    LOCK_MAX_S,
+    Meta,
+    Row,
+    check_wal,
+    read_meta,
+    row_checksum,
+    translate_errors,
+)
 from partition_worker.journal.files import Files, JournalDamaged
-from partition_worker.journal.log import check_log
+from partition_worker.journal.snapshots import read_snapshot
 
 PAGE_STEPS: Final = 1000
 PAGE_BYTES: Final = 8 << 20
-"""Read at a time: so many steps, or so many bytes and one step more."""
+"""A page has at most this many steps, or this many bytes and one step more."""
 
-SNAPSHOT_LOOKS: Final = 3
-"""How often to look for the snapshot: a running worker may put another one in its place at any moment."""
+SNAPSHOT_ATTEMPTS: Final = 3
+"""Attempts to read the snapshot: a running worker may replace it at any moment."""
 
 _step = msgspec.msgpack.Decoder(Step)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What a worker begins from: the snapshot, if there is one, and the steps after it.
+class RecoveryData:
+    """The snapshot, if there is one, and the steps after it.
 
-    The steps are read while they are taken, and raise JournalDamaged where that is found.
+    The steps are read while they are iterated, which raises JournalDamaged at a damaged step.
     """
 
     snapshot: bytes | None
@@ -45,35 +49,35 @@ class Recovered:
 
 
 @contextmanager
-def recovered(files: Files) -> Iterator[Recovered]:
-    """What is in a journal, which stays open meanwhile.
+def open_recovery(files: Files) -> Iterator[RecoveryData]:
+    """Open a journal and read what a worker recovers from.
 
     Raises:
-        JournalDamaged: it is not as it was written.
-        OSError: it is not there, or cannot be read.
+        JournalDamaged: the files are damaged.
+        OSError: there is no journal, or it cannot be read.
     """
-    with closing(Reader(files)) as reader:
+    with closing(JournalReader(files)) as reader:
         meta, snapshot = reader.snapshot()
-        yield Recovered(snapshot, meta.snapshot, map(step_of, reader.rows(meta.begins)))
+        yield RecoveryData(snapshot, meta.snapshot, map(decode_step, reader.rows(meta.begins)))
 
 
-def step_of(row: Row) -> Step:
-    """The step in a row.
+def decode_step(row: Row) -> Step:
+    """Decode the step of a row.
 
     Raises:
-        JournalDamaged: it cannot be understood.
+        JournalDamaged: it cannot be decoded.
     """
     try:
         step = _step.decode(row.step)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise JournalDamaged(f"step {row.number} cannot be understood: {error}") from None
+        raise JournalDamaged(f"step {row.number} cannot be decoded: {error}") from None
     if step.number != row.number:
-        raise JournalDamaged(f"step {row.number} calls itself {step.number}")
+        raise JournalDamaged(f"step {row.number} holds the number {step.number}")
     return step
 
 
-class Reader:
-    """A journal, open for reading only, whether somebody writes to it or not.
+class JournalReader:
+    """A journal opened read-only, also while a worker writes to it.
 
     Raises:
         JournalDamaged, OSError: it cannot be used.
@@ -83,7 +87,7 @@ class Reader:
         self.files = files
         if not files.database.exists():
             raise FileNotFoundError(f"{files.database}: there is no journal")
-        with explained(files):
+        with translate_errors(files):
             self._file = sqlite3.connect(
                 f"file:{quote(str(files.database))}?mode=ro",
                 uri=True,
@@ -91,9 +95,9 @@ class Reader:
                 timeout=LOCK_MAX_S,
             )
         try:
-            with explained(files):
+            with translate_errors(files):
                 self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-                check_log(self._file, files)
+                check_wal(self._file, files)
         except BaseException:
             self.close()
             raise
@@ -102,13 +106,13 @@ class Reader:
         self._file.close()
 
     def meta(self) -> Meta:
-        """What the journal says about itself now."""
-        with explained(self.files):
-            return checked_meta(self._file, self.files.partition)
+        """The present meta row."""
+        with translate_errors(self.files):
+            return read_meta(self._file, self.files.partition)
 
     def snapshot(self) -> tuple[Meta, bytes | None]:
-        """The content of the snapshot, if there is one, and what the journal says about itself."""
-        for _ in range(SNAPSHOT_LOOKS - 1):
+        """The meta row, and the content of the snapshot that it names."""
+        for _ in range(SNAPSHOT_ATTEMPTS - 1):
             meta = self.meta()
             try:
                 return self._snapshot_of(meta)
@@ -120,16 +124,16 @@ class Reader:
     def _snapshot_of(self, meta: Meta) -> tuple[Meta, bytes | None]:
         if not meta.snapshot:
             return meta, None
-        return meta, snapshots.read(self.files.snapshot(meta.snapshot), meta.snapshot)
+        return meta, read_snapshot(self.files.snapshot(meta.snapshot), meta.snapshot)
 
     def first(self) -> int:
-        """The first step that is still there, whether it is needed or not."""
-        with explained(self.files):
+        """The first step in the file, needed or not."""
+        with translate_errors(self.files):
             found = self._file.execute("SELECT min(number) FROM steps").fetchone()[0]
         return self.meta().begins if found is None else int(found)
 
     def rows(self, first: int) -> Iterator[Row]:
-        """The steps from this one on; without those that are no longer needed and go meanwhile."""
+        """The steps from this number on. Skips steps that are no longer needed and are deleted meanwhile."""
         expected, last = first, first
         while expected <= last:
             meta, page = self._page(expected)
@@ -138,7 +142,7 @@ class Reader:
                 if row.number != expected and row.number > meta.begins:
                     raise JournalDamaged(f"step {expected} is missing")
                 if row.number > last:
-                    raise JournalDamaged(f"step {row.number} is there, and the last one was {last}")
+                    raise JournalDamaged(f"step {row.number} is after the last recorded step {last}")
                 yield row
                 expected = row.number + 1
             if not page and max(expected, meta.begins) <= last:
@@ -147,13 +151,13 @@ class Reader:
                 return
 
     def _page(self, first: int) -> tuple[Meta, list[Row]]:
-        """The next steps, and what the journal says about itself in the same moment."""
+        """The next steps and the meta row, read in one transaction."""
         page: list[Row] = []
         size = 0
-        with explained(self.files):
+        with translate_errors(self.files):
             self._file.execute("BEGIN")
             try:
-                meta = checked_meta(self._file, self.files.partition)
+                meta = read_meta(self._file, self.files.partition)
                 found = self._file.execute(
                     "SELECT number, at, kind, step, checksum FROM steps WHERE number >= ? ORDER BY number", (first,)
                 )
@@ -169,6 +173,6 @@ class Reader:
 def _checked(values: tuple[object, ...]) -> Row:
     match values:
         case (int(number), float(at), str(kind), bytes(step), int(checksum)):
-            if checksum == checksum_of(number, at, kind, step):
+            if checksum == row_checksum(number, at, kind, step):
                 return Row(number, at, kind, step, checksum)
-    raise JournalDamaged(f"step {values[0]} is not as it was written")
+    raise JournalDamaged(f"step {values[0]} does not match its checksum")

@@ -12,7 +12,7 @@ from common.journal_messages import TICK, Step
 from common.messages import Header
 from common.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
 from common.wire import body_of
-from partition_worker.journal.database import row_of
+from partition_worker.journal.database import make_row
 from partition_worker.journal.files import Files
 from tests.machines import PARTITION
 from tests.partition_worker.bench import APP, NODES, NOW, ask
@@ -98,14 +98,14 @@ def test_the_sums_are_those_of_the_partition(state: Path, capsys: pytest.Capture
     _, one, total, counted = capsys.readouterr().out.splitlines()
     assert one.split() == ["a", "2", "1", "1"]
     assert total.split() == ["total", "2", "1", "1"]
-    assert counted == "allocated and released: from step 2 on; running: after the last step"
+    assert counted == "allocated and released: since step 2; running: after the last step"
     assert run(state, "sums", "--json") == 0
     assert json.loads(capsys.readouterr().out)["applications"] == {"a": {"allocated": 2, "released": 1, "running": 1}}
 
 
 def test_a_journal_that_is_whole_leads_to_the_same_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(state, "verify", "--replay") == 0
-    assert capsys.readouterr().out == f"{PARTITION}: whole: 7 steps up to 8\nplayed again: the same words\n"
+    assert capsys.readouterr().out == f"{PARTITION}: whole: 7 steps up to 8\nreplayed: the same messages\n"
 
 
 def test_programs_are_told_as_json_whether_it_is_whole(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +114,7 @@ def test_programs_are_told_as_json_whether_it_is_whole(state: Path, capsys: pyte
     assert (verdict["whole"], verdict["steps"], verdict["last"], verdict["replayed"]) == (True, 7, 8, True)
     spoil(state)
     assert run(state, "verify", "--json") == 1
-    assert json.loads(capsys.readouterr().out) == {"whole": False, "problem": "step 4 is not as it was written"}
+    assert json.loads(capsys.readouterr().out) == {"whole": False, "problem": "step 4 does not match its checksum"}
 
 
 def test_a_file_that_cannot_be_written_is_named(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,12 +138,12 @@ def test_damage_is_told_with_its_place(state: Path, capsys: pytest.CaptureFixtur
     spoil(state)
     for action in ("verify", "show", "sums", "export"):
         assert run(state, action) == 1
-        assert capsys.readouterr().err.endswith("damaged: step 4 is not as it was written\n")
+        assert capsys.readouterr().err.endswith("damaged: step 4 does not match its checksum\n")
 
 
 def test_a_journal_that_leads_to_other_words_is_damage(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number, step = 7, Step(number=7, at=NOW, source="", header=Header(kind=TICK), budget=256)
-    row = row_of(number, step.at, TICK, body_of(step))
+    row = make_row(number, step.at, TICK, body_of(step))
     file = sql(files_of(state))
     file.execute("UPDATE steps SET step = ?, checksum = ? WHERE number = ?", (row.step, row.checksum, number))
     file.close()
@@ -187,12 +187,12 @@ def other_database(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("notes.txt", b"milk, bread", "no journal, by its name"),
-        ("rm 1_default.sqlite", b"", "no journal, by its name"),
-        ("rm-1_default.sqlite", b"milk, bread", "does not begin as an SQLite database does"),
-        ("rm-1_default.sqlite", bytes(range(256)) * 20, "does not begin as an SQLite database does"),
-        ("rm-1_default.sqlite", b"", "it is empty"),
-        ("songs.sqlite", None, "no journal, but another SQLite database"),
+        ("notes.txt", b"milk, bread", "not the name of a journal"),
+        ("rm 1_default.sqlite", b"", "not the name of a journal"),
+        ("rm-1_default.sqlite", b"milk, bread", "the file has no SQLite header"),
+        ("rm-1_default.sqlite", bytes(range(256)) * 20, "the file has no SQLite header"),
+        ("rm-1_default.sqlite", b"", "the file is empty"),
+        ("songs.sqlite", None, "not a journal, but another SQLite database"),
     ],
 )
 def test_a_file_that_never_was_a_journal_is_one_clear_line(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from partition_worker.journal import snapshots
-from partition_worker.journal.database import Database, row_of
+from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import JournalDamaged
-from partition_worker.journal.reading import PAGE_STEPS, step_of
+from partition_worker.journal.reader import PAGE_STEPS, decode_step
 from tests.partition_worker.journal.hand import encoded, files_in, found_in, numbers_in, opened, reader, rows
 
 
@@ -27,8 +27,8 @@ def test_a_journal_that_was_just_begun_is_empty(tmp_path: Path) -> None:
 
 def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 11))
-    snapshots.write(files_in(tmp_path).snapshot(7), 7, b"seven")
-    database.note_snapshot(7)
+    snapshots.write_snapshot(files_in(tmp_path).snapshot(7), 7, b"seven")
+    database.record_snapshot(7)
     found = found_in(files_in(tmp_path))
     assert (found.snapshot, found.snapshot_number) == (b"seven", 7)
     assert [step.number for step in found.steps] == [8, 9, 10]
@@ -37,16 +37,16 @@ def test_steps_follow_the_snapshot(tmp_path: Path) -> None:
 
 def test_nothing_after_the_snapshot_is_nothing_missing(tmp_path: Path) -> None:
     database = kept(tmp_path, 1, 2)
-    snapshots.write(files_in(tmp_path).snapshot(2), 2, b"two")
-    database.note_snapshot(2)
-    while database.forgetful:
-        database.forget_some()
+    snapshots.write_snapshot(files_in(tmp_path).snapshot(2), 2, b"two")
+    database.record_snapshot(2)
+    while database.has_garbage:
+        database.delete_slice()
     assert numbers_in(files_in(tmp_path)) == []
     assert reader(files_in(tmp_path)).first() == 3
 
 
 def test_a_snapshot_that_is_gone_is_damage(tmp_path: Path) -> None:
-    kept(tmp_path, 1, 2).note_snapshot(2)
+    kept(tmp_path, 1, 2).record_snapshot(2)
     with pytest.raises(JournalDamaged, match="snapshot-2 is missing"):
         found_in(files_in(tmp_path))
 
@@ -62,7 +62,7 @@ def test_a_step_that_is_missing_is_damage(tmp_path: Path, missing: int) -> None:
 def test_a_step_behind_the_last_one_is_damage(tmp_path: Path) -> None:
     database = kept(tmp_path, 1, 2)
     database._file.execute("UPDATE meta SET last = 1")
-    with pytest.raises(JournalDamaged, match="step 2 is there, and the last one was 1"):
+    with pytest.raises(JournalDamaged, match="step 2 is after the last recorded step 1"):
         numbers_in(files_in(tmp_path))
 
 
@@ -77,20 +77,20 @@ def test_a_step_that_is_not_as_it_was_is_damage(tmp_path: Path, change: str) -> 
 
 
 def test_a_step_of_another_release_is_damage() -> None:
-    with pytest.raises(JournalDamaged, match="step 4 cannot be understood"):
-        step_of(row_of(4, 1.0, "tick", b"\x91\x04"))
-    with pytest.raises(JournalDamaged, match="step 4 calls itself 5"):
-        step_of(row_of(4, 1.0, "tick", encoded(5)[0]))
+    with pytest.raises(JournalDamaged, match="step 4 cannot be decoded"):
+        decode_step(make_row(4, 1.0, "tick", b"\x91\x04"))
+    with pytest.raises(JournalDamaged, match="step 4 holds the number 5"):
+        decode_step(make_row(4, 1.0, "tick", encoded(5)[0]))
 
 
 def test_a_running_worker_may_delete_what_is_not_needed_while_somebody_reads(tmp_path: Path) -> None:
     database = kept(tmp_path, *range(1, 3 * PAGE_STEPS + 1), size=1)
     reading = reader(files_in(tmp_path)).rows(1)
     seen = [next(reading).number for _ in range(10)]
-    snapshots.write(files_in(tmp_path).snapshot(2500), 2500, b"")
-    database.note_snapshot(2500)
-    while database.forgetful:
-        database.forget_some()
+    snapshots.write_snapshot(files_in(tmp_path).snapshot(2500), 2500, b"")
+    database.record_snapshot(2500)
+    while database.has_garbage:
+        database.delete_slice()
     database.append(rows(3 * PAGE_STEPS + 1), fresh=False)
     seen += [row.number for row in reading]
     assert seen == [*range(1, PAGE_STEPS + 1), *range(2501, 3 * PAGE_STEPS + 2)]
@@ -148,5 +148,5 @@ def test_a_journal_that_says_something_else_than_a_number_about_itself_is_damage
     file.execute("PRAGMA writable_schema=ON")
     file.execute("UPDATE sqlite_schema SET sql = sql || ' STRICT' WHERE name = 'meta'")
     file.close()
-    with pytest.raises(JournalDamaged, match="what it says about itself"):
+    with pytest.raises(JournalDamaged, match="its meta row"):
         reader(files_in(tmp_path)).meta()
