@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from partition_worker.engine.applications.line import Line
+from partition_worker.engine.allocation import Line
 from partition_worker.engine.nodes.node_index import Lineup
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
@@ -38,7 +38,7 @@ nodes as they were; what a process counts since it began; and what is kept for a
 UNORDERED: Final = frozenset(
     {
         *("Twins.allocations", "Twins.foreign", "Tally._counts", "PendingAsks._created", "Tracker.accounts"),
-        *("Truces._winners", "Node.packs", "Application.alarms", "Pack._counts"),
+        *("Truces._winners", "Fleet.packs", "Readiness.ready", "Application.alarms", "Pack._counts"),
     }
 )
 """Nobody goes through these in their order."""
@@ -83,7 +83,7 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
             yield "entries", thing.entries()
             yield "last", thing.last
         case Mapping():
-            yield from thing.items()
+            yield from ((key, part) for key, part in thing.items() if not (isinstance(part, Order) and not len(part)))
         case list() | tuple() | deque():
             yield from enumerate(thing)
         case _:

@@ -29,7 +29,7 @@ from common.rm_messages import (
     Verdict,
 )
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part
 from partition_worker.engine.nodes.node import Node

@@ -71,7 +71,7 @@ def node(one: Node, visible: Visibility) -> NodeView:
     view = sights.node(one)
     if visible.everything:
         return view
-    kept_for = [name for name, kept in one.reservations.items() if visible.application(kept.application)]
+    kept_for = [name for name, kept in one.reservations.items() if visible.application_named(kept.ask.application_id)]
     return replace(
         view,
         allocations=[each for each in view.allocations if visible.application_named(each.application_id)],

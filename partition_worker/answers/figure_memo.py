@@ -7,11 +7,12 @@ Not here: the families that these are samples of (`figures.py`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from common.families import Sample, piece
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.queues.queue import Queue
@@ -68,10 +69,10 @@ class _KnownApplications:
 
     __slots__ = ("_ids", "_reached", "piece")
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, alive: Mapping[str, Application]) -> None:
         self._ids = list(queue.applications)
         self._reached = dict(queue.reached)
-        self.piece = piece(list(_applications_of(queue)))
+        self.piece = piece(list(_applications_of(queue, alive)))
 
     def holds(self, queue: Queue) -> bool:
         """Whether everything that the samples are made of is still so."""
@@ -97,13 +98,13 @@ class Memo:
             self._queues[queue] = known if known is not None and known.holds(queue) else _Known(queue)
         return [known.piece for known in self._queues.values()]
 
-    def applications(self, queues: Iterable[Queue]) -> list[bytes]:
+    def applications(self, queues: Iterable[Queue], alive: Mapping[str, Application]) -> list[bytes]:
         """The samples of each queue's applications, encoded."""
         before, self._applications = self._applications, {}
         for queue in queues:
             known = before.get(queue)
             kept = known is not None and known.holds(queue)
-            self._applications[queue] = known if known is not None and kept else _KnownApplications(queue)
+            self._applications[queue] = known if known is not None and kept else _KnownApplications(queue, alive)
         return [known.piece for known in self._applications.values()]
 
     def ranges(self, nodes: Fleet) -> dict[str, list[int]]:
@@ -127,11 +128,11 @@ class Memo:
             self._ranges[kind][place] += more
 
 
-def _applications_of(queue: Queue) -> Iterator[Sample]:
+def _applications_of(queue: Queue, alive: Mapping[str, Application]) -> Iterator[Sample]:
     reached = queue.reached
     if not reached and not queue.applications:  # those that were moved here entered their states elsewhere
         return
-    now = Counter([application.state for application in queue.applications.values()])
+    now = Counter([alive[name].state for name in queue.applications])
     now[AppState.NEW] -= reached[AppState.REJECTED]
     for state in _LIVE:
         if reached[state] or now[state]:

@@ -18,7 +18,7 @@ from common.families import Distribution, Family, Sample, Written, piece, whole
 from common.histogram import BOUNDS_S, Histogram
 from common.process_up import journal_stuck
 from partition_worker.answers.figure_memo import ENDED, RANGES, Memo
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.partition import Partition
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
@@ -43,7 +43,7 @@ def families(
         *_scheduler(partition),
         *_durations(cycles),
         *_node_usage(memo.ranges(partition.fleet)),
-        *_applications(partition, memo.applications(partition.tree)),
+        *_applications(partition, memo.applications(partition.tree, partition.applications)),
         _resources(memo.resources(partition.tree)),
         _draining(full_name, partition, now),
         *_containers(partition),

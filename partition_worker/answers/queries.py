@@ -15,7 +15,7 @@ from common.query_messages import TOO_LONG, Answer, Query
 from common.rest_views import View, encoded
 from partition_worker.answers import cuts, pages, preemption_views, rule_views, sights, utilisation
 from partition_worker.answers.visibility import Right, Visibility
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.usage_trackers import Tracker
@@ -116,7 +116,7 @@ def _queue(asked: _Asked) -> Answer:
 
 
 def _queue_applications(asked: _Asked) -> Answer:
-    return _listed(asked, _queue_named(asked).applications)
+    return _listed(asked, _applications_in(asked))
 
 
 def _queue_named(asked: _Asked) -> Queue:
@@ -124,6 +124,12 @@ def _queue_named(asked: _Asked) -> Queue:
     if found is None or not asked.visible.shows(found):
         raise _NotAnswered(404, "Queue not found")
     return found
+
+
+def _applications_in(asked: _Asked) -> Mapping[str, Application]:
+    """The applications of the queue that the question names."""
+    alive = asked.partition.applications
+    return {name: alive[name] for name in _queue_named(asked).applications}
 
 
 def _applications(asked: _Asked) -> Answer:
@@ -135,7 +141,7 @@ def _applications(asked: _Asked) -> Answer:
         return _paged(asked, refused, lambda one: sights.rejection(one, asked.shown))
     if state != "active":
         raise _NotAnswered(400, f"unknown state {state!r}, expected active, completed or rejected")
-    among = _queue_named(asked).applications if "queue" in asked.args else asked.partition.applications
+    among = _applications_in(asked) if "queue" in asked.args else asked.partition.applications
     return _listed(asked, among, status)
 
 
@@ -165,7 +171,7 @@ def _length(one: Application) -> int:
 
 
 def _application(asked: _Asked) -> Answer:
-    among = _queue_named(asked).applications if "queue" in asked.args else asked.partition.applications
+    among = _applications_in(asked) if "queue" in asked.args else asked.partition.applications
     found = among.get(asked.args.get("application", ""))
     if found is None or not asked.visible.application(found):
         raise _NotAnswered(404, "Application not found")

@@ -36,9 +36,8 @@ from common.records import (
 from common.resources import pruned, saturated
 from partition_worker.answers.events import cut
 from partition_worker.answers.sights import used
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.history import Use
-from partition_worker.engine.applications.states import ENDED, AppState
+from partition_worker.engine.application import Application, Use
+from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.effects import Happening
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.rejection import Rejection

@@ -37,12 +37,9 @@ from common.rest_views import (
     percentages,
     rfc3339,
 )
-from partition_worker.engine.applications.allocation import FOREIGN, Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group
-from partition_worker.engine.applications.history import History, Use
-from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.allocation import FOREIGN, Allocation, Group
+from partition_worker.engine.application import Application, History, TaskGroup, Use
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import headroom

@@ -14,7 +14,7 @@ from typing import Final
 
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.rejection import Rejection

@@ -17,8 +17,8 @@ from common.query_messages import Actor
 from common.resources import admits, described, plus
 from common.rm_messages import EventRecord
 from partition_worker.engine import ledger, lifecycle
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues import gang
 from partition_worker.engine.queues.queue import Queue

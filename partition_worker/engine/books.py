@@ -18,9 +18,9 @@ from common.messages import Resources
 from common.resources import NOTHING
 from common.rm_messages import Allocation as Announced
 from common.rm_messages import AllocationRelease, RejectedAllocation
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import RETENTION_S, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import RETENTION_S, AppState
 from partition_worker.engine.ask_shapes import Needs
 from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.nodes.node import Node
@@ -131,13 +131,13 @@ class Books:
         self.users = Users(resolver_of(self.resolver))
         self.waiting = Waiting()
         self.usage = Usage(config, self.happened)
-        self.readiness = Readiness(self.tree, self.fleet)
-        self.preemptions = Preemptions()
+        self.applications: dict[str, Application] = {}
+        """Those that have not ended, by id."""
+        self.readiness = Readiness(self.tree, self.fleet, self.applications)
+        self.preemptions = Preemptions(self.applications)
         self.reserved = Reserved()
         self.swappable = Swappable()
         self.needs = Needs()
-        self.applications: dict[str, Application] = {}
-        """Those that have not ended, by id."""
         self.ended: dict[str, Application] = {}
         """Completed and failed ones, by id and the time they ended."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)

@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.reservation import Reservation
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.nodes.node import Node, Reservation
 
 
 class Allocate(NamedTuple):

@@ -14,9 +14,9 @@ from common import event_codes
 from common.resources import is_zero
 from common.rm_messages import TIMEOUT, AddApplicationRequest
 from partition_worker.engine import happenings, ledger, lifecycle, placeholders
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import PLACEHOLDER_TIMEOUT_S, Application
-from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import PLACEHOLDER_TIMEOUT_S, Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 
 CAUSE: Final = "ResourceReservationTimeout"

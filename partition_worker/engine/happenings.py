@@ -25,9 +25,9 @@ from common.rm_messages import (
     TIMEOUT,
     UNKNOWN_TERMINATION,
 )
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
@@ -337,10 +337,9 @@ def no_victim(books: Books, ask: Allocation) -> None:
         request(books, ask, told)
 
 
-def preempted(books: Books, victim: Allocation, ask: Allocation) -> None:
-    """An allocation has to go for the sake of an ask."""
-    assert ask.application is not None, ask.key
-    told = f"Preempted by {ask.key} from application {ask.application_id} in {ask.application.queue.path}"
+def preempted(books: Books, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
+    """An allocation is preempted for an ask of this queue."""
+    told = f"Preempted by {ask.key} from application {ask.application_id} in {leaf.path}"
     request(books, victim, told)
 
 

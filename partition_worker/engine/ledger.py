@@ -13,10 +13,9 @@ from common.messages import Resources
 from common.resources import equal, fits, is_zero, minus, total_of
 from common.rm_messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM
 from partition_worker.engine import happenings, lifecycle, placeholders, reservations
-from partition_worker.engine.applications import history
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from partition_worker.engine.queues import admission, headroom, priorities
@@ -48,7 +47,7 @@ def remove_ask(
 
 def place_ask(books: Books, application: Application, ask: Allocation, node: Node) -> None:
     """An ask gets its node: by a decision, or because the RM says that it runs there."""
-    told, kept = books.told, ask.reservation is not None
+    told, kept = books.told, ask.reserved
     _take_ask(books, application, ask)
     headroom.settle(application.queue, ask.resources)
     _bind(books, application, ask, node)
@@ -69,8 +68,7 @@ def _bind(books: Books, application: Application, allocation: Allocation, node: 
     allocation.node_id = node.node_id
     allocation.bound_ns = books.stamp_ns()
     books.allocations[allocation.key] = allocation
-    node.add(allocation)
-    books.fleet.changed(node)
+    books.fleet.bind(application, allocation, node)
     if node.reservations:
         books.reserved.nudge(node)  # whoever waits there for a say may have to make others go now
     happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
@@ -132,8 +130,7 @@ def begin_swap(books: Books, application: Application, ask: Allocation, placehol
     ask.node_id = node.node_id
     ask.bound_ns = books.stamp_ns()
     if node.node_id != placeholder.node_id:
-        node.add(ask)
-        books.fleet.changed(node)
+        books.fleet.bind(application, ask, node)
         happenings.node_allocation(books, node.node_id, event_codes.ADD, ask)
 
 
@@ -155,8 +152,7 @@ def end_swap(books: Books, application: Application, ask: Allocation) -> None:
     ask.placeholder_used = True
     ask.placeholder_created_ns = placeholder.created_ns
     if ask.key not in node.allocations:
-        node.add(ask)
-        books.fleet.changed(node)
+        books.fleet.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(books, application, AppEvent.RUN)
     headroom.charge(application.queue, ask.resources)
@@ -171,7 +167,7 @@ def undo_swap(books: Books, application: Application, ask: Allocation) -> None:
     """The ask waits as before. Its placeholder, which the RM was asked to let go, has no successor."""
     node = books.fleet.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
-        _take_from_node(books, node, ask)
+        _take_from_node(books, application, node, ask)
         happenings.node_allocation(books, node.node_id, event_codes.REMOVE, ask)
         books.readiness.relieve()
     application.end_swap(ask)
@@ -186,7 +182,7 @@ def mark_preempted(books: Books, application: Application, allocation: Allocatio
     assert not allocation.preempted, allocation.key
     assert not allocation.released, allocation.key
     allocation.preempted = True
-    application.withhold(allocation)
+    application.withdraw_placeholder(allocation)
     headroom.preempt(application.queue, allocation.resources)
 
 
@@ -195,8 +191,8 @@ def resize_ask(books: Books, application: Application, ask: Allocation, resource
     headroom.no_longer_expect(application.queue, ask.resources)
     application.resize_ask(ask, dict(resources))
     headroom.expect(application.queue, ask.resources)
-    if ask.reservation is not None:
-        reservations.resized(books, ask.reservation)
+    if ask.reserved:
+        reservations.resized(books, application.reservations[ask.key])
     if ask.held:
         placeholders.offer(books, application, ask)
     books.readiness.touch_application(application)
@@ -252,7 +248,7 @@ def move(books: Books, application: Application, leaf: Queue) -> None:
     del before.applications[name]
     happenings.queue_application(books, before, event_codes.REMOVE, name)
     application.queue = leaf
-    leaf.applications[name] = application
+    leaf.applications[name] = None
     happenings.queue_application(books, leaf, event_codes.ADD, name)
     if running:
         admission.started(leaf)
@@ -278,7 +274,7 @@ def move(books: Books, application: Application, leaf: Queue) -> None:
 def _wait(books: Books, application: Application, ask: Allocation) -> None:
     """An ask waits for a node, or for a placeholder."""
     ask.node_id = ""
-    ask.held = application.held_back(ask)
+    ask.held = application.must_hold(ask)
     before = application.asks.priority
     application.add_ask(ask)
     books.allocations[ask.key] = ask
@@ -302,19 +298,18 @@ def _discharge(books: Books, application: Application, allocation: Allocation) -
     node = books.fleet.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
-        _take_from_node(books, node, allocation)
+        _take_from_node(books, application, node, allocation)
     headroom.refund(application.queue, allocation.resources)
     if allocation.preempted:
         headroom.preempted(application.queue, allocation.resources)
     application.remove_allocation(allocation)
-    history.record(application.history, allocation, instance_type, int(books.now * 1e9))
+    application.record_usage(allocation, instance_type, int(books.now * 1e9))
     books.usage.decrease(application, allocation.resources)
     books.readiness.touch_application(application)
 
 
-def _take_from_node(books: Books, node: Node, allocation: Allocation) -> None:
-    node.remove(allocation)
-    books.fleet.changed(node)
+def _take_from_node(books: Books, application: Application, node: Node, allocation: Allocation) -> None:
+    books.fleet.unbind(application, allocation, node)
     books.reserved.nudge(node)
 
 
@@ -328,8 +323,8 @@ def _freed(books: Books, application: Application) -> None:
 
 def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
     """The application asks for it no longer; what its queues expect is for the caller."""
-    if ask.reservation is not None:
-        reservations.cancel(books, ask.reservation)
+    if ask.reserved:
+        reservations.cancel(books, application.reservations[ask.key])
     before = application.asks.priority
     if ask.need.constraint is not None:
         books.fleet.predicates.verdicts.drop(ask.key)

@@ -11,9 +11,8 @@ from common import event_codes
 from common.resources import is_zero
 from common.rm_messages import UpdatedApplication
 from partition_worker.engine import happenings
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, ENDED, LINGER_S, AppEvent, AppState, next_state
-from partition_worker.engine.applications.summary import summary
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppEvent, AppState, next_state
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues import admission
 from partition_worker.engine.queues.queue import Queue
@@ -25,7 +24,7 @@ STATE_AWARE_OFF: Final = "application.stateaware.disable"
 def fire(books: Books, application: Application, event: AppEvent, info: str = "") -> None:
     """Let an event happen to an application. One that does not apply in its state changes nothing and is noted."""
     before = application.state
-    after = next_state(before, event, slowly=before is AppState.ACCEPTED and _starts_slowly(application))
+    after = next_state(before, event, state_aware=before is AppState.ACCEPTED and _starts_slowly(application))
     if after is None:
         books.note(f"application {application.application_id}: event {event} inappropriate in current state {before}")
         return
@@ -161,7 +160,7 @@ def _enter(books: Books, application: Application, before: AppState, at_ns: int)
 def _end(books: Books, application: Application, at_ns: int) -> None:
     application.finished_ns = at_ns
     if application.started_ns:
-        books.tell_people(summary(application))
+        books.tell_people(application.format_summary())
     leave_queue(books, application)
     books.remember_ended(application)
 

@@ -23,9 +23,8 @@ from common.machine import NEVER
 from common.messages import Resources
 from common.resources import Limit, add_to, is_positive, less, tightened
 from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Standing
+from partition_worker.engine.allocation import Allocation, Standing
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.fairness import queue_key
@@ -74,7 +73,7 @@ def _candidates(books: Books) -> Iterator[Application]:
     """Applications with asks that the RM has not been told of."""
     for leaf in books.tree:
         if leaf.leaf and is_positive(leaf.pending):
-            for application in leaf.applications.values():
+            for application in [books.applications[name] for name in leaf.applications]:
                 if application.asks.told < len(application.asks):
                     yield application
 

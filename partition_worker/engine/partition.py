@@ -35,7 +35,7 @@ from partition_worker.engine import (
     resync,
     retirement,
 )
-from partition_worker.engine.applications.states import AppEvent
+from partition_worker.engine.application_states import AppEvent
 from partition_worker.engine.books import Books
 from partition_worker.engine.checks.auditor import Auditor
 from partition_worker.engine.cycle import cycle

@@ -8,10 +8,9 @@ Not here: taking the place of a placeholder (`swaps.py`), and the time that a ga
 
 from common.resources import is_zero
 from common.rm_messages import TIMEOUT
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
-from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application, TaskGroup
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 
 
@@ -74,6 +73,6 @@ def let_go(books: Books, application: Application, chosen: list[Allocation], rea
         assert not one.released, one.key
         assert not one.preempted, one.key
         one.released = True
-        application.withhold(one)
+        application.withdraw_placeholder(one)
     for one in chosen:
         books.emit(one.release(books.name, reason, TIMEOUT))

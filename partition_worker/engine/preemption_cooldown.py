@@ -40,7 +40,6 @@ from typing import Final
 
 from common.messages import Resources
 from common.resources import add_to, pruned
-from partition_worker.engine.applications.allocation import Allocation
 from partition_worker.engine.queues.queue import Queue
 
 COOL_DOWN_S: Final = 300.0
@@ -150,19 +149,18 @@ class Truces:
             del self._winners[loser]
 
 
-def suffer(victims: Iterable[Allocation]) -> None:
-    """These are about to be taken from their queues, and are not marked yet."""
+def suffer(losses: Iterable[tuple[Queue, Resources]]) -> None:
+    """These amounts are about to be taken from these leaves, and the victims are not marked yet."""
     taken: dict[Queue, Resources] = {}
-    for victim in victims:
-        assert victim.application is not None, victim.key
-        for level in victim.application.queue.ancestry():
+    for leaf, amount in losses:
+        for level in leaf.ancestry():
             if level.guaranteed:
-                add_to(taken.setdefault(level, {}), victim.resources)
+                add_to(taken.setdefault(level, {}), amount)
     for level, amounts in taken.items():
         lacking: Resources = {}
         for kind, room in _room(level).items():
-            amount = amounts.get(kind, 0)
-            lacking[kind] = max(0, min(level.lacking.get(kind, 0), room) + amount)
+            lost = amounts.get(kind, 0)
+            lacking[kind] = max(0, min(level.lacking.get(kind, 0), room) + lost)
         level.lacking = pruned(lacking)
 
 

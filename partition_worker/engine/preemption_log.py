@@ -6,13 +6,14 @@ seconds. The latest entries are kept for those who ask. Not here: choosing and t
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from common.messages import Resources
 from common.resources import total_of
 from partition_worker.engine import preemption_cooldown
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption_cooldown import Truces
 from partition_worker.engine.queues.queue import Queue
@@ -68,7 +69,9 @@ class Preemption(NamedTuple):
 class Preemptions:
     """The latest preemptions of a partition, and the truces that follow from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, applications: Mapping[str, Application]) -> None:
+        self._applications = applications
+        """Those of the partition, by id."""
         self.truces = Truces()
         self.pause_until = 0.0
         """No ask looks for victims before this Unix time."""
@@ -97,16 +100,16 @@ class Preemptions:
 
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
         """These have to go so that the ask can run on the node. To be called before they are marked."""
-        application = ask.application
-        assert application is not None, ask.key
+        application = self._applications[ask.application_id]
         kind: Kind = "required-node" if ask.need.required_node else "guaranteed"
         path = application.queue.path
         self._add(now, kind, path, application.application_id, ask.key, node.node_id, victims)
         if kind == "guaranteed":
             quarrel = preemption_cooldown.explain(application.queue, ask.resources)
-            for loser in dict.fromkeys(_queue(victim) for victim in victims):
+            losers = [(self._queue(victim), victim.resources) for victim in victims]
+            for loser in dict.fromkeys(queue.path for queue, _ in losers):
                 self.truces.took(path, loser, now, quarrel=quarrel)
-            preemption_cooldown.suffer(victims)
+            preemption_cooldown.suffer(losers)
 
     def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
         """These have to go because their queue, or one above it, has more than its maximum by now."""
@@ -149,7 +152,7 @@ class Preemptions:
     ) -> None:
         self.made[kind] += 1
         self.victims += len(victims)
-        losses = [_loss(victim, now) for victim in victims]
+        losses = [self._loss(victim, now) for victim in victims]
         self._entries.append(
             Preemption(
                 at=now,
@@ -165,12 +168,9 @@ class Preemptions:
             )
         )
 
+    def _loss(self, one: Allocation, now: float) -> Victim:
+        ran_s, path = max(0, int(now - one.bound_ns / 1e9)), self._queue(one).path
+        return Victim(one.key, one.application_id, path, one.node_id, dict(one.resources), ran_s)
 
-def _loss(victim: Allocation, now: float) -> Victim:
-    ran_s = max(0, int(now - victim.bound_ns / 1e9))
-    return Victim(victim.key, victim.application_id, _queue(victim), victim.node_id, dict(victim.resources), ran_s)
-
-
-def _queue(allocation: Allocation) -> str:
-    assert allocation.application is not None, allocation.key
-    return allocation.application.queue.path
+    def _queue(self, allocation: Allocation) -> Queue:
+        return self._applications[allocation.application_id].queue

@@ -90,8 +90,8 @@ def _set(books: Books, queue: Queue, settings: Settings) -> None:
         priorities.exported(queue, priority)
     if order is not None and _application_order(queue) != order:
         books.readiness.reordered(queue)
-        for application in tuple(queue.applications.values()):
-            lifecycle.settle(books, application)
+        for application_id in tuple(queue.applications):
+            lifecycle.settle(books, books.applications[application_id])
 
 
 def _brought_down_at(books: Books, queue: Queue, before: quota_timing.Terms) -> float:

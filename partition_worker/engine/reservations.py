@@ -10,27 +10,26 @@ Not here: who deserves a reservation (`cycle/descent.py`), using it (`cycle/rese
 from common import event_codes
 from common.resources import fits
 from partition_worker.engine import happenings
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.queues import headroom
 
 
 def reserve(books: Books, application: Application, ask: Allocation, node: Node) -> Reservation:
     """Keep the node for the ask, in place of another one that is kept for it."""
-    before = ask.reservation
-    if before is not None:
+    if ask.reserved:
+        before = application.reservations[ask.key]
         if before.node is node:
             return before
         cancel(books, before)
     assert ask.key in application.requests, ask.key
-    reservation = Reservation(application, ask, node, created=books.now, rank=books.reserved.next_rank())
+    reservation = Reservation(ask, node, application.queue, created=books.now, rank=books.reserved.next_rank())
     assert all(reservation.for_required_node and other.for_required_node for other in node.reservations.values()), (
         node.node_id
     )
-    ask.reservation = reservation
+    ask.reserved = True
     application.reservations[ask.key] = reservation
     application.asks.regroup(ask)
     node.reservations[ask.key] = reservation
@@ -43,14 +42,15 @@ def reserve(books: Books, application: Application, ask: Allocation, node: Node)
 
 def cancel(books: Books, reservation: Reservation) -> None:
     """The node is kept for this ask no longer."""
-    ask, node, application = reservation.ask, reservation.node, reservation.application
-    ask.reservation = None
+    ask, node = reservation.ask, reservation.node
+    application = books.applications[ask.application_id]
+    ask.reserved = False
     del application.reservations[ask.key]
     del node.reservations[ask.key]
     happenings.reservation(books, node.node_id, event_codes.REMOVE, ask)
     books.reserved.drop(reservation)
     if reservation.keeps:
-        headroom.no_longer_keep(application.queue, reservation.keeps)
+        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         reservation.keeps = {}
         for called in books.preemptions.settled(ask):
             if called in books.applications:
@@ -69,8 +69,8 @@ def resized(books: Books, reservation: Reservation) -> None:
         cancel(books, reservation)
         return
     if reservation.keeps:
-        headroom.no_longer_keep(reservation.application.queue, reservation.keeps)
-        headroom.keep(reservation.application.queue, reservation.ask.resources)
+        headroom.no_longer_keep(reservation.leaf, reservation.keeps)
+        headroom.keep(reservation.leaf, reservation.ask.resources)
     books.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
     books.readiness.relieve()  # other nodes may have room for what it wants now
 
@@ -108,4 +108,4 @@ def keep_room(books: Books, reservation: Reservation) -> None:
     """The queues of an ask for which others have to go keep the room that these leave."""
     assert not reservation.keeps, reservation.ask.key
     books.reserved.amend(reservation, reservation.need, reservation.ask.resources)
-    headroom.keep(reservation.application.queue, reservation.keeps)
+    headroom.keep(reservation.leaf, reservation.keeps)

@@ -178,9 +178,8 @@ def _unmentioned(known: Iterable[str], report: Container[str]) -> list[str]:
 
 def _release(books: Books, key: str) -> AllocationRelease:
     allocation = books.allocations.get(key)
-    owner = None if allocation is None else allocation.application
     return AllocationRelease(
-        application_id="" if owner is None else owner.application_id,
+        application_id="" if allocation is None else allocation.application_id,
         allocation_key=key,
         termination_type=STOPPED_BY_RM,
     )

@@ -9,8 +9,8 @@ from typing import Final
 
 from common.rm_messages import AllocationRelease
 from partition_worker.engine import happenings, lifecycle
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.updates import allocation_updates, application_updates, removal
 

@@ -18,9 +18,9 @@ from typing import Final
 from common.resources import fits
 from common.rm_messages import PLACEHOLDER_REPLACED
 from partition_worker.engine import happenings, ledger, lifecycle, placeholders
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppEvent, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppEvent, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Release, Replace
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from common.machine import NEVER
 
 if TYPE_CHECKING:
-    from partition_worker.engine.applications.application import Alarm, Application
+    from partition_worker.engine.application import Alarm, Application
 
 
 SPARE_MAX: Final = 64

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from common.config.model import LimitConfig, PartitionConfig, QueueConfig, amounts
 from common.messages import Resources
 from common.resources import Limit, is_zero, less, take_from, tightened
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue

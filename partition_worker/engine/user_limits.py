@@ -21,7 +21,7 @@ from common import event_codes
 from common.config.model import PartitionConfig
 from common.messages import Resources
 from common.resources import NOTHING
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import shape_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue

@@ -20,7 +20,7 @@ from common.rm_messages import (
     UpdateConfiguration,
 )
 from common.wire import decoded
-from partition_worker.engine.applications.allocation import CREATION_TIME
+from partition_worker.engine.allocation import CREATION_TIME
 from partition_worker.engine.predicates.predicate import NodeView
 from rmproxy.front import BROKER
 from tests.captures.scenario import Manager

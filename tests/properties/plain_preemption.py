@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from common.messages import Resources
 from common.resources import total_of
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
@@ -186,18 +186,21 @@ class Plain:
                 found += self.below(child, prio, p - offset, fenced=fenced)
         return found
 
+    def path_of(self, v: Allocation) -> str:
+        return self.books.applications[v.application_id].queue.path
+
     def victims_in(self, leaf: Queue, p: int, *, fenced: bool) -> list[Allocation]:
         rest = remaining(self.start[leaf.path])
         if leaf.policies.preemption == "disabled" or (rest is not None and ge(rest, {})):
             return []
         return [
             one
-            for application in leaf.applications.values()
-            for one in application.allocations.values()
+            for name in leaf.applications
+            for one in self.books.applications[name].allocations.values()
             if match_any(self.wanted, one.resources)
             and not (one.need.required_node or one.released or one.preempted)
             and (fenced or one.priority <= p)
-            and path_of(one) not in self.books.preemptions.protected(self.books.now, self.leaf, self.wanted)
+            and self.path_of(one) not in self.books.preemptions.protected(self.books.now, self.leaf, self.wanted)
         ]
 
     # Steps -----------------------------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ class Plain:
             return True
         ask_queue.change(self.wanted, +1)
         for v in candidates:
-            queues[path_of(v)].change(v.resources, -1)
+            queues[self.path_of(v)].change(v.resources, -1)
             rest = remaining(ask_queue)
             if rest is not None and not self.over(rest):
                 return True
@@ -306,7 +309,7 @@ class Plain:
         head: list[Allocation] = []
         tail: list[Allocation] = []
         for v in candidates:
-            queue = queues[path_of(v)]
+            queue = queues[self.path_of(v)]
             r = remaining(queue)
             queue.change(v.resources, -1)
             if r is not None and not self.over(r):
@@ -333,7 +336,7 @@ class Plain:
         results: list[Allocation] = []
         index: int | None = None
         for v in order:
-            queue = queues[path_of(v)]
+            queue = queues[self.path_of(v)]
             r = remaining(queue)
             if r is None or self.over(r):
                 queue.change(v.resources, -1)
@@ -347,10 +350,10 @@ class Plain:
         queues = self.snapshots()
         ask_queue = queues[self.leaf.path]
         for v in victims:
-            queues[path_of(v)].change(v.resources, -1)
+            queues[self.path_of(v)].change(v.resources, -1)
         taken: list[Allocation] = []
         for v in self.sorted([v for v in candidates if v not in victims]):
-            queue = queues[path_of(v)]
+            queue = queues[self.path_of(v)]
             r = remaining(queue)
             queue.change(v.resources, -1)
             if r is not None and not self.over(r):
@@ -367,8 +370,3 @@ class Plain:
                 taken.append(v)
         rest = remaining(ask_queue)
         return None if taken and (rest is None or self.over(rest)) else taken
-
-
-def path_of(v: Allocation) -> str:
-    assert v.application is not None
-    return v.application.queue.path

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from common.messages import Resources
 from common.resources import total_of
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, AppState
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
@@ -33,37 +33,37 @@ def _missed(books: Books, application: Application) -> Iterator[str]:
     if not application.queue.leaf or not _may_run(books, application):
         return  # it was a leaf when the application came; or too many others run
     for ask in application.requests.values():
-        if waits_for_placeholder(ask) or not _has_quota(books, application, ask):
+        if waits_for_placeholder(application, ask) or not _has_quota(books, application, ask):
             continue
-        if ask.reservation is None and books.now < application.back_off_until:
+        if not ask.reserved and books.now < application.back_off_until:
             continue
-        nodes = [node for node in books.fleet if _is_open(node, ask) and books.fleet.admits(ask.need, node)]
+        nodes = [node for node in books.fleet if _is_open(books, node, ask) and books.fleet.admits(ask.need, node)]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
-        elif ask.reservation is None and _may_reserve(books, ask, nodes):
+        elif not ask.reserved and _may_reserve(books, ask, nodes):
             yield f"a node could be reserved for {ask.key}"
 
 
 def _may_run(books: Books, application: Application) -> bool:
     if application.state is not AppState.ACCEPTED:
         return True
-    return not any(_is_full(level, application) for level in application.queue.ancestry()) and not any(
+    return not any(_is_full(books, level, application) for level in application.queue.ancestry()) and not any(
         application.application_id not in running and 0 < limit.applications <= len(running)
         for limit, _, running in bounds(books, application)
     )
 
 
 def _has_quota(books: Books, application: Application, ask: Allocation) -> bool:
-    return all(_has_room(level, ask) for level in application.queue.ancestry()) and all(
+    return all(_has_room(level, ask, application) for level in application.queue.ancestry()) and all(
         value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
         for limit, used, _ in bounds(books, application)
         for kind, value in ask.resources.items()
     )
 
 
-def _is_open(node: Node, ask: Allocation) -> bool:
+def _is_open(books: Books, node: Node, ask: Allocation) -> bool:
     """Whether the ask may be placed on this node as soon as it has room."""
-    if ask.reservation is not None and ask.reservation.node is node:
+    if ask.reserved and books.applications[ask.application_id].reservations[ask.key].node is node:
         return True
     others = list(node.reservations.values())
     if ask.need.required_node:
@@ -114,10 +114,9 @@ def _runs(books: Books, application: Application) -> bool:
     return account is not None and account.counted
 
 
-def waits_for_placeholder(ask: Allocation) -> bool:
+def waits_for_placeholder(application: Application, ask: Allocation) -> bool:
     """Whether its task group still has a placeholder, whatever becomes of that."""
-    assert ask.application is not None
-    every = [*ask.application.requests.values(), *ask.application.allocations.values()]
+    every = [*application.requests.values(), *application.allocations.values()]
     return not ask.placeholder and any(one.placeholder and one.task_group == ask.task_group for one in every)
 
 
@@ -132,22 +131,22 @@ def replaceable(application: Application) -> list[tuple[str, str]]:
     ]
 
 
-def everything_below(queue: Queue) -> list[Application]:
+def everything_below(books: Books, queue: Queue) -> list[Application]:
     return [
-        *queue.applications.values(),
-        *(one for child in queue.children.values() for one in everything_below(child)),
+        *(books.applications[name] for name in queue.applications),
+        *(one for child in queue.children.values() for one in everything_below(books, child)),
     ]
 
 
-def _is_full(queue: Queue, application: Application) -> bool:
+def _is_full(books: Books, queue: Queue, application: Application) -> bool:
     """Whether no further application may start; one that got something already has."""
-    below = everything_below(queue)
+    below = everything_below(books, queue)
     running = [one for one in below if one.state in ACTIVE or one.application_id in one.queue.allocating]
     return application not in running and 0 < queue.max_applications <= len(running)
 
 
-def _has_room(queue: Queue, ask: Allocation) -> bool:
-    maximum, own = queue.maximum or {}, ask.reservation.keeps if ask.reservation is not None else {}
+def _has_room(queue: Queue, ask: Allocation, application: Application) -> bool:
+    maximum, own = queue.maximum or {}, application.reservations[ask.key].keeps if ask.reserved else {}
     return all(
         kind not in maximum
         or value <= 0

@@ -186,8 +186,7 @@ class EngineMachine(RuleBasedStateMachine):
     def known(self, data: st.DataObject) -> str:
         """An ask or allocation, as `application key`."""
         one = self.partition.allocations[data.draw(st.sampled_from(list(self.partition.allocations)))]
-        assert one.application is not None
-        return f"{one.application.application_id} {one.key}"
+        return f"{one.application_id} {one.key}"
 
     # What an operator does ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from common.rm_messages import PREEMPTED_BY_SCHEDULER, AllocationRelease
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 

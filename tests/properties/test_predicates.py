@@ -21,7 +21,7 @@ from common.rm_messages import (
     NodeRequest,
 )
 from common.rm_messages import Allocation as Message
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from tests.builders import apps, foreign, nodes, released
@@ -103,12 +103,11 @@ class Life:
             self.answer()
         self.check()
         for ask in self.trial.partition.allocations.values():
-            if ask.node_id or ask.need.required_node or ask.reservation is not None:
+            if ask.node_id or ask.need.required_node or ask.reserved:
                 continue
             for node in self.trial.partition.fleet:
                 free = node.schedulable and not node.reservations and node.has_room(ask.need.shape)
-                leaf = ask.application.queue if ask.application else None
-                assert leaf is not None
+                leaf = self.trial.app(ask.application_id).queue
                 room = leaf.maximum is None or all(
                     leaf.allocated.get(kind, 0) + amount <= leaf.maximum.get(kind, amount)
                     for kind, amount in ask.resources.items()

@@ -12,8 +12,8 @@ import pytest
 
 from common.rm_messages import NODE_DRAIN
 from partition_worker.engine import ledger, reservations
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.guarantees import Guarantees
@@ -68,9 +68,9 @@ def some_cluster(rng: random.Random) -> Trial:
     running = [some_allocation(rng, trial, rng.choice(owners), names, number) for number in range(5 * len(names))]
     trial.takes(asks(*running))
     for allocation in tuple(trial.partition.allocations.values()):
-        if allocation.application is not None and rng.random() < 0.06:
+        if allocation.application_id and rng.random() < 0.06:
             if rng.random() < 0.5:
-                ledger.mark_preempted(trial.partition, allocation.application, allocation)
+                ledger.mark_preempted(trial.partition, trial.app(allocation.application_id), allocation)
             else:
                 allocation.released = True
     if rng.random() < 0.1:

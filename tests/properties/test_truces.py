@@ -3,7 +3,7 @@
 import random
 
 from partition_worker.engine import ledger
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import Plan
@@ -70,19 +70,19 @@ class Cluster:
     def _plan(self, ask: Allocation, *, truces: bool) -> Plan | None:
         """Who has to go for the ask; they are marked, and the ask does not try again."""
         partition = self.trial.partition
-        assert ask.application is not None
+        application = partition.applications[ask.application_id]
         if ask.preemption_triggered:
             return None
-        plan = victim_choice.plan_victims(partition, ask.application, ask, nodes_tried=True)
+        plan = victim_choice.plan_victims(partition, application, ask, nodes_tried=True)
         if isinstance(plan, str):
             return None
         ask.preemption_triggered = True
         if truces:
             partition.preemptions.record(partition.now, ask, plan.node, plan.victims)
         for victim in plan.victims:
-            assert victim.application is not None
-            ledger.mark_preempted(partition, victim.application, victim)
-            self.took.append((ask.application.queue.path, victim.application.queue.path))
+            owner = partition.applications[victim.application_id]
+            ledger.mark_preempted(partition, owner, victim)
+            self.took.append((application.queue.path, owner.queue.path))
         return plan
 
     def _waiting(self) -> list[Allocation]:
@@ -90,13 +90,12 @@ class Cluster:
 
     def _place(self, ask: Allocation, node: Node) -> None:
         """Let the ask run there, if it does not run yet and has room."""
-        if ask.application is not None and not ask.node_id and node.has_room(ask.need.shape):
-            ledger.place_ask(self.trial.partition, ask.application, ask, node)
+        if not ask.node_id and node.has_room(ask.need.shape):
+            ledger.place_ask(self.trial.partition, self.trial.app(ask.application_id), ask, node)
 
     def _leave(self, victim: Allocation) -> None:
-        assert victim.application is not None
-        ledger.remove_allocation(self.trial.partition, victim.application, victim)
-        self._submit(victim.application.application_id, " ".join(f"{kind}={n}" for kind, n in victim.resources.items()))
+        ledger.remove_allocation(self.trial.partition, self.trial.app(victim.application_id), victim)
+        self._submit(victim.application_id, " ".join(f"{kind}={n}" for kind, n in victim.resources.items()))
 
 
 def goes_in_a_circle(took: list[tuple[str, str]]) -> bool:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from common.journal_messages import Append
 from common.resources import fits, pruned
 from common.wire import decoded
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppState
 from partition_worker.engine.checks.invariants import violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import has_room

@@ -105,7 +105,7 @@ def _looks(books: Books, found: Health) -> Iterator[_Look]:
             yield _Look(event_codes.APP, name, 1 + len(application.requests) + len(application.allocations), problems)
     for node in tuple(books.fleet):
         if books.fleet.get(node.node_id) is node:
-            found.look_at_node(node)
+            found.look_at_node(books, node)
             problems = list(invariants.of_node(books, node))
             yield _Look(event_codes.NODE, node.node_id, 1 + len(node.allocations) + len(node.foreign), problems)
     for queue in books.tree:

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from common.messages import Resources
 from common.resources import equal, plus, pruned, text, total_of
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 
@@ -41,14 +41,14 @@ class Health(Struct):
     drift: list[str] = []
     """What else does not agree with what it is made of."""
 
-    def look_at_node(self, node: Node) -> None:
+    def look_at_node(self, books: Books, node: Node) -> None:
         """The checks of one node."""
         for amount in (node.allocated, node.available, node.capacity, node.occupied):
             if _has_negative(amount):
                 _list(self.negative_nodes, [node.node_id])
         if not equal(node.capacity, plus(plus(node.allocated, node.occupied), node.available)):
             _list(self.inconsistent_nodes, [node.node_id])
-        _list(self.orphans_on_nodes, (_told(one) for one in node.allocations.values() if not _is_owned(one)))
+        _list(self.orphans_on_nodes, (_told(one) for one in node.allocations.values() if not _is_owned(books, one)))
 
     def look_at_application(self, books: Books, application: Application) -> None:
         """The checks of one application."""
@@ -80,8 +80,8 @@ def _has_negative(amount: Resources) -> bool:
     return any(value < 0 for value in amount.values())
 
 
-def _is_owned(allocation: Allocation) -> bool:
-    application = allocation.application
+def _is_owned(books: Books, allocation: Allocation) -> bool:
+    application = books.applications.get(allocation.application_id)
     if application is None:
         return False
     key = allocation.key

@@ -8,15 +8,15 @@ Not here: mending anything.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from common.machine import NEVER
 from common.messages import Resources
 from common.resources import add_to, equal, is_zero, minus, pruned, total_of
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, ENDED, LINGER_S, AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppState
 from partition_worker.engine.books import Books
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.placeholders import may_swap
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.usage_trackers import Tracker
@@ -65,7 +65,7 @@ def _application(books: Books, application: Application) -> Iterator[str]:
     name = f"application {application.application_id}"
     if application.state in ENDED:
         yield f"{name} has ended ({application.state}) but is still listed"
-    if application.queue.applications.get(application.application_id) is not application:
+    if application.application_id not in application.queue.applications:
         yield f"{name} is not in its queue {application.queue.path}"
     yield from _differs(
         f"{name} pending", total_of(a.resources for a in application.requests.values()), application.pending
@@ -93,7 +93,7 @@ def _gang(books: Books, application: Application) -> Iterator[str]:
     """Placeholders, those who wait for them, and swaps under way."""
     name = f"application {application.application_id}"
     for ask in application.requests.values():
-        if ask.held != application.held_back(ask) or ask.node_id or ask.partner:
+        if ask.held != application.must_hold(ask) or ask.node_id or ask.partner:
             yield f"{name}: ask {ask.key} is not held as it should be, or has a node"
     for one in application.allocations.values():
         if one.released and one.preempted:
@@ -122,7 +122,7 @@ def _gang(books: Books, application: Application) -> Iterator[str]:
 def _reservations(books: Books, application: Application) -> Iterator[str]:
     """Nodes that are kept for its asks."""
     for key, one in application.reservations.items():
-        if application.requests.get(key) is not one.ask or one.ask.reservation is not one:
+        if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
         if books.fleet.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
@@ -135,12 +135,12 @@ def of_node(books: Books, node: Node) -> Iterator[str]:
     yield from _differs(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
     yield from _differs(f"{name} available", minus(minus(node.capacity, node.allocated), node.occupied), node.available)
     for key, allocation in node.allocations.items():
-        owner = allocation.application
+        owner = books.applications.get(allocation.application_id)
         if owner is None or (owner.allocations.get(key) or owner.swapping.get(key)) is not allocation:
             yield f"{name}: allocation {key} belongs to no application"
     if len(node.reservations) > 1 and not all(one.for_required_node for one in node.reservations.values()):
         yield f"{name} is kept for several asks of which one could run elsewhere"
-    if any(one.application.reservations.get(key) is not one for key, one in node.reservations.items()):
+    if any(_reservations_of(books, one).get(key) is not one for key, one in node.reservations.items()):
         yield f"{name} is kept for asks that do not know it"
     if (books.fleet.lineup.place(node) is not None) != (node.schedulable and not node.reservations):
         yield f"{name} is tried although nobody may get it, or the other way round"
@@ -148,19 +148,25 @@ def of_node(books: Books, node: Node) -> Iterator[str]:
         yield "the index of foreign allocations is not that of the nodes"
 
 
+def _reservations_of(books: Books, one: Reservation) -> Mapping[str, Reservation]:
+    application = books.applications.get(one.ask.application_id)
+    return {} if application is None else application.reservations
+
+
 def of_queue(books: Books, queue: Queue) -> Iterator[str]:
     """What is wrong with one queue, against its children and its own applications."""
-    below: list[Queue | Application] = [*queue.children.values(), *queue.applications.values()]
+    applications = {name: books.applications[name] for name in queue.applications}
+    below: list[Queue | Application] = [*queue.children.values(), *applications.values()]
     charged = [child.allocated for child in queue.children.values()]
-    charged += [application.charged for application in queue.applications.values()]
+    charged += [application.charged for application in applications.values()]
     yield from _differs(f"queue {queue.path} allocated", total_of(charged), queue.allocated)
     yield from _differs(f"queue {queue.path} pending", total_of(one.pending for one in below), queue.pending)
-    running = sum(application.state in ACTIVE for application in queue.applications.values())
+    running = sum(application.state in ACTIVE for application in applications.values())
     running += sum(child.running for child in queue.children.values())
     if running != queue.running:
         yield f"queue {queue.path}: {queue.running} running where {running} are"
     for what, members, tally in (
-        ("applications", queue.applications, queue.priorities),
+        ("applications", applications, queue.priorities),
         ("children", queue.children, queue.child_priorities),
     ):
         highest = max((one.priority for one in members.values()), default=NOTHING_PENDING)
@@ -168,7 +174,7 @@ def of_queue(books: Books, queue: Queue) -> Iterator[str]:
         if highest != (NOTHING_PENDING if counted is None else counted):
             yield f"queue {queue.path}: highest priority of {what} {counted}, theirs is {highest}"
     going = [child.preempting for child in queue.children.values()]
-    for application in queue.applications.values():
+    for application in applications.values():
         going += [one.resources for one in application.allocations.values() if one.preempted]
     yield from _differs(f"queue {queue.path} preempting", total_of(going), queue.preempting)
     if queue.quota_preemption_at and (
@@ -177,7 +183,7 @@ def of_queue(books: Books, queue: Queue) -> Iterator[str]:
         yield f"queue {queue.path} has a time to be brought down to its maximum, and nobody looks"
     if queue.draining != bool(queue.draining_since_ns):
         yield f"queue {queue.path} is {queue.state}, and drains since {queue.draining_since_ns}"
-    yield from _kept(queue)
+    yield from _kept(queue, applications)
     if queue.leaf and queue.template is not None:
         yield f"queue {queue.path} is a leaf and has a template"
     if not queue.managed and not queue.leaf and queue.parent is not None and queue.template != queue.parent.template:
@@ -188,11 +194,11 @@ def of_queue(books: Books, queue: Queue) -> Iterator[str]:
         yield f"queue {queue.path} is not where its path says"
 
 
-def _kept(queue: Queue) -> Iterator[str]:
+def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str]:
     """What is kept for asks below, and who counts as running although still Accepted."""
     kept = [child.kept for child in queue.children.values()]
     allocating = [name for child in queue.children.values() for name in child.allocating]
-    for name, application in queue.applications.items():
+    for name, application in applications.items():
         kept += [one.keeps for one in application.reservations.values()]
         allocating += [name] if name in queue.allocating else []
     if queue.parent is not None:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from partition_worker.engine import ledger, reservations, swaps
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.cycle import fast_path, queue_traversal, reserved_asks
 from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve

@@ -16,10 +16,9 @@ from common.config.properties import allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
 from partition_worker.engine import happenings
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group, Standing
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.allocation import Allocation, Group, Standing
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Allocate
 from partition_worker.engine.nodes.node import Node
@@ -89,8 +88,7 @@ class Tab:
         asks.remove(ask)
         headroom.settle(application.queue, amount)
         ask.node_id, ask.bound_ns = node.node_id, books.stamp_ns()
-        node.add(ask)
-        books.fleet.changed(node)
+        books.fleet.bind(application, ask, node)
         books.running_allocations += 1
         application.allocations[ask.key] = ask
         used = self._used.get(application.rank)

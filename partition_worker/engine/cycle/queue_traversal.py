@@ -19,11 +19,9 @@ from typing import Final
 
 from common.machine import NEVER
 from partition_worker.engine import happenings
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group, Standing
-from partition_worker.engine.applications.line import Place, place_of
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.allocation import Allocation, Group, Place, Standing, place_of
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Allocate, Preempt, Reserve
 from partition_worker.engine.preemption import attempts

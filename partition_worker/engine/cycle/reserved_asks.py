@@ -13,10 +13,10 @@ Not here: making and ending reservations (`reservations.py`).
 from collections.abc import Iterator
 
 from partition_worker.engine import happenings
-from partition_worker.engine.applications.reservation import Reservation
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Allocate, Preempt
+from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
 from partition_worker.engine.queues.admission import may_start
@@ -38,7 +38,7 @@ def decide(books: Books) -> Allocate | Preempt | None:
         reserved.rest(reliefs)
         return None
     if len(found) > 1:
-        found.sort(key=lambda one: (path_key(one[0].application.queue), one[0].rank))
+        found.sort(key=lambda one: (path_key(one[0].leaf), one[0].rank))
     return found[0][1]
 
 
@@ -57,7 +57,8 @@ def _on_kept_nodes(books: Books) -> Iterator[_Found]:
 
 
 def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt | None:
-    application, ask, node = reservation.application, reservation.ask, reservation.node
+    ask, node = reservation.ask, reservation.node
+    application = books.applications[ask.application_id]
     if node.has_room(ask.need.shape):
         if books.fleet.admits(ask.need, node):
             return Allocate(application, ask, node)
@@ -79,19 +80,20 @@ def _on_other_nodes(books: Books) -> Iterator[_Found]:
         for line in lines:
             reservation = next(_allowed(books, line), None)
             if reservation is not None:
-                node = books.fleet.node_for(need, reservation.application)
+                application = books.applications[reservation.ask.application_id]
+                node = books.fleet.node_for(need, application)
                 assert node is not None, need
-                yield reservation, Allocate(reservation.application, reservation.ask, node)
+                yield reservation, Allocate(application, reservation.ask, node)
 
 
 def _allowed(books: Books, line: Order[Reservation]) -> Iterator[Reservation]:
     """Those of a line for which their queue, their user and their group have room."""
     first = line.first()
     assert first is not None, "no line is empty"
-    if not has_room(first.application.queue, first.need.shape, first.keeps):
+    if not has_room(first.leaf, first.need.shape, first.keeps):
         return
     for reservation in line:
-        application = reservation.application
+        application = books.applications[reservation.ask.application_id]
         account = books.usage.account(application)
         starts = application.state is not AppState.ACCEPTED or (
             may_start(application.queue, application) and account.may_start()

@@ -5,16 +5,13 @@ Not here: the order in which nodes are tried (`fleet.py`), what happens to the a
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from common.messages import Resources
 from common.resources import add_to, minus, pruned, take_from
-from partition_worker.engine.ask_shapes import Shape
-
-if TYPE_CHECKING:
-    from partition_worker.engine.applications.allocation import Allocation
-    from partition_worker.engine.applications.reservation import Reservation
-    from partition_worker.engine.nodes.secondary_indexes import Pack
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.queues.queue import Queue
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
 """The instance type of a node that names none."""
@@ -37,14 +34,12 @@ class Node:
     occupied: Resources = field(default_factory=dict)
     """By foreign allocations: what runs here without having been scheduled by us."""
     available: Resources = field(default_factory=dict)
-    allocations: "dict[str, Allocation]" = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
     """Our own, by key."""
-    foreign: "dict[str, Allocation]" = field(default_factory=dict)
+    foreign: dict[str, Allocation] = field(default_factory=dict)
     """Foreign ones, by key."""
     reservations: "dict[str, Reservation]" = field(default_factory=dict)
     """For whom it is kept, by the key of the ask; more than one only if no other node would do for any of them."""
-    packs: "dict[int, Pack]" = field(default_factory=dict)
-    """Of the applications that run here and want to be packed, by their rank."""
     guarded: bool = False
     """Whether it refuses some asks that demand nothing but room."""
     version: int = 0
@@ -83,7 +78,7 @@ class Node:
                 return False
         return True
 
-    def add(self, allocation: "Allocation") -> None:
+    def add(self, allocation: Allocation) -> None:
         """Put an allocation here, whether or not there is room."""
         self.version += 1
         self.allocations[allocation.key] = allocation
@@ -91,19 +86,13 @@ class Node:
         for kind, value in allocation.resources.items():
             allocated[kind] = allocated.get(kind, 0) + value
             available[kind] = available.get(kind, 0) - value
-        application = allocation.application
-        if application is not None and application.pack is not None:
-            application.pack.began(self)
 
-    def remove(self, allocation: "Allocation") -> None:
+    def remove(self, allocation: Allocation) -> None:
         """Take one of our own allocations away."""
         self.version += 1
         del self.allocations[allocation.key]
         take_from(self.allocated, allocation.resources)
         add_to(self.available, allocation.resources)
-        application = allocation.application
-        if application is not None and application.pack is not None:
-            application.pack.ended(self)
 
     def resize_allocation(self, delta: Resources) -> None:
         """An allocation here grew (or shrank, where negative) in place."""
@@ -111,7 +100,7 @@ class Node:
         add_to(self.allocated, delta)
         take_from(self.available, delta)
 
-    def put_foreign(self, allocation: "Allocation") -> None:
+    def put_foreign(self, allocation: Allocation) -> None:
         """Add a foreign allocation, or replace what was reported under its key before."""
         self.remove_foreign(allocation.key)
         self.foreign[allocation.key] = allocation
@@ -134,3 +123,33 @@ class Node:
     def _recount(self) -> None:
         self.version += 1
         self.available = minus(minus(self.capacity, self.allocated), self.occupied)
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """A node that is reserved for one ask until it has room: no other ask gets anything there meanwhile.
+
+    A reservation holds no resources and is charged to nothing. `reservations.py` decides which ask may reserve which
+    node, and when a reservation ends.
+    """
+
+    ask: Allocation
+    node: Node
+    leaf: Queue
+    """The queue of the ask's application, which cannot move while it holds a reservation."""
+    created: float
+    """Unix seconds."""
+    rank: int
+    """In order of creation."""
+    need: Need = field(init=False)
+    """The need of the ask under which the reservation is indexed."""
+    keeps: Resources = field(default_factory=dict)
+    """Room that the queues keep for the ask because victims were preempted for it; empty otherwise."""
+
+    def __post_init__(self) -> None:
+        self.need = self.ask.need
+
+    @property
+    def for_required_node(self) -> bool:
+        """Whether the ask requires this very node. Only such reservations may share a node."""
+        return bool(self.ask.need.required_node)

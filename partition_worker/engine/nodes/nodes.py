@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
 from common.resources import minus, plus, pruned
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.ask_shapes import Need, Shape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import Lineup
@@ -21,7 +22,7 @@ from partition_worker.engine.nodes.sort_policies import NodeSort, Place, node_ch
 from partition_worker.engine.predicates.evaluation import Predicates
 
 if TYPE_CHECKING:
-    from partition_worker.engine.applications.application import Application
+    from partition_worker.engine.application import Application
 
 CANDIDATES_MAX: Final = 8
 """Shapes whose candidates for a reservation are kept in order, each a few hundred bytes for each node; the oldest makes
@@ -52,6 +53,8 @@ class Fleet:
         """Whether a node ever was."""
         self.ranks = 0
         """How many nodes ever came."""
+        self.packs: dict[int, dict[int, Pack]] = {}
+        """By the rank of a node, the packs of the applications that run there, by the rank of the application."""
 
     def get(self, node_id: str) -> Node | None:
         return self._nodes.get(node_id)
@@ -142,20 +145,42 @@ class Fleet:
         """The node is kept for nobody any more."""
         self._opened(node)
 
+    def bind(self, application: "Application", allocation: Allocation, node: Node) -> None:
+        """Put an allocation of the application on the node, whether or not there is room."""
+        node.add(allocation)
+        if application.pack is not None:
+            self._enter_pack(application.pack, node)
+        self.changed(node)
+
+    def unbind(self, application: "Application", allocation: Allocation, node: Node) -> None:
+        """Take an allocation of the application off the node."""
+        node.remove(allocation)
+        pack = application.pack
+        if pack is not None and pack.ended(node):
+            packs = self.packs[node.rank]
+            del packs[pack.rank]
+            if not packs:
+                del self.packs[node.rank]
+        self.changed(node)
+
+    def _enter_pack(self, pack: Pack, node: Node) -> None:
+        pack.began(node)
+        self.packs.setdefault(node.rank, {})[pack.rank] = pack
+
     def changed(self, node: Node) -> None:
         """Our own allocations on the node changed: it moves in the orders."""
         if node.schedulable and not node.reservations:
             weights, node_id = self.weights, node.node_id
             for policy, lineup in self.lineups.items():
                 lineup.put(node, place_of(score(node, policy, weights), node_id))
-            if node.packs:
+            if self.packs and node.rank in self.packs:
                 place = self._place(node)
-                for pack in node.packs.values():
+                for pack in self.packs[node.rank].values():
                     pack.lineup.put(node, place)
         else:
             for lineup in self.lineups.values():
                 lineup.drop(node)
-            for pack in node.packs.values():
+            for pack in self.packs.get(node.rank, {}).values():
                 pack.lineup.drop(node)
         self._look_again(node)
 
@@ -163,7 +188,7 @@ class Fleet:
         """What is available on the node changed, and it stays where it is in the orders."""
         for lineup in self.lineups.values():
             lineup.gained(node)
-        for pack in node.packs.values():
+        for pack in self.packs.get(node.rank, {}).values():
             pack.lineup.gained(node)
         self._look_again(node)
 
@@ -183,7 +208,7 @@ class Fleet:
 
     def first_fit(self, need: Need, application: "Application | None" = None) -> Node | None:
         """The first node with room for this need, in the order that the application wants."""
-        choice = None if application is None else node_choice_of(application)
+        choice = None if application is None else node_choice_of(application.tags, application.queue)
         if application is not None and choice == "pack":
             node = self._first(self.pack(application).lineup, need, None)
             return self._first(self.lineup, need, self.policy) if node is None else node
@@ -305,7 +330,7 @@ class Fleet:
             for one in (*application.allocations.values(), *application.swapping.values()):
                 node = self._nodes.get(one.node_id)
                 if node is not None and node.allocations.get(one.key) is one:
-                    pack.began(node)
+                    self._enter_pack(pack, node)
                     place = self.lineup.place(node)
                     if place is not None:
                         pack.lineup.put(node, place)

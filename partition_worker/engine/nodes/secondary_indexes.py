@@ -185,13 +185,14 @@ class Pack:
         self._counts: Counter[int] = Counter()  # of what runs on the node of this rank
 
     def began(self, node: Node) -> None:
-        """Something of the application takes room on the node; it gets its place when the fleet is told."""
+        """Count an allocation of the application on the node; the fleet then puts the node in its place."""
         self._counts[node.rank] += 1
-        node.packs[self.rank] = self
 
-    def ended(self, node: Node) -> None:
-        """Something of the application that was on the node is not there any more."""
+    def ended(self, node: Node) -> bool:
+        """Count one allocation less on the node; whether it was the last."""
         self._counts[node.rank] -= 1
-        if not self._counts[node.rank]:
-            del self._counts[node.rank], node.packs[self.rank]
-            self.lineup.drop(node)
+        if self._counts[node.rank]:
+            return False
+        del self._counts[node.rank]
+        self.lineup.drop(node)
+        return True

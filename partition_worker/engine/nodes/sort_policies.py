@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from common.messages import Resources
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.policies import NODE_SORT, NodeChoice, node_choice
-
-if TYPE_CHECKING:
-    from partition_worker.engine.applications.application import Application
+from partition_worker.engine.queues.queue import Queue
 
 NodeSort = Literal["fair", "binpacking"]
 
@@ -76,8 +74,8 @@ def score_of(place: Place) -> float:
     return score
 
 
-def node_choice_of(application: "Application") -> NodeChoice | None:
-    """What the application or its queue says; None if neither does."""
-    tag = application.tags.get(NODE_SORT)
+def node_choice_of(tags: Mapping[str, str], queue: Queue) -> NodeChoice | None:
+    """The node sort policy that the tags of an application or its queue set; None for that of the partition."""
+    tag = tags.get(NODE_SORT)
     wanted = None if tag is None else node_choice(tag)
-    return wanted or application.queue.policies.node_sort
+    return wanted or queue.policies.node_sort

@@ -14,9 +14,8 @@ from common.messages import Resources
 from common.resources import add_to, minus, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import happenings, ledger, reservations
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.asks import Group
+from partition_worker.engine.allocation import Allocation, Group
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
 from partition_worker.engine.decisions import Preempt
 from partition_worker.engine.nodes.node import Node
@@ -71,10 +70,8 @@ def carry_out(books: Books, decision: Preempt) -> None:
     books.preemptions.record(books.now, ask, decision.node, decision.victims)
     books.preemptions.pause(ask, books.now + WINDOW_S)
     for victim in decision.victims:
-        owner = victim.application
-        assert owner is not None, victim.key
-        ledger.mark_preempted(books, owner, victim)
-        happenings.preempted(books, victim, ask)
+        ledger.mark_preempted(books, books.applications[victim.application_id], victim)
+        happenings.preempted(books, victim, ask, application.queue)
     reservation = reservations.reserve(books, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)

@@ -6,7 +6,7 @@ from being so in the same look. It is done once for each time that was set, what
 Not here: when a queue's time is (`queues/quota_timing.py`), who the victims are (`quota.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from common import event_codes
@@ -15,7 +15,8 @@ from common.messages import Resources
 from common.resources import NOTHING, add_to, admits, described, less, minus, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from partition_worker.engine import happenings, ledger
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.books import Books
 from partition_worker.engine.queues.fairness import descending_shares
@@ -53,7 +54,7 @@ def _bring_down(books: Books, queue: Queue) -> None:
     found = 0
     gone: list[Allocation] = []
     for leaf, part in split_among_leaves(queue, amount):
-        ordered = list_quota_candidates(leaf, part)
+        ordered = list_quota_candidates(books.applications, leaf, part)
         chosen = choose_quota_victims(ordered, part)
         _preempt(books, leaf, chosen)
         found += len(ordered)
@@ -79,7 +80,7 @@ def _preempt(books: Books, leaf: Queue, chosen: list[Allocation]) -> None:
     for allocation in chosen:
         by_application.setdefault(allocation.application_id, []).append(allocation)
     for application_id, allocations in by_application.items():
-        application = leaf.applications[application_id]
+        application = books.applications[application_id]
         for allocation in allocations:
             ledger.mark_preempted(books, application, allocation)
             happenings.request(books, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
@@ -131,7 +132,7 @@ def split_among_leaves(queue: Queue, amount: Resources) -> Iterator[tuple[Queue,
         yield from split_among_leaves(queue.children[name], part)
 
 
-def list_quota_candidates(leaf: Queue, amount: Resources) -> list[Allocation]:
+def list_quota_candidates(applications: Mapping[str, Application], leaf: Queue, amount: Resources) -> list[Allocation]:
     """What might go from a leaf that is to give up this amount, in the order in which it goes.
 
     Those who did not agree go first, then originators: the reference's order, which RMs know. Then those of which most
@@ -140,8 +141,8 @@ def list_quota_candidates(leaf: Queue, amount: Resources) -> list[Allocation]:
     wanted, sizes = amount.keys(), _Sizes(leaf, amount)
     found = [
         allocation
-        for application in leaf.applications.values()
-        for allocation in application.allocations.values()
+        for application_id in leaf.applications
+        for allocation in applications[application_id].allocations.values()
         if not allocation.released
         and not allocation.preempted
         and not allocation.need.required_node

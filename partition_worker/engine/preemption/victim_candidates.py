@@ -3,14 +3,15 @@
 Not here: the victims (`candidates.py`).
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from itertools import chain
 from math import inf
 from typing import NamedTuple
 
 from common.messages import Resources
 from common.resources import Limit, plus, tightened
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from partition_worker.engine.queues.queue import Queue
 
@@ -89,7 +90,11 @@ _Grades = tuple[list[Candidate], list[Candidate], list[Candidate], list[Candidat
 
 
 def find_victim_candidates(
-    within: Reach, guarantees: Guarantees, wanted: Resources, protected: Container[str]
+    applications: Mapping[str, Application],
+    within: Reach,
+    guarantees: Guarantees,
+    wanted: Resources,
+    protected: Container[str],
 ) -> list[Candidate]:
     """All of them: those that agreed to be preempted before others, originators last, of equals the newest first.
 
@@ -106,17 +111,19 @@ def find_victim_candidates(
             givers[share] = None if share.within() else Giver(share, guarantees.taker, wanted)
         giver = givers[share]
         if giver is not None:
-            _collect(area, giver, wanted, grades)
+            _collect(applications, area, giver, wanted, grades)
     for grade in grades:
         grade.sort(key=_created_ns, reverse=True)
     return list(chain.from_iterable(grades))
 
 
-def _collect(area: Area, giver: Giver, wanted: Resources, grades: _Grades) -> None:
+def _collect(
+    applications: Mapping[str, Application], area: Area, giver: Giver, wanted: Resources, grades: _Grades
+) -> None:
     highest, kinds = inf if area.priority is None else area.priority, wanted.keys()
     need, counts = None, False
-    for application in area.queue.applications.values():
-        for one in application.allocations.values():
+    for application_id in area.queue.applications:
+        for one in applications[application_id].allocations.values():
             if one.released or one.preempted or one.priority > highest:
                 continue
             if one.need is not need:  # those that come one after the other often have the same

@@ -22,12 +22,11 @@ from typing import Final, NamedTuple
 
 from common.messages import Resources
 from common.resources import add_to, fits, pruned
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import shape_of
 from partition_worker.engine.books import Books
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from partition_worker.engine.preemption.victim_candidates import Candidate, find_victim_candidates, reach_of
 from partition_worker.engine.queues.queue import Queue
@@ -262,7 +261,9 @@ def plan_victims(
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return NO_GUARANTEE
     protected = books.preemptions.protected(books.now, leaf, wanted)
-    among = find_victim_candidates(reach_of(leaf, wanted, ask.priority), guarantees, wanted, protected)
+    among = find_victim_candidates(
+        books.applications, reach_of(leaf, wanted, ask.priority), guarantees, wanted, protected
+    )
     if not _is_guaranteed(guarantees, wanted, among):
         return NO_GUARANTEE
     usable, cancels = find_usable_nodes(books.fleet, ask, wanted, books.now)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partition_worker.engine.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from partition_worker.engine.applications.application import Application
+    from partition_worker.engine.application import Application
 
 
 def may_start(leaf: Queue, application: "Application") -> bool:

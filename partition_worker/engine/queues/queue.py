@@ -20,8 +20,7 @@ from partition_worker.engine.queues.tally import Tally
 from partition_worker.engine.user_resolution import User
 
 if TYPE_CHECKING:
-    from partition_worker.engine.applications.application import Application
-    from partition_worker.engine.applications.states import AppState
+    from partition_worker.engine.application_states import AppState
 
 QueueState = Literal["Active", "Draining", "Stopped"]
 
@@ -117,12 +116,10 @@ class Queue:
 
     children: dict[str, "Queue"] = field(default_factory=dict)
     """By the last part of the path."""
-    applications: "dict[str, Application]" = field(default_factory=dict)
-    """By id. Those of a parent get nothing new."""
+    applications: dict[str, None] = field(default_factory=dict)
+    """Ids of its applications, in order of arrival. Those of a parent get nothing new."""
     ready_children: "Order[Queue]" = field(default_factory=Order)
     """Children with something pending that may succeed, the most deserving first."""
-    ready_applications: "Order[Application]" = field(default_factory=Order)
-    """The same for its applications, of which only a leaf's have turns."""
 
     reached: "Counter[AppState]" = field(default_factory=Counter)
     """How often an application of its own entered this state; refused are those that asked for this queue."""

@@ -15,13 +15,13 @@ Not here: deciding (`cycle/cycle.py`); this only says whom to try. How what is a
 with nothing but that: `resting.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 from common.resources import is_positive, is_zero
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.order import Key, Order
@@ -38,9 +38,12 @@ from partition_worker.engine.usage_trackers import Account
 class Readiness:
     """Orders of what is ready, and what is aside, for all queues of a partition."""
 
-    def __init__(self, tree: Tree, fleet: Fleet) -> None:
+    def __init__(self, tree: Tree, fleet: Fleet, applications: Mapping[str, Application]) -> None:
         self._tree = tree
         self._fleet = fleet
+        self._applications = applications
+        self.ready: dict[int, Order[Application]] = {}
+        """By the rank of a leaf, its applications that may be given something, the most deserving first."""
         self.turns = Turns()
         self.touched: dict[int, Queue] = {}
         self.touched_applications: dict[int, Application] = {}
@@ -84,22 +87,22 @@ class Readiness:
         """The keys of the queue's applications are made in another way now: all of them are put in order anew, as if
         none had been tried.
         """
-        leaf.ready_applications = Order()
+        self.ready.pop(leaf.rank, None)
         self._dissolve(leaf)
         self.turns.dissolve(leaf)
-        for application in leaf.applications.values():
-            self.touch_application(application)
+        for application_id in leaf.applications:
+            self.touch_application(self._applications[application_id])
 
     def reconfigured(self) -> None:
         """Queues, users or groups have other settings: whatever waits is tried again, as it may wait for less now, or
         not for as long.
         """
         for queue in self._tree:
-            if len(queue.ready_applications) or queue.rank in self.asides or queue.rank in self.turns.lines:
+            if queue.rank in self.ready or queue.rank in self.asides or queue.rank in self.turns.lines:
                 self.reordered(queue)
             else:  # nobody in it is in any order, as in nearly all of thousands of queues
-                for application in queue.applications.values():
-                    self.touch_application(application)
+                for application_id in queue.applications:
+                    self.touch_application(self._applications[application_id])
         self.reshaped()
 
     def relieve(self) -> None:
@@ -116,7 +119,7 @@ class Readiness:
 
     def forget_application(self, application: Application) -> None:
         """The application has left its queue."""
-        application.queue.ready_applications.drop(application)
+        self._drop_ready(application)
         self.touched_applications.pop(application.rank, None)
         for other in self.turns.left(application):
             self.touch_application(other)
@@ -130,6 +133,7 @@ class Readiness:
         assert queue.parent is not None, queue.path
         queue.parent.ready_children.drop(queue)
         self.touched.pop(queue.rank, None)
+        self.ready.pop(queue.rank, None)
         self._dissolve(queue)
         self.resting.forget(queue)
         self.turns.dissolve(queue)
@@ -168,7 +172,8 @@ class Readiness:
         aside = self.asides.get(leaf.rank)
         if aside is not None and aside.searched_at != self.reliefs and not aside.untried:
             self._bring_back(aside)
-        return leaf.ready_applications.first()
+        ready = self.ready.get(leaf.rank)
+        return None if ready is None else ready.first()
 
     def park(self, queue: Queue) -> None:
         """Nothing below this queue can be placed as things are."""
@@ -177,7 +182,7 @@ class Readiness:
     def park_application(self, application: Application, account: Account, waits: Iterable[Wait]) -> None:
         """The application may not start as things are, or nothing that it needs can be placed: it waits for this."""
         leaf = application.queue
-        leaf.ready_applications.drop(application)
+        self._drop_ready(application)
         aside = self.asides.get(leaf.rank)
         if aside is None:
             aside = self.asides[leaf.rank] = Aside(leaf, self.closed, self.resting)
@@ -216,9 +221,9 @@ class Readiness:
             aside.untried = False
             aside.take(application)
         if not is_zero(application.pending) and (not leaf.state_aware or self.turns.has(application)):
-            leaf.ready_applications.put(application, application_key(application))
+            self._put_ready(leaf, application, application_key(application))
         else:
-            leaf.ready_applications.drop(application)
+            self._drop_ready(application)
 
     def _bring_back(self, aside: Aside) -> None:
         """Make ready the most deserving application of those that want something that can be placed."""
@@ -233,7 +238,18 @@ class Readiness:
         key, _, application, want = min(found, key=lambda one: one[:2])
         aside.brought_back, aside.untried = (application.rank, want), True
         aside.take(application)
-        leaf.ready_applications.put(application, key)
+        self._put_ready(leaf, application, key)
+
+    def _put_ready(self, leaf: Queue, application: Application, key: Key) -> None:
+        ready = self.ready.get(leaf.rank)
+        if ready is None:
+            ready = self.ready[leaf.rank] = Order()
+        ready.put(application, key)
+
+    def _drop_ready(self, application: Application) -> None:
+        ready = self.ready.get(application.queue.rank)
+        if ready is not None:
+            ready.drop(application)
 
     def _worth_a_look(self, queue: Queue) -> bool:
         """Whether something that waits in or below a queue may be placed."""

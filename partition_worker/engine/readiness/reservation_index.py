@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from common.machine import NEVER
 from common.messages import Resources
-from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.ask_shapes import Need, Shape
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order
 
 RESERVATION_WAIT_S: Final = 3600.0
@@ -155,7 +154,7 @@ class Reserved:
 
 def _line(reservation: Reservation) -> _Line:
     own = reservation.rank if reservation.keeps else 0
-    return _Line(reservation.application.queue.rank, reservation.need.shape, own)
+    return _Line(reservation.leaf.rank, reservation.need.shape, own)
 
 
 def _take(lines: dict[_Line, Order[Reservation]], line: _Line, reservation: Reservation) -> None:

@@ -11,8 +11,8 @@ Not here: when to look (`readiness.py`), and limits themselves (`limits/`).
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.order import Key, Order, Ranks
 from partition_worker.engine.queues.admission import is_limited

@@ -11,11 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from common.rm_messages import PreemptionPolicy
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import STATE_LOG_MAX, Alarm, Application
-from partition_worker.engine.applications.asks import Failure, PendingAsks
-from partition_worker.engine.applications.history import Use
-from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.allocation import Allocation, Failure, PendingAsks
+from partition_worker.engine.application import STATE_LOG_MAX, Alarm, Application, TaskGroup, Use
 from partition_worker.engine.ask_shapes import Constraint, Demands, Need
 from partition_worker.engine.books import Books
 from partition_worker.engine.predicates.evaluation import Predicates
@@ -109,12 +106,12 @@ class AllocationDecoder:
         self._demands: dict[Demands, Demands] = {}
         self._needs: dict[Need, Need] = {}
 
-    def decode(self, memory: AllocationSnapshot, application: Application | None) -> Allocation:
+    def decode(self, memory: AllocationSnapshot, application_id: str) -> Allocation:
         """Decode one; the caller attaches it to its owner, and sets its partner."""
         flags, lookup = memory.flags, self._lookup
         one = Allocation(
             memory.key,
-            application,
+            application_id,
             lookup.amounts[memory.resources],
             memory.created_ns,
             memory.priority,
@@ -314,7 +311,7 @@ def _decode_contents(
         (application.swapping, memory.swapping),
     ):
         for one in those:
-            owned[one.key] = allocation = reading.decode(one, application)
+            owned[one.key] = allocation = reading.decode(one, application.application_id)
             lookup.allocations.append(allocation)
     for one in memory.swapping:
         assert one.rare is not None, one.key

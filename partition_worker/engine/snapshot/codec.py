@@ -151,7 +151,7 @@ def _encode(partition: Partition) -> PartitionSnapshot:
         applications=alive,
         ended=ended,
         rejections=encode_rejections(partition),
-        reserved=encode_reservations(partition.reserved),
+        reserved=encode_reservations(partition),
         usage=encode_usage(partition.usage),
         readiness=encode_readiness(partition, numbering),
         swappable=encode_swappable(partition.swappable),

@@ -53,13 +53,13 @@ def encode_queues(books: Books) -> TreeSnapshot:
                 break  # its ancestors exist as well
             gone[level.rank] = level
     return TreeSnapshot(
-        queues=[_encode_queue(queue) for queue in books.tree],
-        gone=[_encode_queue(gone[rank]) for rank in sorted(gone)],
+        queues=[_encode_queue(queue, books) for queue in books.tree],
+        gone=[_encode_queue(gone[rank], books) for rank in sorted(gone)],
         next_rank=books.tree.next_rank,
     )
 
 
-def _encode_queue(queue: Queue) -> QueueSnapshot:
+def _encode_queue(queue: Queue, books: Books) -> QueueSnapshot:
     return QueueSnapshot(
         path=queue.path,
         rank=queue.rank,
@@ -92,7 +92,7 @@ def _encode_queue(queue: Queue) -> QueueSnapshot:
             _encode_tried(need, priority, tried) for (need, priority), tried in queue.preemption_tried.items()
         ],
         allocating=list(queue.allocating),
-        applications=[one.rank for one in queue.applications.values()],
+        applications=[books.applications[name].rank for name in queue.applications],
         reached=list(queue.reached.items()),
         bound=queue.bound,
         released=queue.released,
@@ -137,7 +137,7 @@ def restore_queue_contents(found: TreeSnapshot, lookup: ReferenceDecoder) -> Non
         queue = lookup.queues[memory.rank]
         for rank in memory.applications:
             application = lookup.applications[rank]
-            queue.applications[application.application_id] = application
+            queue.applications[application.application_id] = None
             queue.priorities.exchange(None, application.asks.priority)
     for memory in reversed(found.queues):
         queue = lookup.queues[memory.rank]
@@ -250,7 +250,7 @@ def restore_node_contents(books: Books, found: FleetSnapshot, lookup: ReferenceD
             allocation = lookup.allocations[place]
             node.allocations[allocation.key] = allocation
         for one in memory.foreign:
-            node.foreign[one.key] = reading.decode(one, None)
+            node.foreign[one.key] = reading.decode(one, "")
             books.foreign[one.key] = node
 
 

@@ -7,8 +7,8 @@ integers, so they are encoded as text.
 from collections.abc import Mapping
 
 from common.messages import INT64_MAX, INT64_MIN, Resources
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Constraint, Need
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.order import Key

@@ -9,13 +9,12 @@ Entries of removed objects are dropped: the next decision would remove them.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from partition_worker.engine.applications.reservation import Reservation
 from partition_worker.engine.books import Books
+from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.parked_queues import Waited
 from partition_worker.engine.readiness.readiness import Line, Readiness, Swappable
-from partition_worker.engine.readiness.reservation_index import Reserved
 from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Want
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
@@ -51,7 +50,9 @@ def encode_readiness(books: Books, numbering: ReferenceEncoder) -> ReadinessSnap
             one.rank for one in readiness.touched_applications.values() if applications.get(one.application_id) is one
         ],
         ready_children=_encode_orders((queue, queue.ready_children) for queue in tree),
-        ready_applications=_encode_orders((queue, queue.ready_applications) for queue in tree),
+        ready_applications=_encode_orders(
+            (queue, readiness.ready[queue.rank]) for queue in tree if queue.rank in readiness.ready
+        ),
         lines=[_encode_line(leaf, line) for leaf, line in readiness.turns.lines.items()],
         asides=[_encode_aside(leaf, aside, numbering) for leaf, aside in readiness.asides.items()],
         shelf_ranks=readiness.closed.ranks.last,
@@ -122,7 +123,8 @@ def restore_readiness(books: Books, found: ReadinessSnapshot, lookup: ReferenceD
     for rank, queues in found.ready_children:
         _fill_order(lookup.queues[rank].ready_children, queues, lookup.queues)
     for rank, applications in found.ready_applications:
-        _fill_order(lookup.queues[rank].ready_applications, applications, lookup.applications)
+        ready = readiness.ready[rank] = Order()
+        _fill_order(ready, applications, lookup.applications)
     for memory in found.lines:
         line = readiness.turns.lines[memory.leaf] = Line()
         line.starting.update((rank, lookup.applications[rank]) for rank in memory.starting)
@@ -184,11 +186,14 @@ def _fill_order(order: Order[_Item], placed: EncodedOrder, things: Mapping[int, 
 # Reservations and swaps ---------------------------------------------------------------------------------------------
 
 
-def encode_reservations(reserved: Reserved) -> ReservedSnapshot:
+def encode_reservations(books: Books) -> ReservedSnapshot:
     """Encode all reservations."""
+    reserved, applications = books.reserved, books.applications
     return ReservedSnapshot(
         reservations=[
-            ReservationSnapshot(one.application.rank, one.ask.key, one.node.rank, one.created, one.rank, one.keeps)
+            ReservationSnapshot(
+                applications[one.ask.application_id].rank, one.ask.key, one.node.rank, one.created, one.rank, one.keeps
+            )
             for one in reserved
         ],
         by_need=[one.rank for _, lines in reserved.needs() for line in lines for one in line],
@@ -205,8 +210,9 @@ def restore_reservations(books: Books, found: ReservedSnapshot, lookup: Referenc
     for memory in found.reservations:
         application, node = lookup.applications[memory.application], lookup.nodes[memory.node]
         ask = application.requests[memory.ask]
-        one = Reservation(application, ask, node, memory.created, memory.rank, keeps=memory.keeps)
-        ask.reservation = application.reservations[ask.key] = node.reservations[ask.key] = known[one.rank] = one
+        one = Reservation(ask, node, application.queue, memory.created, memory.rank, keeps=memory.keeps)
+        ask.reserved = True
+        application.reservations[ask.key] = node.reservations[ask.key] = known[one.rank] = one
     books.reserved.recall(
         known.values(),
         by_need=[known[rank] for rank in found.by_need],

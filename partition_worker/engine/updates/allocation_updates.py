@@ -18,9 +18,9 @@ from common.rm_messages import (
     RejectedAllocation,
 )
 from partition_worker.engine import happenings, ledger, lifecycle, swaps
-from partition_worker.engine.applications.allocation import FOREIGN, Allocation, from_message
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
 from partition_worker.engine.ask_shapes import Constraint
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import ask_objection
@@ -118,14 +118,14 @@ def _take_new(books: Books, application: Application, message: rm_messages.Alloc
     if not message.allocation_key:
         raise _Refusal("allocation has no key")
     owner = books.allocations.get(message.allocation_key)
-    if owner is not None and owner.application is not None:
-        raise _Refusal(
-            f"allocation key {message.allocation_key} is in use by application {owner.application.application_id}"
-        )
+    if owner is not None:
+        raise _Refusal(f"allocation key {message.allocation_key} is in use by application {owner.application_id}")
     if objection := ask_objection(books, message):
         raise _Refusal(objection)
     constraint = _constraint(books, message)
-    allocation = from_message(message, application, stamp_ns=books.stamp_ns(), needs=books.needs, constraint=constraint)
+    allocation = from_message(
+        message, application.application_id, stamp_ns=books.stamp_ns(), needs=books.needs, constraint=constraint
+    )
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
             lifecycle.fire(books, application, AppEvent.RUN)
@@ -178,7 +178,7 @@ def _take_foreign(books: Books, message: rm_messages.Allocation) -> None:
         raise _Refusal(objection)
     if before is not None and before is not node:
         _take_foreign_away(books, before, key)
-    allocation = from_message(message, None, stamp_ns=books.stamp_ns(), needs=books.needs)
+    allocation = from_message(message, "", stamp_ns=books.stamp_ns(), needs=books.needs)
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:

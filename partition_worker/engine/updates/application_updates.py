@@ -17,8 +17,8 @@ from common.rm_messages import (
     RemoveApplicationRequest,
 )
 from partition_worker.engine import gangs, happenings, lifecycle
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.states import ENDED, AppState
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import application_objection
 from partition_worker.engine.placement_rules import PlacementRejected
@@ -123,7 +123,7 @@ def _enter(books: Books, new: AddApplicationRequest, work: Work, problem: str = 
         placeholder_timeout_s=gangs.placeholder_timeout_s(new, books.now),
     )
     books.applications[new.application_id] = application
-    leaf.applications[new.application_id] = application
+    leaf.applications[new.application_id] = None
     happenings.queue_application(books, leaf, event_codes.ADD, new.application_id)
     lifecycle.count(books, leaf, AppState.NEW)
     books.emit(AcceptedApplication(application_id=new.application_id))

@@ -19,7 +19,7 @@ from common.rm_messages import (
     RejectedNode,
 )
 from partition_worker.engine import happenings, reservations, swaps
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.books import Books
 from partition_worker.engine.bounds import node_objection
 from partition_worker.engine.nodes.node import Node
@@ -141,8 +141,7 @@ def _empty(books: Books, node: Node) -> tuple[list[Allocation], list[Allocation]
     released: list[Allocation] = []
     replaced: list[Allocation] = []
     for allocation in tuple(node.allocations.values()):
-        application = allocation.application
-        assert application is not None, allocation.key
+        application = books.applications[allocation.application_id]
         if allocation.key in application.swapping:
             swaps.unwind(books, application, allocation)
             continue

@@ -5,8 +5,8 @@ Not here: who says so, and who is told (`allocation_updates.py`, `node_updates.p
 
 from common.rm_messages import STOPPED_BY_RM
 from partition_worker.engine import happenings, ledger, lifecycle, swaps
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.books import Books
 
 

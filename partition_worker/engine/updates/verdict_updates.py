@@ -6,7 +6,7 @@ Not here: what it said (`predicates/verdicts.py`).
 from typing import Final
 
 from common.rm_messages import PredicatesAnswered, PredicatesArgs, PredicatesAsked
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.books import Books
 from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Pair, Woken
 
@@ -46,12 +46,13 @@ def _wake(books: Books, woken: Woken) -> None:
     books.fleet.predicates.heard(woken.keys)
     for key in woken.keys:
         ask = books.allocations.get(key)
-        if ask is None or ask.application is None or ask.group is None:
+        if ask is None or ask.group is None:
             continue
-        books.readiness.touch_application(ask.application)
+        application = books.applications[ask.application_id]
+        books.readiness.touch_application(application)
         if ask.held:
-            books.swappable.offer(ask.application)
-        if ask.reservation is not None:
-            books.reserved.nudge(ask.reservation.node)
-        if ask.reservation is not None or ask.task_group:
+            books.swappable.offer(application)
+        if ask.reserved:
+            books.reserved.nudge(application.reservations[key].node)
+        if ask.reserved or ask.task_group:
             books.readiness.relieve()  # these are not tried with the others of their application

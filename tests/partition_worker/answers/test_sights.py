@@ -21,8 +21,8 @@ from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker.answers import sights
 from partition_worker.answers.sights import Shown
 from partition_worker.engine import ledger
-from partition_worker.engine.applications.reservation import Reservation
-from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.application import TaskGroup
+from partition_worker.engine.nodes.node import Reservation
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import START_S, Trial
 
@@ -232,7 +232,7 @@ def test_a_gang_shows_what_became_of_its_placeholders() -> None:
 def test_an_application_and_a_node_show_for_which_asks_the_node_is_kept() -> None:
     one = trial()
     ask, node = one.partition.allocations["a2"], one.node("n1")
-    reservation = Reservation(one.app("app-1"), ask, node, created=one.now, rank=1)
+    reservation = Reservation(ask, node, one.app("app-1").queue, created=one.now, rank=1)
     one.app("app-1").reservations["a2"] = node.reservations["a2"] = reservation
     view = sights.application(one.app("app-1"), SHOWN)
     assert (view.has_reserved, view.reservations) == (True, ["a2"])

@@ -3,8 +3,8 @@
 import pytest
 
 from partition_worker.engine import books
-from partition_worker.engine.applications.application import STATE_LOG_MAX
-from partition_worker.engine.applications.states import RETENTION_S, AppState
+from partition_worker.engine.application import STATE_LOG_MAX
+from partition_worker.engine.application_states import RETENTION_S, AppState
 from partition_worker.engine.books import Counters
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial

@@ -1,6 +1,6 @@
 """What becomes of placeholders is counted, and real asks of their group wait as long as there are any."""
 
-from partition_worker.engine.applications.task_group import TaskGroup
+from partition_worker.engine.application import TaskGroup
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 

@@ -180,7 +180,7 @@ def using(a: int, b: int = 0) -> Trial:
 def take(trial: Trial, *keys: str) -> None:
     """They are taken for others, and go at once."""
     victims = [trial.partition.allocations[key] for key in keys]
-    preemption_cooldown.suffer(victims)
+    preemption_cooldown.suffer([(trial.app(one.application_id).queue, one.resources) for one in victims])
     trial.does(*(released(f"{one.application_id} {one.key}") for one in victims))
 
 

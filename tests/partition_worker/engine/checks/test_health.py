@@ -17,7 +17,7 @@ def found(one: Trial) -> Health:
     for application in one.partition.applications.values():
         health.look_at_application(one.partition, application)
     for node in one.partition.fleet:
-        health.look_at_node(node)
+        health.look_at_node(one.partition, node)
     health.look_at_partition(one.partition)
     return health
 

@@ -4,11 +4,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.application import Application
-from partition_worker.engine.applications.reservation import Reservation
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Need, shape_of
-from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.nodes.sort_policies import NodeSort, score, waste
 from partition_worker.engine.predicates.built_in import FORBIDDEN_NODES
@@ -73,7 +72,9 @@ class Plain:
         choice = app.tags.get("node.sort.policy", self.fleet.policy)
         tried = self.in_order(self.fleet.policy if choice == "pack" else choice)
         if choice == "pack":
-            tried.sort(key=lambda node: not any(one.application is app for one in node.allocations.values()))
+            tried.sort(
+                key=lambda node: not any(one.application_id == app.application_id for one in node.allocations.values())
+            )
         return next((one for one in tried if one.has_room(need.shape) and one.node_id not in forbidden), None)
 
     def best(self, need: Need, forbidden: str) -> Node | None:
@@ -130,8 +131,8 @@ class Fleets(RuleBasedStateMachine):
     def a_node_is_kept_or_no_longer(self, node_id: str, key: str) -> None:
         if node := self.fleet.get(node_id):
             if node.reservations.pop(key, None) is None:
-                ask = Allocation(key, self.apps[0], {"memory": 1}, 0)
-                node.reservations[key] = Reservation(self.apps[0], ask, node, 0.0, 0)
+                ask = Allocation(key, self.apps[0].application_id, {"memory": 1}, 0)
+                node.reservations[key] = Reservation(ask, node, self.apps[0].queue, 0.0, 0)
                 self.fleet.kept(node)
             elif not node.reservations:
                 self.fleet.unkept(node)
@@ -140,7 +141,7 @@ class Fleets(RuleBasedStateMachine):
     @rule(node_id=IDS, amounts=AMOUNTS)
     def something_foreign_runs(self, node_id: str, amounts: dict[str, int]) -> None:
         if node := self.fleet.get(node_id):
-            node.put_foreign(Allocation("foreign", None, amounts, 0, node_id=node_id))
+            node.put_foreign(Allocation("foreign", "", amounts, 0, node_id=node_id))
             self.fleet.freed(node)
 
     @precondition(lambda self: self.running)
@@ -158,10 +159,9 @@ class Fleets(RuleBasedStateMachine):
         self.ends(self.running[which % len(self.running)])
 
     def ends(self, one: Allocation) -> None:
-        node, app = self.plain.node(one.node_id), one.application
-        assert app is not None
-        node.remove(one)
-        self.fleet.changed(node)
+        node = self.plain.node(one.node_id)
+        app = next(app for app in self.apps if app.application_id == one.application_id)
+        self.fleet.unbind(app, one, node)
         self.plain.changed(node)
         app.remove_allocation(one)
         self.running.remove(one)
@@ -175,9 +175,8 @@ class Fleets(RuleBasedStateMachine):
             if node is None:
                 break
             self.made += 1
-            one = Allocation(str(self.made), app, dict(amounts), 0, node_id=node.node_id)
-            node.add(one)
-            self.fleet.changed(node)
+            one = Allocation(str(self.made), app.application_id, dict(amounts), 0, node_id=node.node_id)
+            self.fleet.bind(app, one, node)
             self.plain.changed(node)
             app.add_allocation(one)
             self.running.append(one)

@@ -96,7 +96,7 @@ def test_a_place_gives_its_score_back(score: float, node_id: str) -> None:
 )
 def test_the_tag_counts_then_the_queue(queue: str, tag: str, expected: str | None) -> None:
     one = Trial(f"root.a {queue}").does(apps(f"app-1 root.a {tag}"))
-    assert node_choice_of(one.app("app-1")) == expected
+    assert node_choice_of(one.app("app-1").tags, one.app("app-1").queue) == expected
 
 
 def test_applications_side_by_side_try_nodes_in_orders_of_their_own() -> None:

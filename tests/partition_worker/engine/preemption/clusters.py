@@ -1,6 +1,6 @@
 """A cluster in a few words, and the question who has to go in it."""
 
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import Admits, Plan
 from tests.builders import apps, asks, nodes
@@ -37,8 +37,9 @@ def question(trial: Trial, text: str) -> Allocation:
 def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> Plan | str:
     """Who has to go for an ask of these words."""
     ask = question(trial, text)
-    assert ask.application is not None
-    return victim_choice.plan_victims(trial.partition, ask.application, ask, nodes_tried=tried, admits=admits)
+    return victim_choice.plan_victims(
+        trial.partition, trial.app(ask.application_id), ask, nodes_tried=tried, admits=admits
+    )
 
 
 def victims(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> list[str]:

@@ -295,7 +295,7 @@ def test_what_one_application_looked_for_in_vain_no_other_of_its_queue_looks_for
     one.takes(apps(*(f"more{number} root.owner" for number in range(50))))
     one.does(asks(*(f"more{number} m{number} memory=4 preemptor" for number in range(50)))).waits(2)
     assert len(looks) == 1
-    tried = [app.asks for app in one.queue("root.owner").applications.values()]
+    tried = [app.asks for app in map(one.app, one.queue("root.owner").applications)]
     assert all(PRECONDITIONS in group.failures for asks_ in tried[1:] for group in asks_.groups)
 
 
@@ -306,7 +306,7 @@ def test_more_than_have_their_turn_at_once_are_not_woken_for_every_turn() -> Non
     assert len(one.queue("root.owner").preemption_tried) == 61, "each had its turn"
     times = [
         group.failures[EXHAUSTED].times
-        for app in one.queue("root.owner").applications.values()
+        for app in map(one.app, one.queue("root.owner").applications)
         for group in app.asks.groups
         if EXHAUSTED in group.failures
     ]

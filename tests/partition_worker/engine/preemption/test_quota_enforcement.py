@@ -177,7 +177,7 @@ def running(*texts: str, maximum: str = "memory:10", at: str = "root.a") -> Tria
 
 
 def order(trial: Trial, **wanted: int) -> list[str]:
-    return [one.key for one in list_quota_candidates(trial.queue("root.a"), wanted)]
+    return [one.key for one in list_quota_candidates(trial.partition.applications, trial.queue("root.a"), wanted)]
 
 
 # How much -----------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_applications_of_a_leaf_are_looked_at_together() -> None:
 def test_each_candidate_goes_that_leaves_the_sum_within_the_amount() -> None:
     """Vector 15."""
     trial = running(*(f"{size} victim memory={size}" for size in ("3", "4", "5", "6")))
-    ordered = list_quota_candidates(trial.queue("root.a"), {"memory": 8})
+    ordered = list_quota_candidates(trial.partition.applications, trial.queue("root.a"), {"memory": 8})
     assert [one.key for one in ordered] == ["3", "4", "5", "6"]
     assert [one.key for one in choose_quota_victims(ordered, {"memory": 8})] == ["3", "4"]
     assert [one.key for one in choose_quota_victims(ordered, {"memory": 5})] == ["3"]
@@ -300,5 +300,5 @@ def test_each_candidate_goes_that_leaves_the_sum_within_the_amount() -> None:
 
 def test_types_that_are_not_wanted_do_not_keep_a_candidate_from_going() -> None:
     trial = running("a1 victim memory=1 gpu=5")
-    ordered = list_quota_candidates(trial.queue("root.a"), {"memory": 1})
+    ordered = list_quota_candidates(trial.partition.applications, trial.queue("root.a"), {"memory": 1})
     assert [one.key for one in choose_quota_victims(ordered, {"memory": 1})] == ["a1"]

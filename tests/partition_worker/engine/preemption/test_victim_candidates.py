@@ -116,7 +116,9 @@ NODE = "n1 memory=100 gpu=10"
 def found(trial: Trial, *, protected: tuple[str, ...] = (), **wanted: int) -> list[str]:
     """Keys of the candidates for an ask in `root.z`."""
     leaf = trial.queue("root.z")
-    among = find_victim_candidates(reach_of(leaf, wanted, 0), Guarantees(leaf), wanted, protected)
+    among = find_victim_candidates(
+        trial.partition.applications, reach_of(leaf, wanted, 0), Guarantees(leaf), wanted, protected
+    )
     return [allocation.key for allocation, _ in among]
 
 
@@ -142,7 +144,9 @@ def test_those_of_queues_with_the_same_guarantees_have_one_giver() -> None:
         *(NODE, *(f"root.{leaf} r{leaf} n1 memory=1" for leaf in ("a", "b", "p.c", "p.d"))),
     )
     leaf = trial.queue("root.z")
-    among = find_victim_candidates(reach_of(leaf, {"memory": 1}, 0), Guarantees(leaf), {"memory": 1}, ())
+    among = find_victim_candidates(
+        trial.partition.applications, reach_of(leaf, {"memory": 1}, 0), Guarantees(leaf), {"memory": 1}, ()
+    )
     giver = {one.key: giver for one, giver in among}
     assert giver["ra"] is giver["rb"]
     assert giver["rp.c"] is giver["rp.d"]

@@ -4,7 +4,7 @@ import pytest
 
 from common.rm_messages import NODE_DRAIN
 from partition_worker.engine import ledger, reservations
-from partition_worker.engine.applications.allocation import Allocation
+from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import NO_GUARANTEE, NO_HELP, TOO_LITTLE, Plan, may_ever_help
@@ -177,8 +177,7 @@ def test_who_is_gone_already_counts_as_gone() -> None:
     first = plan(trial, "root.b ask memory=2")
     assert isinstance(first, Plan)
     for victim in first.victims:
-        assert victim.application is not None
-        ledger.mark_preempted(trial.partition, victim.application, victim)
+        ledger.mark_preempted(trial.partition, trial.app(victim.application_id), victim)
     assert plan(trial, "root.b again memory=2") == NO_HELP
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.applications.application import Application
+from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Fleet

@@ -1,6 +1,6 @@
 import pytest
 
-from partition_worker.engine.applications.asks import Failure
+from partition_worker.engine.allocation import Failure
 from partition_worker.engine.partition import Partition
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial

@@ -25,7 +25,7 @@ def test_an_application_gets_its_queue() -> None:
     assert one.told() == ["app-1 accepted"]
     app = one.app("app-1")
     assert (app.queue.path, app.user.name, app.user.groups, app.tags) == ("root.a", "bob", ("dev", "qa"), {"x": "y"})
-    assert one.queue("root.a").applications == {"app-1": app}
+    assert list(one.queue("root.a").applications) == ["app-1"]
 
 
 @pytest.mark.parametrize(

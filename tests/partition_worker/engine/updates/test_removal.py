@@ -1,6 +1,6 @@
 """Taking away what an application has or asks for; what follows for its state, and for swaps under way."""
 
-from partition_worker.engine.applications.states import AppState
+from partition_worker.engine.application_states import AppState
 from partition_worker.engine.updates import removal
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial

@@ -1,21 +1,250 @@
-"""The asks of one application that have no node yet, in the order in which they are tried.
+"""An allocation: first an ask without a node, then something that runs on one. One object for its whole life.
 
-Asks with the same need, priority and standing are one group, because what happens to one of them now would happen to
-each: an attempt looks at the first of each group, the oldest, so it costs the number of groups, not of asks.
-
-Not here: whether an ask can be placed (`cycle/cycle.py`).
+Not here: who has it (`application.py`) and what it costs whom (`ledger.py`).
 """
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from common import rm_messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.applications.allocation import Allocation
-from partition_worker.engine.applications.line import Line, place_of
-from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.ask_shapes import Need, Needs, shape_of
 from partition_worker.engine.order import Order
+
+if TYPE_CHECKING:
+    from partition_worker.engine.ask_shapes import Constraint
+
+CREATION_TIME: Final = "creationTime"
+REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
+FOREIGN: Final = "foreign"
+NO_TAGS: Final[dict[str, str]] = {}
+"""Those of everything that has none."""
+
+
+@dataclass(slots=True, eq=False)
+class Allocation:
+    """An ask, a running allocation, or (without an application) a foreign allocation."""
+
+    key: str
+    application_id: str
+    """Empty for a foreign allocation."""
+    resources: Resources
+    created_ns: int
+    priority: int = 0
+    node_id: str = ""
+    """Empty while it waits for a node."""
+    tags: dict[str, str] = field(default_factory=dict)
+    task_group: str = ""
+    placeholder: bool = False
+    originator: bool = False
+    preemption_policy: rm_messages.PreemptionPolicy | None = None
+    bound_ns: int = 0
+    rank: int = 0
+    """Set by the application's pending asks: order among asks of equal priority and creation time."""
+    need: Need = field(init=False)
+    """What it needs of queues and nodes: the amounts, the only node that will do, if any, and its constraint."""
+    constraint: "Constraint | None" = None
+    """What else it demands of a node."""
+    known_need: InitVar[Need | None] = None
+    """What it needs, where that is known already."""
+    group: "Group | None" = None
+    """Among which asks it waits; None when it does not."""
+    held: bool = False
+    """Whether it waits for a placeholder of its task group instead of a node."""
+    reserved: bool = False
+    """Whether a node is reserved for it while it waits; the application holds the reservation."""
+    recovered: bool = False
+    """Whether an RM reported it with its node, and it never was an ask of ours."""
+    released: bool = False
+    """Whether the RM was asked to let it go, a placeholder or with its gang, and has not confirmed that yet; never
+    with `preempted`.
+    """
+    preempted: bool = False
+    """Whether the RM was asked to let it go for the sake of somebody else, and has not confirmed that yet."""
+    partner: "Allocation | None" = None
+    """The other one of a swap under way: of a placeholder the ask that takes its place, and the other way round."""
+    placeholder_used: bool = False
+    """Whether it took the place of a placeholder."""
+    placeholder_created_ns: int = 0
+    """When the placeholder was created whose place it took."""
+    preemption_triggered: bool = False
+    """Whether others were asked to make room for it; that is done once for an ask."""
+    scale_up_told: bool = False
+    """Whether the RM was told that only a larger cluster would help."""
+    lacks_quota: bool = False
+    """Whether the history says that its user or group has no room for it."""
+    lacks_queue_room: bool = False
+    """Whether the history says that its queues have no room for it."""
+    unschedulable_told_at: float = -math.inf
+    """When the history was last told why no node would take it, in Unix seconds."""
+    no_victim_told_at: float = -math.inf
+    """When the history was last told that nobody can make room for it, in Unix seconds."""
+
+    def __post_init__(self, known_need: Need | None) -> None:
+        if known_need is None:
+            self.resize(self.resources)
+        else:
+            self.need = known_need
+
+    def resize(self, resources: Resources) -> None:
+        """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by need."""
+        self.resources = resources
+        self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
+
+    def resemble(self, other: "Allocation") -> None:
+        """Share the amounts with another one that needs the same: they are kept once for thousands of equal asks."""
+        self.resources, self.need = other.resources, other.need
+
+    @property
+    def may_be_victim(self) -> bool:
+        """Whether it agreed to be preempted; others are only taken when nothing else helps."""
+        return self.preemption_policy is not None and self.preemption_policy.allow_preempt_self
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether others may be asked to make room for it."""
+        return self.preemption_policy is not None and self.preemption_policy.allow_preempt_other
+
+    def announced(self) -> rm_messages.Allocation:
+        """As the RM is told of it: only what it needs to act."""
+        return rm_messages.Allocation(
+            allocation_key=self.key,
+            application_id=self.application_id,
+            node_id=self.node_id,
+            resource_per_alloc=self.resources,
+            task_group_name=self.task_group,
+            placeholder=self.placeholder,
+            originator=self.originator,
+            preemption_policy=self.preemption_policy,
+        )
+
+    def release(
+        self, partition: str, reason: str, termination_type: int = rm_messages.STOPPED_BY_RM
+    ) -> rm_messages.AllocationRelease:
+        """As the RM is told that it is gone, or has to go; `partition` is the normalised name."""
+        return rm_messages.AllocationRelease(
+            partition_name=partition,
+            application_id=self.application_id,
+            allocation_key=self.key,
+            termination_type=termination_type,
+            message=reason,
+        )
+
+
+def from_message(
+    message: rm_messages.Allocation,
+    application_id: str,
+    *,
+    stamp_ns: int,
+    needs: Needs,
+    constraint: "Constraint | None" = None,
+) -> Allocation:
+    """The allocation that a message describes; `stamp_ns` is its creation time unless a tag says
+    otherwise; what `needs` knows is shared with others.
+    """
+    tags = message.allocation_tags or NO_TAGS
+    resources, need = needs.of(message.resource_per_alloc)
+    special = constraint is not None or REQUIRED_NODE in tags
+    tag = tags.get(CREATION_TIME, "")
+    created_ns = int(tag) * 1_000_000_000 if tag.isascii() and tag.isdecimal() and len(tag) < 12 else stamp_ns
+    return Allocation(
+        key=message.allocation_key,
+        application_id=application_id,
+        resources=resources,
+        created_ns=min(created_ns, INT64_MAX),
+        priority=message.priority,
+        tags=tags,
+        task_group=message.task_group_name,
+        placeholder=message.placeholder,
+        originator=message.originator,
+        preemption_policy=message.preemption_policy,
+        constraint=constraint,
+        known_need=None if special else need,
+    )
+
+
+BLOCK_MAX: Final = 512
+"""Asks of a block; with more it is halved."""
+
+Place = tuple[int, int, int]
+
+
+def place_of(ask: Allocation) -> Place:
+    """Where an ask stands among those of its application; smaller is tried first."""
+    return (-ask.priority, ask.created_ns, ask.rank)
+
+
+def _begins(block: list[Allocation]) -> Place:
+    return place_of(block[0])
+
+
+class Line:
+    """Asks by ascending place, of which no two are the same. The place of an ask must not change while it is in."""
+
+    __slots__ = ("_blocks", "_count")
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Allocation]] = [[]]
+        """No block is empty, unless nothing is in."""
+        self._count = 0
+
+    @property
+    def head(self) -> Allocation:
+        """The first ask of a line that is not empty."""
+        return self._blocks[0][0]
+
+    @property
+    def last(self) -> Allocation:
+        """The last ask of a line that is not empty."""
+        return self._blocks[-1][-1]
+
+    def add(self, ask: Allocation) -> None:
+        """Add an ask that is not in."""
+        self._count += 1
+        blocks, place = self._blocks, place_of(ask)
+        block = blocks[-1]
+        if not block or place_of(block[-1]) < place:
+            if len(block) < BLOCK_MAX:
+                block.append(ask)
+            else:
+                blocks.append([ask])
+            return
+        at = self._at(place)
+        block = blocks[at]
+        block.insert(bisect_left(block, place, key=place_of), ask)
+        if len(block) > BLOCK_MAX:
+            blocks.insert(at + 1, block[BLOCK_MAX // 2 :])
+            del block[BLOCK_MAX // 2 :]
+
+    def remove(self, ask: Allocation) -> None:
+        """Take out an ask that is in."""
+        self._count -= 1
+        at, index, blocks = 0, 0, self._blocks
+        if blocks[0][0] is not ask:
+            place = place_of(ask)
+            at = self._at(place)
+            index = bisect_left(blocks[at], place, key=place_of)
+            assert blocks[at][index] is ask, ask.key
+        block = blocks[at]
+        del block[index]
+        if not block and len(blocks) > 1:
+            del blocks[at]
+
+    def __iter__(self) -> Iterator[Allocation]:
+        """In order; the line must not change meanwhile."""
+        return chain.from_iterable(self._blocks)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _at(self, place: Place) -> int:
+        """The block in which this place is, or would be."""
+        return max(0, bisect_right(self._blocks, place, key=_begins) - 1)
 
 
 class Standing(StrEnum):
@@ -268,6 +497,6 @@ def _shared(created_ns: int) -> bool:
 
 
 def _kind(ask: Allocation) -> Kind:
-    standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reservation else Standing.OPEN
+    standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reserved else Standing.OPEN
     task_group = ask.task_group if ask.held else ""
     return Kind(ask.need, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)

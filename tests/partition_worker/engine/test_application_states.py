@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.applications.states import ENDED, LINGER_S, RETENTION_S, AppEvent, AppState, next_state
+from partition_worker.engine.application_states import ENDED, LINGER_S, RETENTION_S, AppEvent, AppState, next_state
 
 TABLE = """
 runApplication       New, Resuming                   Accepted
@@ -36,7 +36,7 @@ def test_one_that_begins_slowly_is_starting_first_and_nothing_else_is_different(
     state: AppState, event: AppEvent
 ) -> None:
     begins = (state, event) == (AppState.ACCEPTED, AppEvent.RUN)
-    assert next_state(state, event, slowly=True) == (AppState.STARTING if begins else ROWS.get((state, event)))
+    assert next_state(state, event, state_aware=True) == (AppState.STARTING if begins else ROWS.get((state, event)))
 
 
 def test_every_state_but_new_can_be_reached() -> None:

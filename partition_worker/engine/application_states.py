@@ -1,13 +1,13 @@
-"""The states of an application, as a table.
+"""The state machine of an application, as a transition table.
 
     New --RUN--> Accepted --RUN--> Running --COMPLETE--> Completing --COMPLETE--> Completed --EXPIRE--> Expired
-     |               |--RUN--> Starting --RUN--> Running     (in a leaf that is aware of states; goes on as Running)
-     |               \\--COMPLETE--> Completing <--RUN-- (back to Running when there is something to do again)
+     |               |--RUN--> Starting --RUN--> Running     (in a state-aware leaf; otherwise like Running)
+     |               \\--COMPLETE--> Completing <--RUN-- (back to Running when the application has work again)
      |--REJECT--> Rejected --EXPIRE--> Expired
      |--FAIL--> Failing --FAIL--> Failed --EXPIRE--> Expired          (FAIL also from Accepted and Running)
      \\--RESUME--> Resuming --RUN--> Accepted                         (RESUME also from Accepted)
 
-Not here: what follows from entering a state (`lifecycle.py`).
+`lifecycle.py` implements what follows from entering a state.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class AppState(StrEnum):
-    """Where an application stands; the values are what RMs and users read."""
+    """The state of an application; RMs and users read the values."""
 
     NEW = "New"
     ACCEPTED = "Accepted"
@@ -32,7 +32,7 @@ class AppState(StrEnum):
 
 
 class AppEvent(StrEnum):
-    """What happens to an application; the values are the message that an RM gets where no better one is known."""
+    """A state machine event; the value is the message that the RM gets when there is no more specific one."""
 
     RUN = "runApplication"
     COMPLETE = "completeApplication"
@@ -77,23 +77,23 @@ LINGER_S: Final[Mapping[AppState, tuple[float, AppEvent]]] = {
     AppState.STARTING: (300.0, AppEvent.RUN),
     AppState.COMPLETING: (30.0, AppEvent.COMPLETE),
 }
-"""How long an application stays in a state before this happens to it, in seconds."""
+"""For how many seconds an application stays in a state, and the event that then fires."""
 
 RETENTION_S: Final = 3 * 24 * 3600.0
-"""How long an ended or rejected application is remembered; then it expires."""
+"""Seconds after which an ended or rejected application expires."""
 
 ENDED: Final = frozenset({AppState.COMPLETED, AppState.FAILED, AppState.REJECTED, AppState.EXPIRED})
 """States in which an application has left its queue."""
 
-
 ACTIVE: Final = frozenset({AppState.STARTING, AppState.RUNNING})
-"""States in which an application counts as running, for the limits of queues too."""
+"""States in which an application counts as running, also for the application limits of queues."""
 
 
-def next_state(state: AppState, event: AppEvent, *, slowly: bool = False) -> AppState | None:
-    """Where the event leads, or None when it does not apply in this state and changes nothing. `slowly` says that an
-    application which begins is Starting first.
+def next_state(state: AppState, event: AppEvent, *, state_aware: bool = False) -> AppState | None:
+    """The state that the event leads to; None if the event does not apply in this state.
+
+    With `state_aware`, an accepted application enters Starting before Running.
     """
-    if slowly and event is AppEvent.RUN and state is AppState.ACCEPTED:
+    if state_aware and event is AppEvent.RUN and state is AppState.ACCEPTED:
         return AppState.STARTING
     return TRANSITIONS[event].get(state)

@@ -1,0 +1,248 @@
+"""An application: its asks, allocations, reservations, task groups, state and usage history.
+
+The methods keep only the application's own sums and indexes. `ledger.py` applies a change to queues, nodes, users and
+groups; `lifecycle.py` implements what follows from a state.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, Literal
+
+from common.messages import Resources
+from common.resources import add_to, described, plus, take_from
+from partition_worker.engine.allocation import Allocation, PendingAsks
+from partition_worker.engine.application_states import AppState
+from partition_worker.engine.nodes.node import Reservation
+from partition_worker.engine.nodes.secondary_indexes import Pack
+from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from partition_worker.engine.user_resolution import User
+
+Alarm = Literal["state", "placeholders", "look"]
+"""Timers of an application: it stays in its state too long, it holds placeholders too long, or one of its unschedulable
+asks may reserve a node or preempt now.
+"""
+
+GangStyle = Literal["Soft", "Hard"]
+
+PLACEHOLDER_TIMEOUT_S: Final = 900.0
+"""Placeholder timeout of an application whose RM does not set one."""
+
+STATE_LOG_MAX: Final = 1000
+"""State changes kept for one application; beyond it the oldest are dropped."""
+
+
+class Use(StrEnum):
+    """What an allocation was when it ended."""
+
+    REAL = "real"
+    PREEMPTED = "preempted"
+    PLACEHOLDER = "placeholder"
+
+
+History = dict[tuple[Use, str], Resources]
+"""Resource usage of ended allocations, as amounts times whole seconds, by use and instance type."""
+
+
+@dataclass(slots=True)
+class TaskGroup:
+    """A task group of a gang: its placeholders, and the real asks that wait for them."""
+
+    name: str
+    minimum: Resources = field(default_factory=dict)
+    """Resources of one placeholder, taken from the first."""
+    count: int = 0
+    """Placeholders ever asked for or recovered. Like the next two counters, it only grows."""
+    replaced: int = 0
+    """Placeholders replaced by a real allocation."""
+    timed_out: int = 0
+    """Placeholders that ended in any other way."""
+    free: dict[str, Allocation] = field(default_factory=dict)
+    """Placeholders that have a node and that the RM was not asked to release, by key, oldest first."""
+    waiting: int = 0
+    """Real asks that wait for a placeholder."""
+
+    @property
+    def outstanding(self) -> int:
+        """Placeholders that a real allocation may still replace; while there are any, real asks of the group wait."""
+        return self.count - self.replaced - self.timed_out
+
+
+@dataclass(slots=True, eq=False)
+class Application:
+    """One application of a partition.
+
+    Invariants: `pending` is the sum of its asks, `allocated` the sum of its real allocations, and
+    `allocated_placeholder` the sum of its placeholders.
+    """
+
+    application_id: str
+    rank: int
+    """Order of arrival; breaks ties in the order of its queue."""
+    user: User
+    queue: Queue
+    """Its leaf queue. An ended application keeps the reference, for queries."""
+    submitted_ns: int
+    """Arrival time, or the earliest creation time of its asks and allocations."""
+    tags: dict[str, str] = field(default_factory=dict)
+    placeholder_ask: Resources = field(default_factory=dict)
+    """Total of all placeholders, as submitted; empty without gang scheduling."""
+    state: AppState = AppState.NEW
+    state_log: deque[tuple[int, AppState]] = field(default_factory=lambda: deque(maxlen=STATE_LOG_MAX))
+    """(Unix nanoseconds, state) for each state entered after New, the latest of them."""
+    asks: PendingAsks = field(default_factory=PendingAsks)
+    requests: dict[str, Allocation] = field(default_factory=dict)
+    """All asks without a node, by key."""
+    allocations: dict[str, Allocation] = field(default_factory=dict)
+    """Everything that has a node, by key, including placeholders."""
+    swapping: dict[str, Allocation] = field(default_factory=dict)
+    """Real asks that have a node and replace their placeholder as soon as the RM confirms its release. A key is in at
+    most one of these three dictionaries.
+    """
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    """Reservations of its asks, by the key of the ask."""
+    pending: Resources = field(default_factory=dict)
+    allocated: Resources = field(default_factory=dict)
+    allocated_placeholder: Resources = field(default_factory=dict)
+    max_allocated: Resources = field(default_factory=dict)
+    """The maximum that either sum ever reached, per resource type."""
+    gang_style: GangStyle = "Soft"
+    """Whether it continues without placeholders that time out (Soft) or fails (Hard)."""
+    placeholder_timeout_s: float = PLACEHOLDER_TIMEOUT_S
+    """How long it may hold placeholders, counted from the first one."""
+    task_groups: dict[str, TaskGroup] = field(default_factory=dict)
+    """Task groups with placeholders, by name."""
+    history: History = field(default_factory=dict)
+    started_ns: int = 0
+    """When it last entered Starting or Running from another state; 0 if it never did."""
+    finished_ns: int = 0
+    """When it ended; 0 before that."""
+    alarms: dict[Alarm, int] = field(default_factory=dict)
+    """The numbers of its valid timers; superseded timers with other numbers are ignored."""
+    held_by_queue: bool = False
+    """Whether an event reported that the application limits of its queues prevent it from starting."""
+    held_by_quota: bool = False
+    """Whether an event reported that the application limits of its user or group prevent it from starting."""
+    back_off_until: float = 0.0
+    """Unix time before which its asks are not tried, because too many of them failed."""
+    pack: Pack | None = None
+    """The nodes it runs on, if its node sort policy is `pack` and a node was sought for it."""
+
+    @property
+    def priority(self) -> int:
+        """The highest priority of its pending asks."""
+        highest = self.asks.priority
+        return NOTHING_PENDING if highest is None else highest
+
+    def find(self, key: str) -> Allocation | None:
+        """An ask or allocation of this application."""
+        return self.requests.get(key) or self.allocations.get(key) or self.swapping.get(key)
+
+    @property
+    def charged(self) -> Resources:
+        """What it uses of queues and limits: all its allocations, including placeholders."""
+        return plus(self.allocated, self.allocated_placeholder) if self.allocated_placeholder else self.allocated
+
+    def add_ask(self, ask: Allocation) -> None:
+        assert ask.key not in self.requests, ask.key
+        self.requests[ask.key] = ask
+        self.asks.add(ask)
+        add_to(self.pending, ask.resources)
+        self.submitted_ns = min(self.submitted_ns, ask.created_ns)
+        if ask.held:
+            self.task_groups[ask.task_group].waiting += 1
+
+    def remove_ask(self, ask: Allocation) -> None:
+        del self.requests[ask.key]
+        self.asks.remove(ask)
+        take_from(self.pending, ask.resources)
+        if ask.held:
+            ask.held = False
+            self.task_groups[ask.task_group].waiting -= 1
+
+    def resize_ask(self, ask: Allocation, resources: Resources) -> None:
+        take_from(self.pending, ask.resources)
+        self.asks.resize(ask, resources)
+        add_to(self.pending, ask.resources)
+
+    def add_allocation(self, allocation: Allocation) -> None:
+        assert self.find(allocation.key) is None, allocation.key
+        self.allocations[allocation.key] = allocation
+        self.grow_allocated(allocation.resources, placeholder=allocation.placeholder)
+        self.submitted_ns = min(self.submitted_ns, allocation.created_ns)
+        if allocation.placeholder:
+            self.task_groups[allocation.task_group].free[allocation.key] = allocation
+
+    def remove_allocation(self, allocation: Allocation) -> None:
+        del self.allocations[allocation.key]
+        take_from(self.allocated_placeholder if allocation.placeholder else self.allocated, allocation.resources)
+        self.withdraw_placeholder(allocation)
+
+    def grow_allocated(self, amount: Resources, *, placeholder: bool) -> None:
+        """Add an amount (negative: subtract) to the sum of its real allocations or of its placeholders."""
+        total = self.allocated_placeholder if placeholder else self.allocated
+        highest = self.max_allocated
+        for kind, value in amount.items():
+            has = total[kind] = total.get(kind, 0) + value
+            if has >= highest.get(kind, 0):
+                highest[kind] = has
+
+    # Placeholders ---------------------------------------------------------------------------------------------------
+
+    def must_hold(self, ask: Allocation) -> bool:
+        """Whether an ask has to wait for a placeholder: a real ask of a task group with outstanding placeholders."""
+        group = self.task_groups.get(ask.task_group)
+        return group is not None and not ask.placeholder and group.outstanding > 0
+
+    def hold(self, ask: Allocation, *, held: bool) -> None:
+        """Let one of its asks wait for a placeholder, or for any node again."""
+        if ask.held != held:
+            ask.held = held
+            self.asks.regroup(ask)
+            self.task_groups[ask.task_group].waiting += 1 if held else -1
+
+    def withdraw_placeholder(self, allocation: Allocation) -> None:
+        """If it is a placeholder, no ask may replace it any more."""
+        if allocation.placeholder:
+            self.task_groups[allocation.task_group].free.pop(allocation.key, None)
+
+    def begin_swap(self, ask: Allocation, placeholder: Allocation) -> None:
+        """Let a real ask, already removed from the pending asks, replace a placeholder once that is released."""
+        self.swapping[ask.key] = ask
+        ask.partner, placeholder.partner = placeholder, ask
+        placeholder.released = True
+        self.withdraw_placeholder(placeholder)
+
+    def end_swap(self, ask: Allocation) -> None:
+        """Separate the ask from its placeholder, which is released or still has to be."""
+        placeholder = ask.partner
+        assert placeholder is not None, ask.key
+        del self.swapping[ask.key]
+        ask.partner = placeholder.partner = None
+
+    # Usage ----------------------------------------------------------------------------------------------------------
+
+    def record_usage(self, allocation: Allocation, instance_type: str, ended_ns: int) -> None:
+        """Add an ended allocation on a node of this type to the usage history; less than a second counts as 0."""
+        seconds = max(0, (ended_ns - allocation.bound_ns) // 1_000_000_000)
+        use = Use.PREEMPTED if allocation.preempted else Use.PLACEHOLDER if allocation.placeholder else Use.REAL
+        total = self.history.setdefault((use, instance_type), {})
+        for kind, amount in allocation.resources.items():
+            total[kind] = total.get(kind, 0) + amount * seconds
+
+    def format_summary(self) -> str:
+        """The log line about an application that ran and has ended; times are UTC."""
+        times = (self.submitted_ns, self.started_ns, self.finished_ns)
+        submitted, started, finished = (datetime.fromtimestamp(at // 10**9, UTC).isoformat() for at in times)
+        return (
+            f"summary of application {self.application_id}: {self.state}, "
+            f"user {self.user.name}, queue {self.queue.path}, "
+            f"submitted {submitted}, started {started}, finished {finished}, "
+            f"used {self._format_usage(Use.REAL)}, preempted {self._format_usage(Use.PREEMPTED)}, "
+            f"placeholders {self._format_usage(Use.PLACEHOLDER)} (amounts times seconds, by type of instance)"
+        )
+
+    def _format_usage(self, wanted: Use) -> str:
+        by_type = {kind: used for (use, kind), used in self.history.items() if use is wanted}
+        return "{" + ", ".join(f"{kind}: {described(by_type[kind])}" for kind in sorted(by_type)) + "}"

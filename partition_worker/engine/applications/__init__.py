@@ -1,1 +1,0 @@
-"""Applications, their states, and the asks they have."""
