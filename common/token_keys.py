@@ -4,7 +4,7 @@ Its entries are public keys of whoever issues tokens elsewhere, or secrets that 
 with. What a key is decides alone how tokens are signed with it, whatever a token says: a public key is never taken for
 a secret, and a token without a signature for nothing.
 
-Not here: tokens (`webservice/tokens.py`, `yunishard/token.py`).
+Not here: tokens (`webservice/tokens.py`, `yunishard/commands/token.py`).
 """
 
 import base64

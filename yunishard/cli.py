@@ -9,16 +9,18 @@ Not here: what the subcommands do.
 import argparse
 import errno
 import importlib
+import importlib.util
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 PROGRAM: Final = "yunishard"
 NOT_DONE: Final = 1
+UNUSABLE: Final = 2
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
@@ -53,34 +55,56 @@ exit codes:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A subcommand: where it is, and what it does in a few words."""
+    """A subcommand: its module, its summary, and what it needs beyond a client installation.
+
+    The module has `add_NAME_arguments(parser)` and `run_NAME(args) -> int`, where NAME is `function`; without one,
+    `add_arguments` and `main`.
+    """
 
     module: str
     about: str
+    function: str = ""
+    needs: tuple[str, ...] = ()
+    """Modules of other distributions that only the extra `server` installs."""
+
+    def find_missing(self) -> str:
+        """Return the first needed module that is not installed; empty if there is none."""
+        return next((name for name in self.needs if importlib.util.find_spec(name) is None), "")
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Describe its options."""
-        add_arguments: Callable[[argparse.ArgumentParser], None] = importlib.import_module(self.module).add_arguments
+        """Add its options to the parser."""
+        name = f"add_{self.function}_arguments" if self.function else "add_arguments"
+        add_arguments: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(self.module), name)
         add_arguments(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit status."""
-        main: Callable[[argparse.Namespace], int] = importlib.import_module(self.module).main
-        return main(args)
+        """Run it; return the exit status."""
+        name = f"run_{self.function}" if self.function else "main"
+        run: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(self.module), name)
+        return run(args)
 
+
+_SERVER: Final = ("cryptography", "grpc", "h11", "jwt", "starlette", "uvicorn", "uvloop")
+_TOKENS: Final = ("cryptography", "jwt")
+_ADMINISTRATION: Final = "yunishard.commands.administration"
 
 COMMANDS: Final = {
-    "up": Command("deploy.up", "start the whole system and watch over it"),
-    "replay": Command("yunishard.replay.command", "replay a workload log through the system"),
-    "validate": Command("yunishard.validate", "check a queues.yaml"),
-    "config": Command("yunishard.config", "show and change the queues of a running system"),
-    "app": Command("yunishard.app", "kill an application, or move it to another queue"),
-    "schedule": Command("yunishard.schedule", "make decisions step by step, in manual mode"),
-    "keys": Command("yunishard.keys", "make keys for the native port, and say who may use them"),
-    "token": Command("yunishard.token", "make a token for REST, or show what is in one"),
-    "journal": Command("partition_worker.journal.cli", "look into the journal of a partition, and check it"),
-    "settings": Command("yunishard.settings", "show every setting and where it came from"),
-    "completion": Command("yunishard.completion", "print a completion script for your shell"),
+    "up": Command("deploy.up", "start the whole system and supervise it", "", _SERVER),
+    "replay": Command("yunishard.replay.command", "replay a workload log through the system", "replay"),
+    "validate": Command("yunishard.commands.validate", "check a queues.yaml", "validate"),
+    "config": Command("yunishard.commands.config", "show and change the queues of a running system", "config"),
+    "app": Command(_ADMINISTRATION, "kill an application, or move it to another queue", "app"),
+    "schedule": Command(_ADMINISTRATION, "make decisions step by step, in manual mode", "schedule"),
+    "keys": Command("yunishard.commands.keys", "create keys for the native port, and allow RMs to use them", "keys"),
+    "token": Command(
+        "yunishard.commands.token",
+        "create a token for REST, or show its claims",
+        "token",
+        needs=("cryptography", "jwt"),
+    ),
+    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition"),
+    "settings": Command(_ADMINISTRATION, "show every setting and where it came from", "settings"),
+    "completion": Command("yunishard.cli", "print a completion script for your shell", "completion"),
 }
 
 
@@ -109,8 +133,10 @@ def parser_of(described: Collection[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        own = commands.add_parser(name, help=command.about, allow_abbrev=False)
-        if name in described:
+        own = commands.add_parser(
+            name, help=command.about, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in described and not command.find_missing():
             command.add_arguments(own)
     return parser
 
@@ -150,10 +176,16 @@ def _run(words: Sequence[str]) -> int:
     parser = parser_of(words[:1])  # what stands before the subcommand can only be --help or --version
     if not words:
         parser.print_help(sys.stderr)
-        return 2
+        return UNUSABLE
     if misplaced := _misplaced_options(parser, words):
         sys.stderr.write(f"{misplaced}\n")
-        return 2
+        return UNUSABLE
+    if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
+        sys.stderr.write(
+            f"{PROGRAM} {words[0]}: not part of a client installation (module {missing} is missing): "
+            f"pip install '{PROGRAM}[server]'\n"
+        )
+        return UNUSABLE
     args, unknown = _parsed(parser, words)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here, see {PROGRAM} {args.command} --help")
@@ -205,3 +237,54 @@ def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argp
         parser, words = branch.choices[words[0]], words[1:]
     parser._negative_number_matcher = _BEGINS_A_NUMBER
     return parser.parse_known_intermixed_args(words, args)
+
+
+# yunishard completion -------------------------------------------------------------------------------------------------
+
+COMPLETION_ABOUT: Final = """\
+Print a completion script for your shell.
+
+  bash   source <(yunishard completion bash)                      in ~/.bashrc
+  zsh    source <(yunishard completion zsh)         in ~/.zshrc, after compinit
+  fish   yunishard completion fish > ~/.config/fish/completions/yunishard.fish"""
+
+
+def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `yunishard completion`."""
+    parser.description = COMPLETION_ABOUT
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+
+
+def run_completion(args: argparse.Namespace) -> int:
+    """Print the script; return the exit status."""
+    import shtab  # imported here, as no other command uses it
+
+    parser = parser_of(COMMANDS)
+    for one in _walk_parsers(parser):
+        for action in one._actions:
+            _complete_values(action, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
+    sys.stdout.write(shtab.complete(parser, args.shell) + "\n")
+    return 0
+
+
+def _walk_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    branch = _branch_of(parser)
+    for one in branch.choices.values() if branch else ():
+        yield from _walk_parsers(one)
+
+
+def _complete_values(action: argparse.Action, kinds: Mapping[str, object]) -> None:
+    """Tell shtab how to complete the value of an option, from its metavar.
+
+    FILE and DIR complete paths, also in `current|N|FILE`; the lower-case parts of other alternatives complete as words.
+    """
+    if not isinstance(action.metavar, str) or action.choices is not None or action.nargs == 0:
+        return
+    parts = action.metavar.split("|")
+    words = [part for part in parts if part.islower() and len(parts) > 1]
+    kind = next((kinds[part] for part in parts if part in kinds), None)
+    if kind is not None:
+        action.complete = kind  # type: ignore[attr-defined]  # the attribute that shtab reads
+    elif words:
+        action.choices = words

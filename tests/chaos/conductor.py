@@ -16,7 +16,7 @@ from typing import Final
 from tests.chaos.books import Ask
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import STOPPED_MAX_S, SUPERVISOR, System
-from yunishard.replay.swf import Job
+from yunishard.replay.workload import Job
 
 RECOVERY_MAX_S: Final = 60.0
 BEFORE_MAX_S: Final = 0.2

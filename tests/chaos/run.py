@@ -13,7 +13,7 @@ from tests.chaos import verdict
 from tests.chaos.conductor import Chaos, ChaosError
 from tests.chaos.rm import ChaosRm
 from tests.chaos.system import System
-from yunishard.replay.swf import Job, load
+from yunishard.replay.workload import Job, load
 
 LOG: Final = Path(__file__).parents[2] / "examples" / "lcg-2005.swf.gz"
 RMS: Final = {"alpha": ("default", "gpu"), "beta": ("default",), "gamma": ("default",)}

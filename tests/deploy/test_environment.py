@@ -10,7 +10,7 @@ import pytest
 from deploy.environment import KNOWN, unknown_variables
 from tests.deploy.system import FREE_PORTS, up
 from yunishard.client import KEYS_VARIABLE
-from yunishard.rest import TOKEN_FILE
+from yunishard.commands.rest import TOKEN_FILE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
-from yunishard.replay.plan import (
+from yunishard.replay.workload import (
     LOAD_DEFAULT,
     NODE_PROCESSORS,
     NODES_MAX,
@@ -22,7 +22,7 @@ from yunishard.replay.plan import (
 ADDRESS_DEFAULT: Final = "tcp://127.0.0.1:9090"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
         "Replay a workload log (Standard Workload Format, plain or .gz) through the scheduler: its sites become "
@@ -78,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--local", action="store_true", help="start a core for this replay, and stop it afterwards")
 
 
-def main(args: argparse.Namespace) -> int:
+def run_replay(args: argparse.Namespace) -> int:
     """Run it; the exit status."""
-    from yunishard.replay.drive import Options, replay_file
+    from yunishard.replay.run import Options, replay_file
 
     return replay_file(
         Options(

@@ -37,7 +37,7 @@ from common.rm_messages import (
     SchedulingStateResponse,
 )
 from yunishard.builders import application, ask, node, release
-from yunishard.replay.plan import Plan, PlannedJob, Site
+from yunishard.replay.workload import Plan, PlannedJob, Site
 
 NEVER: Final = inf
 ASKS_IN_A_BATCH_MAX: Final = 2000

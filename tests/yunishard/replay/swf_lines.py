@@ -2,7 +2,7 @@
 
 from io import BytesIO
 
-from yunishard.replay.swf import Log, entries
+from yunishard.replay.workload import Log, entries
 
 
 def swf_line(

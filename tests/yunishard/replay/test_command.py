@@ -11,7 +11,7 @@ from yunishard.replay import command
 
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
+    command.add_replay_arguments(parser)
     return parser.parse_args(words)
 
 

@@ -20,7 +20,7 @@ from common.rm_messages import (
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.replay.machine import ASKS_IN_A_BATCH_MAX, NEVER, PROBLEMS_KEPT_MAX, Replay
-from yunishard.replay.plan import plan
+from yunishard.replay.workload import plan
 
 SITE = "replay_site-1"
 TURNS_MAX = 100_000

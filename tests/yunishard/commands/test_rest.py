@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.yunishard.fake_web import FakeWeb, web
-from yunishard.rest import REFUSED, UNREACHABLE, Failed, Rest
+from tests.yunishard.commands.fake_web import FakeWeb, web
+from yunishard.commands.console import REFUSED, UNUSABLE
+from yunishard.commands.rest import Failed, Rest
 
 
 def failure(url: str, ca: str | None = None) -> Failed:
@@ -22,7 +23,7 @@ def failure(url: str, ca: str | None = None) -> Failed:
 @pytest.mark.parametrize("url", ["", "127.0.0.1:9080", "ftp://x", "http://", "file:///etc/passwd"])
 def test_an_address_is_a_url(url: str) -> None:
     failed = failure(url)
-    assert failed.status == UNREACHABLE
+    assert failed.status == UNUSABLE
     assert f"got {url!r}" in str(failed)
 
 
@@ -30,7 +31,7 @@ def test_where_nobody_answers_the_next_step_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     failed = failure(url)
-    assert failed.status == UNREACHABLE
+    assert failed.status == UNUSABLE
     assert str(failed).startswith(f"{url}: connection refused: is the system running there (`yunishard up`)?")
 
 
@@ -65,7 +66,7 @@ def test_a_port_that_speaks_no_tls_is_told_as_one() -> None:
 
 def test_who_answers_something_else_than_http_is_not_the_system() -> None:
     with port(b"hello\r\n\r\n") as address:
-        assert failure(f"http://{address}").status == UNREACHABLE
+        assert failure(f"http://{address}").status == UNUSABLE
 
 
 def test_an_answer_that_is_no_json_is_told() -> None:

@@ -8,7 +8,6 @@ Not here: what key files and lists look like (`common/keys.py`, `common/allowed_
 
 import argparse
 import fcntl
-import json
 import os
 import re
 import sys
@@ -31,7 +30,7 @@ from common.allowed_keys import (
 )
 from common.keys import SERVER, KeyFileError, fingerprint, read_public, write_pair
 from common.rm_ids import RmIdError, rm_ids_of
-from yunishard.tables import show
+from yunishard.commands.console import REFUSED, UNUSABLE, print_json, show
 
 ABOUT: Final = """\
 CURVE keys for the native port: make pairs, and say which key may speak for
@@ -61,9 +60,6 @@ ALLOWED: Final = "allowed"
 LIST_MODE: Final = 0o644
 """Of a new list; there is nothing secret in it."""
 
-REFUSED: Final = 1
-UNUSABLE: Final = 2
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}")
 
 
@@ -71,10 +67,9 @@ class Refused(Exception):
     """It cannot be done as things are; the text says why."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_keys_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for name, (_, about) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
@@ -95,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 own.add_argument("key", metavar="FILE", help="fingerprint, public key, its file, or an RM id")
 
 
-def main(args: argparse.Namespace) -> int:
+def run_keys(args: argparse.Namespace) -> int:
     """Do it; the exit status."""
     action, _ = _ACTIONS[args.action]
     try:
@@ -142,7 +137,7 @@ def _list(args: argparse.Namespace) -> None:
             }
             for one in entries
         ]
-        _say(json.dumps(found, indent=2, ensure_ascii=False))
+        print_json(found)
         return
     rows = [(fingerprint(one.key), ",".join(one.rm_ids), one.comment or "-", one.since or "-") for one in entries]
     show(("FINGERPRINT", "RM IDS", "COMMENT", "SINCE"), rows)

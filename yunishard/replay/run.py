@@ -1,12 +1,14 @@
-"""The replay's only file that waits: connects, sends what the machine gives at every tick, and hands it the answers.
+"""Run a replay: start a local system if asked, connect, send what is due at every tick, and receive the results.
 
-Not here: any decision about jobs (`machine.py`), options as the user writes them (`command.py`).
+Not here: decisions about jobs (`machine.py`), command line options (`command.py`).
 """
 
 import asyncio
+import ctypes
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +16,132 @@ from time import monotonic
 from typing import Final
 
 from yunishard.client import KeyFileError, RegistrationRefused, ResourceManager, ResyncFailed, SessionLost
-from yunishard.replay.clock import Clock, Rate
-from yunishard.replay.local import LocalSystemError, local_system
 from yunishard.replay.machine import NEVER, Batch, Replay
-from yunishard.replay.plan import Plan, plan
-from yunishard.replay.report import as_json, as_text, report
-from yunishard.replay.swf import Log, SwfError, load
-from yunishard.replay.view import Progress, View, progress, view_for
+from yunishard.replay.report import Progress, View, as_json, as_text, progress, report, view_for
+from yunishard.replay.workload import PARTITIONS_MAX, Log, Plan, SwfError, load, plan
+
+RATE_WINDOW_S: Final = 3.0
+
+
+class Clock:
+    """Stands at 0 until it is started, then runs `speed` log seconds in a real one."""
+
+    def __init__(self, *, speed: float) -> None:
+        assert speed > 0
+        self.speed = speed
+        self._started_s: float | None = None
+
+    def start(self, real_s: float) -> None:
+        """Begin; starting twice changes nothing."""
+        if self._started_s is None:
+            self._started_s = real_s
+
+    def elapsed_s(self, real_s: float) -> float:
+        """Real seconds since the start."""
+        return 0.0 if self._started_s is None else real_s - self._started_s
+
+    def log_s(self, real_s: float) -> float:
+        """Log seconds since the start."""
+        return self.elapsed_s(real_s) * self.speed
+
+
+class Rate:
+    """How fast a counter grows, over the last `RATE_WINDOW_S` seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def per_second(self, real_s: float, count: int) -> float:
+        """Note the counter and give its rate; 0 until there are two notes."""
+        self._samples.append((real_s, count))
+        while len(self._samples) > 2 and self._samples[1][0] <= real_s - RATE_WINDOW_S:
+            self._samples.popleft()
+        first_s, first = self._samples[0]
+        return (count - first) / (real_s - first_s) if real_s > first_s else 0.0
+
+
+# A local system for one replay ----------------------------------------------------------------------------------------
+
+START_S_MAX: Final = 60.0
+STOP_S_MAX: Final = 20.0
+PR_SET_PDEATHSIG: Final = 1
+"""From Linux's `sys/prctl.h`."""
+
+COMMAND: Final = (
+    *(sys.executable, "-P", "-m", "deploy", "--ephemeral", "--log-level", "warning"),
+    *("--native", "tcp://127.0.0.1:0", "--grpc", "off", "--rest", "off"),
+    *("--partitions-max", str(PARTITIONS_MAX)),
+)
+"""The bound on partitions keeps the need for file descriptors below 1,024, which is a usual hard limit."""
+
+
+class LocalSystemError(Exception):
+    """The system did not start; it has said why on standard error."""
+
+
+@asynccontextmanager
+async def local_system(command: tuple[str, ...] = COMMAND) -> AsyncIterator[str]:
+    """Start it, give the address of its native port, stop it.
+
+    Raises:
+        LocalSystemError: it ended, or was not ready within `START_S_MAX`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        process_group=0,
+        preexec_fn=_dies_with_us(),
+    )
+    assert process.stdout is not None
+    drain: asyncio.Task[bytes] | None = None
+    try:
+        address = await _address(process.stdout)
+        drain = asyncio.create_task(process.stdout.read())  # it may go on talking; a full pipe would stop it
+        yield address
+    finally:
+        await _stop(process)
+        if drain is not None:
+            await drain
+
+
+def _dies_with_us() -> Callable[[], None] | None:
+    """What makes the child get SIGTERM when this process is killed; only Linux has it."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM.value)
+
+
+async def _address(output: asyncio.StreamReader) -> str:
+    """The native address, once everything is ready."""
+    address = ""
+    try:
+        async with asyncio.timeout(START_S_MAX):
+            while line := (await output.readline()).decode(errors="replace"):
+                match line.split():
+                    case ["native", where]:
+                        address = where
+                    case ["ready", *_] if address:
+                        return address
+    except TimeoutError:
+        raise LocalSystemError(f"the local system was not ready within {START_S_MAX:g} s") from None
+    raise LocalSystemError("the local system ended before it was ready")
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_S_MAX):
+            await process.wait()
+    except TimeoutError:
+        process.kill()  # its own children notice that it is gone
+        await process.wait()
+
+
+# Running --------------------------------------------------------------------------------------------------------------
 
 TICK_S: Final = 0.02
 """Everything that became due within it goes out together."""

@@ -8,7 +8,6 @@ Not here: the rules themselves (`common/config/`).
 """
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,11 +21,9 @@ from common.config.normal import root_place
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.rules import rule_problems
 from common.wording import counted
-from yunishard.text_file import STDIN, start_of
+from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json, read_bounded
 
 VALID: Final = 0
-PROBLEMS: Final = 1
-UNREADABLE: Final = 2
 
 MODES: Final = ("off", "warn", "enforce")
 
@@ -52,10 +49,9 @@ exit codes:
   2  wrong usage, or a file cannot be read"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_validate_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"a queues.yaml; {STDIN} for standard input")
     parser.add_argument(
         "--same-hierarchy",
@@ -82,14 +78,14 @@ class Verdict:
     @property
     def status(self) -> int:
         """What to exit with if this were all."""
-        return UNREADABLE if self.unreadable else PROBLEMS if self.problems else VALID
+        return UNUSABLE if self.unreadable else REFUSED if self.problems else VALID
 
 
-def main(args: argparse.Namespace) -> int:
+def run_validate(args: argparse.Namespace) -> int:
     """Judge all files; the exit status."""
     verdicts = [judged(file, args.same_hierarchy) for file in args.files]
     if args.json:
-        sys.stdout.write(json.dumps(document(verdicts), indent=2, ensure_ascii=False) + "\n")
+        print_json(document(verdicts))
     else:
         for verdict in verdicts:
             _tell(verdict)
@@ -100,7 +96,7 @@ def judged(file: str, mode: str) -> Verdict:
     """Read a file and judge it."""
     name = "<stdin>" if file == STDIN else file
     try:
-        data = start_of(file)
+        data = read_bounded(file)
     except OSError as error:
         return Verdict(name, unreadable=(error.strerror or str(error)).lower())
     if len(data) > TEXT_BYTES_MAX:

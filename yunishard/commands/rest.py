@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
+from yunishard.commands.console import REFUSED, UNUSABLE
 from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, protocol_of
 
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
@@ -44,9 +45,6 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 """What OpenSSL calls an answer that is not TLS, depending on its version and the answer."""
 
 REST_PORT: Final = "the REST port, 9080 unless configured otherwise"
-
-REFUSED: Final = 1
-UNREACHABLE: Final = 2
 
 
 class NotHttpError(http.client.HTTPException):
@@ -94,7 +92,7 @@ class Failed(Exception):
         self.problems = problems or []
         """What is wrong with a configuration, as the system lists it."""
 
-    def going_on(self, hint: str) -> "Failed":
+    def with_hint(self, hint: str) -> "Failed":
         """The same with what to do next."""
         return Failed(f"{self}{hint}", status=self.status, code=self.code, problems=self.problems)
 
@@ -113,12 +111,22 @@ class Answer:
         return self.body.decode("utf-8", errors="replace")
 
     def as_json(self) -> object:
-        """The body as JSON."""
+        """Decode the body."""
         try:
             found: object = json.loads(self.body)
         except ValueError:
-            raise Failed("the answer is no JSON: is this the web service of yunishard?", status=UNREACHABLE) from None
+            raise Failed("the answer is no JSON: is this the web service of yunishard?", status=UNUSABLE) from None
         return found
+
+    def as_object(self) -> dict[str, object]:
+        """Decode the body; empty unless it is a JSON object."""
+        found = self.as_json()
+        return found if isinstance(found, dict) else {}
+
+    def as_list(self) -> list[dict[str, object]]:
+        """Decode the body; the objects of a JSON list, empty unless it is one."""
+        found = self.as_json()
+        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def add_rest(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +150,7 @@ class Rest:
         self.url = url.rstrip("/")
         self._token = _token(token_file)
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
-            raise Failed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNREACHABLE)
+            raise Failed(f"--rest: expected a URL such as {REST_DEFAULT}, got {url!r}", status=UNUSABLE)
         self._open = _opener(self.url, ca)
 
     def get(self, *path: str, **query: str) -> Answer:
@@ -151,20 +159,13 @@ class Rest:
 
     def rm_ids(self) -> list[str]:
         """The resource managers that are registered."""
-        clusters = self.get("clusters").as_json()
-        builds = [
-            build
-            for cluster in (clusters if isinstance(clusters, list) else [])
-            if isinstance(cluster, dict)
-            for build in cluster.get("rmBuildInformation", [])
-        ]
+        found = [cluster.get("rmBuildInformation") for cluster in self.get("clusters").as_list()]
+        builds = [build for one in found if isinstance(one, list) for build in one]
         return sorted({str(build.get("rmId", "")) for build in builds if isinstance(build, dict)} - {""})
 
     def partitions(self) -> list[str]:
         """The partitions, by the names that paths take."""
-        clusters = self.get("clusters").as_json()
-        entries = clusters if isinstance(clusters, list) else []
-        return [str(entry["partition"]) for entry in entries if isinstance(entry, dict) and "partition" in entry]
+        return [str(one["partition"]) for one in self.get("clusters").as_list() if "partition" in one]
 
     def in_partition(self, name: str, *path: str, query: Mapping[str, str]) -> Answer:
         """Have something changed in a partition; where there is none of that name, the failure says which there are."""
@@ -172,7 +173,7 @@ class Rest:
             return self.change("POST", "partition", name, *path, query=query)
         except Failed as failed:
             if failed.code == NOT_FOUND and str(failed) == NO_PARTITION:
-                raise failed.going_on(f": {name} (there are {', '.join(self.partitions()) or 'none'})") from None
+                raise failed.with_hint(f": {name} (there are {', '.join(self.partitions()) or 'none'})") from None
             raise
 
     def change(
@@ -233,7 +234,7 @@ class Rest:
                 address = urlsplit(self.url).netloc
                 next_step = f"if TLS is spoken there, --rest https://{address} with --ca FILE; else {next_step}"
             text = f"{self.url}: {said}: {next_step}"
-        return Failed(text, status=UNREACHABLE)
+        return Failed(text, status=UNUSABLE)
 
 
 def _token(file: str | None) -> str:
@@ -247,9 +248,9 @@ def _token(file: str | None) -> str:
             text = opened.read(TOKEN_BYTES_MAX + 1).decode("ascii", errors="replace").strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise Failed(f"{source}: {path}: cannot be read: {reason}", status=UNREACHABLE) from None
+        raise Failed(f"{source}: {path}: cannot be read: {reason}", status=UNUSABLE) from None
     if not text or len(text) > TOKEN_BYTES_MAX or not text.isascii() or not text.isprintable() or " " in text:
-        raise Failed(f"{source}: {path}: holds no token: `yunishard token USER > {path}` makes one", status=UNREACHABLE)
+        raise Failed(f"{source}: {path}: holds no token: `yunishard token USER > {path}` makes one", status=UNUSABLE)
     return text
 
 
@@ -272,7 +273,7 @@ def _opener(url: str, ca: str | None) -> Callable[[urllib.request.Request, float
 def _bounded(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
     body: bytes = response.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
-        raise Failed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNREACHABLE)
+        raise Failed(f"the answer is larger than {BODY_BYTES_MAX:,} bytes", status=UNUSABLE)
     return body
 
 

@@ -21,6 +21,7 @@ import msgspec
 from common.durations import seconds
 from common.names import is_person
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
+from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json
 
 ABOUT: Final = """\
 Make a token that says over REST who somebody is, for a system that runs with
@@ -56,20 +57,14 @@ LIFETIME_MAX_S: Final = 90 * 86400
 TOKEN_BYTES_MAX: Final = 8 << 10
 """A longer token is taken nowhere."""
 
-STANDARD_INPUT: Final = "-"
-
-REFUSED: Final = 1
-UNUSABLE: Final = 2
-
 
 class _Unusable(Exception):
     """What was asked for cannot be; the text says why."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_token_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("user", metavar="USER", nargs="?", help="whom the token is for")
     parser.add_argument("--groups", metavar="NAMES", default="", help="groups they are in, with commas between")
     parser.add_argument(
@@ -89,13 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--show",
         metavar="TOKEN",
         nargs="?",
-        const=STANDARD_INPUT,
+        const=STDIN,
         help="show what is in a token, read from standard input if it is left out or -; nothing is checked",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def main(args: argparse.Namespace) -> int:
+def run_token(args: argparse.Namespace) -> int:
     """Do it; the exit status."""
     wanted = [args.user is not None, args.new_key, args.show is not None]
     if wanted.count(True) != 1:
@@ -128,7 +123,7 @@ def _new_key(args: argparse.Namespace) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     key_id = write_secret(file)
     if args.json:
-        _print_json({"file": str(file), "kid": key_id})
+        print_json({"file": str(file), "kid": key_id})
     else:
         sys.stdout.write(f"{file}  secret: whoever reads it can make a token for anybody\n\n")
         sys.stdout.write(f"next: yunishard up --auth token --auth-keys {file}\n")
@@ -156,16 +151,16 @@ def _sign(args: argparse.Namespace) -> None:
     if len(token) > TOKEN_BYTES_MAX:
         raise _Unusable(f"the token would have {len(token)} bytes, {TOKEN_BYTES_MAX} are the most: name fewer groups")
     if args.json:
-        _print_json({"token": token, "claims": claims})
+        print_json({"token": token, "claims": claims})
     else:
         sys.stdout.write(f"{token}\n")
 
 
 def _show(args: argparse.Namespace) -> None:
-    text = sys.stdin.read(TOKEN_BYTES_MAX + 2) if args.show == STANDARD_INPUT else args.show
+    text = sys.stdin.read(TOKEN_BYTES_MAX + 2) if args.show == STDIN else args.show
     header, claims = _parts(text.strip())
     if args.json:
-        _print_json({"header": header, "claims": claims, "verified": False})
+        print_json({"header": header, "claims": claims, "verified": False})
         return
     lines = [(json.dumps(name)[1:-1], _shown(name, value)) for name, value in (*header.items(), *claims.items())]
     width = max((len(name) for name, _ in lines), default=0)
@@ -221,10 +216,6 @@ def _keys(args: argparse.Namespace) -> Path:
         return Path(args.keys)
     home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return (home if home.is_absolute() else Path.home() / ".config") / "yunishard" / KEYS
-
-
-def _print_json(document: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
 def _failed(reason: str, status: int) -> int:

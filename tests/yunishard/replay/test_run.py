@@ -1,9 +1,11 @@
-"""The shell of the replay, over a real socket to a small core: exit status, output, and what Ctrl-C does."""
+"""Log time stands until it is started and then runs at its speed; rates are over the last seconds only."""
 
 import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -26,10 +28,114 @@ from common.rm_messages import (
 from tests.yunishard.fake_core import FakeCore, play
 from tests.yunishard.replay.small_core import SmallCore
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
-from yunishard.replay import drive
-from yunishard.replay.drive import Options, replay_file, replay_plan
+from yunishard.replay import run
 from yunishard.replay.machine import Batch
-from yunishard.replay.plan import plan
+from yunishard.replay.run import Clock, LocalSystemError, Options, Rate, local_system, replay_file, replay_plan
+from yunishard.replay.workload import plan
+
+
+def test_the_clock_stands_at_zero_until_it_is_started_once() -> None:
+    clock = Clock(speed=100.0)
+    assert clock.log_s(50.0) == 0.0
+    clock.start(50.0)
+    clock.start(52.0)
+    assert clock.elapsed_s(53.0) == 3.0
+    assert clock.log_s(53.0) == 300.0
+
+
+def test_a_rate_forgets_what_is_long_ago() -> None:
+    rate = Rate()
+    assert rate.per_second(0.0, 0) == 0.0
+    assert rate.per_second(1.0, 100) == 100.0
+    for second in range(2, 10):
+        steady = rate.per_second(float(second), 100 + 10 * (second - 1))
+    assert steady == 10.0
+
+
+READY = 'echo "native  tcp://127.0.0.1:4567"; echo "rest    http://127.0.0.1:1"; echo ready;'
+
+
+def system(script: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", script)
+
+
+def test_its_address_is_read_and_it_is_told_to_stop(tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    script = (
+        f'trap "touch {stopped}; exit 0" TERM; {READY} read forever </dev/tty || while :; do wait; sleep 0.01; done'
+    )
+
+    async def story() -> None:
+        async with local_system(system(script)) as address:
+            assert address == "tcp://127.0.0.1:4567"
+            assert not stopped.exists()
+
+    asyncio.run(story())
+    assert stopped.exists()
+
+
+def test_it_is_stopped_after_an_error_too(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def story() -> None:
+        async with local_system(system(f"echo $$ > {pid}; {READY} exec sleep 60")):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        asyncio.run(story())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children that their parent was killed")
+def test_it_is_stopped_when_we_are_killed(tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    os.mkfifo(stopped)
+    program = """
+import asyncio, os, signal, sys
+from yunishard.replay.run import local_system
+async def story():
+    async with local_system(("/bin/sh", "-c", sys.argv[1])):
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(story())
+"""
+    script = f'trap "echo stopped > {stopped}; exit 0" TERM; {READY} while :; do sleep 0.01; done'
+    killed = subprocess.Popen([sys.executable, "-P", "-c", program, script])
+    assert stopped.read_text() == "stopped\n"
+    assert killed.wait() == -signal.SIGKILL
+
+
+def test_one_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "STOP_S_MAX", 0.05)
+
+    async def story() -> None:
+        async with local_system(system(f'trap "" TERM; {READY} exec sleep 60')):
+            pass
+
+    asyncio.run(story())
+
+
+def test_one_that_ends_or_hangs_at_the_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "START_S_MAX", 0.05)
+
+    async def start(script: str) -> None:
+        async with local_system(system(script)):
+            pytest.fail("was ready")
+
+    with pytest.raises(LocalSystemError, match="ended before it was ready"):
+        asyncio.run(start("echo ready; exit 2"))
+    with pytest.raises(LocalSystemError, match="not ready within"):
+        asyncio.run(start("exec sleep 60"))
+
+
+@pytest.mark.processes
+def test_the_usual_hard_limit_of_file_descriptors_is_enough() -> None:
+    async def story() -> None:
+        async with local_system(("prlimit", "--nofile=1024:1024", *run.COMMAND)) as address:
+            assert address.startswith("tcp://127.0.0.1:")
+
+    asyncio.run(story())
+
 
 LINES = [swf_line(n, submit=n, run=100, site=1 + n % 2) for n in range(50)]
 
@@ -96,7 +202,7 @@ def test_a_log_is_replayed_to_the_end(capsys: pytest.CaptureFixture[str]) -> Non
     core = SmallCore("rm-1")
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == drive.OK
+        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == run.OK
 
     against(core, story)
     assert core.empty
@@ -121,7 +227,7 @@ def test_a_job_that_did_not_run_is_exit_status_one(capsys: pytest.CaptureFixture
 
     async def story(address: str) -> None:
         status = await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1"))
-        assert status == drive.INCOMPLETE
+        assert status == run.INCOMPLETE
 
     against(core, story)
     assert "job-7 (site-2, root.g1.u1) failed: refused: not today" in capsys.readouterr().out
@@ -154,7 +260,7 @@ def test_a_partition_that_begins_anew_is_reported_and_the_replay_completes(capsy
         return ("rm-1_site-2",)
 
     async def story(address: str) -> None:
-        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == drive.OK
+        assert await replay_plan(options_for(address), plan(swf_log(*LINES), rm_id="rm-1")) == run.OK
 
     against(core, story, heard=heard)
     assert lost
@@ -183,7 +289,7 @@ def test_a_refused_registration_is_exit_status_two(capsys: pytest.CaptureFixture
 def test_a_core_that_falls_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(drive, "SILENCE_S_MAX", 0.1)
+    monkeypatch.setattr(run, "SILENCE_S_MAX", 0.1)
 
     async def story() -> None:
         async with FakeCore() as fake:

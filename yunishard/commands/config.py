@@ -1,12 +1,13 @@
-"""`yunishard config`: the configuration that a resource manager runs, what it ran before, and changing it.
+"""`yunishard config`: show, change, compare and roll back the configuration of a resource manager, over REST.
 
-Not here: how the system is asked (`rest.py`), what a change starts from (`basis.py`), what is right and wrong in a
-configuration (`validate.py`, without a running system).
+A change carries the checksum of the configuration that it replaces (If-Match), so that concurrent changes do not
+overwrite each other.
+
+Not here: HTTP (`rest.py`), checking a file without a running system (`validate.py`).
 """
 
 import argparse
 import difflib
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -14,12 +15,16 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-from common.config.nodes import TEXT_BYTES_MAX
-from yunishard.basis import required
-from yunishard.rest import NOT_FOUND, UNREACHABLE, Answer, Failed, Rest, add_rest
-from yunishard.summary import show_summary
-from yunishard.tables import show
-from yunishard.text_file import STDIN, start_of
+import msgspec
+
+from common.config.check import load
+from common.config.difference import Difference, differences
+from common.config.model import Configuration
+from common.config.nodes import TEXT_BYTES_MAX, Mapping, Scalar, compose
+from common.config.problems import ConfigError
+from common.config.scalars import is_null
+from yunishard.commands.console import STDIN, UNUSABLE, print_json, read_bounded, show
+from yunishard.commands.rest import NOT_FOUND, Answer, Failed, Rest, add_rest
 
 ABOUT: Final = """\
 Show and change the queues of a resource manager while the system runs. A
@@ -52,10 +57,9 @@ SIDE: Final = "current|N|FILE"
 """What can be compared."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description, parser.epilog = ABOUT, MORE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for name, (_, about) in _ACTIONS.items():
         own = actions.add_parser(name, help=about, description=about, allow_abbrev=False)
@@ -98,7 +102,7 @@ class NobodyThere(Failed):
     """No resource manager is registered."""
 
 
-def main(args: argparse.Namespace) -> int:
+def run_config(args: argparse.Namespace) -> int:
     """Do it; the exit status."""
     act, _ = _ACTIONS[args.action]
     try:
@@ -112,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
         return act(args, rest, rm)
     except Failed as failed:
         if args.json and failed.problems:
-            sys.stdout.write(json.dumps({"problems": failed.problems}, indent=2, ensure_ascii=False) + "\n")
+            print_json({"problems": failed.problems})
             return failed.status
         for problem in failed.problems:
             sys.stderr.write(_line_of(getattr(args, "file", ""), problem) + "\n")
@@ -141,7 +145,7 @@ def _get(args: argparse.Namespace, rest: Rest, rm: str) -> int:
     answer = _version(rest, rm, str(args.version)) if args.version else _current(rest, rm)
     if args.json:
         found = {"rm": rm, "checksum": answer.tag, "config": answer.text}
-        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        print_json(found)
     else:
         sys.stdout.write(answer.text)
     return 0
@@ -155,7 +159,7 @@ def _get_default(args: argparse.Namespace, rest: Rest, nobody: Failed) -> int:
         raise (nobody if failed.code == NOT_FOUND else failed) from None  # of an earlier release, which cannot say
     if args.json:
         found = {"rm": "", "checksum": answer.tag, "config": answer.text}
-        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        print_json(found)
         return 0
     sys.stdout.write(answer.text)
     sys.stderr.write(
@@ -206,7 +210,7 @@ def _version(rest: Rest, rm: str, number: str) -> Answer:
 def _with_versions(failed: Failed, rm: str) -> Failed:
     """A failure that may come from a version that is not kept, with where to find those that are."""
     hint = f": `yunishard config history --rm {rm}` lists those that are kept" if failed.code == NOT_FOUND else ""
-    return failed.going_on(hint)
+    return failed.with_hint(hint)
 
 
 def _with_others(failed: Failed, rest: Rest, rm: str, more: str = "") -> Failed:
@@ -214,19 +218,19 @@ def _with_others(failed: Failed, rest: Rest, rm: str, more: str = "") -> Failed:
     if failed.code != NOT_FOUND:
         return failed
     ids = rest.rm_ids()
-    return failed if rm in ids else failed.going_on(f" (there are {', '.join(ids) or 'none'}){more}")
+    return failed if rm in ids else failed.with_hint(f" (there are {', '.join(ids) or 'none'}){more}")
 
 
 def _changed(args: argparse.Namespace, rm: str, answer: Answer, *, before: str) -> int:
     if args.json:
         sys.stdout.write(answer.text)
         return 0
-    found = answer.as_json()
-    told = found if isinstance(found, dict) else {}
+    told = answer.as_object()
     warnings = told.get("warnings")
     for warning in warnings if isinstance(warnings, list) else []:
         sys.stderr.write(_line_of(getattr(args, "file", ""), warning, "warning: ") + "\n")
-    checksum, partitions = told.get("checksum"), ", ".join(map(str, told.get("partitions", [])))
+    checksum, found = told.get("checksum"), told.get("partitions")
+    partitions = ", ".join(map(str, found if isinstance(found, list) else []))
     version = told.get("version")
     outcome = f"already in force: version {version} of {rm}" if checksum == before else f"{rm} runs version {version}"
     sys.stdout.write(f"{outcome}, partitions: {partitions}\n{_written_back(told)}{checksum}\n")
@@ -259,15 +263,10 @@ def _history(args: argparse.Namespace, rest: Rest, rm: str) -> int:
             str(entry.get("origin", "")),
             str(entry.get("checksum", ""))[:SHOWN_CHECKSUM],
         )
-        for entry in _entries(answer)
+        for entry in answer.as_list()
     ]
     show(("version", "when", "author", "origin", "checksum"), rows)
     return 0
-
-
-def _entries(answer: Answer) -> list[dict[str, object]]:
-    found = answer.as_json()
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
 def _local(at: object) -> str:
@@ -284,7 +283,7 @@ def _diff(args: argparse.Namespace, rest: Rest, rm: str) -> int:
         return show_summary((a_name, a_text), (b_name, b_text), in_json=args.json)
     lines = list(difflib.unified_diff(a_text.splitlines(), b_text.splitlines(), a_name, b_name, lineterm=""))
     if args.json:
-        sys.stdout.write(json.dumps({"a": a_name, "b": b_name, "diff": lines}, indent=2, ensure_ascii=False) + "\n")
+        print_json({"a": a_name, "b": b_name, "diff": lines})
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines)
     return 1 if lines else 0
@@ -301,7 +300,7 @@ def _side(rest: Rest, rm: str, name: str) -> tuple[str, str]:
 
 def _version_before(rest: Rest, rm: str, name: str) -> str:
     """The version before the one that is meant; the current one, if a file is."""
-    versions = _entries(rest.get("config", "history", rm=rm))
+    versions = rest.get("config", "history", rm=rm).as_list()
     for entry, before in pairwise(versions):
         if (name == CURRENT and entry.get("current")) or str(entry.get("version")) == name:
             return str(before.get("version"))
@@ -313,13 +312,13 @@ def _version_before(rest: Rest, rm: str, name: str) -> str:
 def _read(file: str) -> str:
     """The text of a file; one that no system would take is refused here, not in the middle of sending it."""
     try:
-        data = start_of(file)
+        data = read_bounded(file)
         text = data[:TEXT_BYTES_MAX].decode("utf-8", errors="ignore" if len(data) > TEXT_BYTES_MAX else "strict")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise Failed(f"{file}: cannot be read: {reason}", status=UNREACHABLE) from None
+        raise Failed(f"{file}: cannot be read: {reason}", status=UNUSABLE) from None
     except UnicodeDecodeError as error:
-        raise Failed(f"{file}: cannot be read: not UTF-8 text (byte {error.start})", status=UNREACHABLE) from None
+        raise Failed(f"{file}: cannot be read: not UTF-8 text (byte {error.start})", status=UNUSABLE) from None
     if len(data) > TEXT_BYTES_MAX:
         raise Failed(f"{file}: larger than {TEXT_BYTES_MAX:,} bytes, which is the most a configuration may have")
     return text
@@ -341,3 +340,93 @@ _ACTIONS: Final[dict[str, tuple[Callable[[argparse.Namespace, Rest, str], int], 
     "diff": (_diff, "compare two versions, or one with a file"),
     "rollback": (_rollback, "run an earlier version again, as a new one"),
 }
+
+
+# The checksum that a change expects to be in force --------------------------------------------------------------------
+
+ANYTHING: Final = "*"
+CHECKSUM_DIGITS: Final = 64
+PREFIX_DIGITS_MIN: Final = 8
+"""Hexadecimal digits of a checksum that are taken for it: so many that nobody meets another one by chance."""
+
+SHOWN_LENGTH_MAX: Final = 80
+"""Characters of what was written that a message repeats."""
+
+_PREFIX: Final = re.compile(rf"[0-9A-Fa-f]{{{PREFIX_DIGITS_MIN},{CHECKSUM_DIGITS}}}")
+_KEY: Final = "checksum"
+
+
+def required(*, option: str, text: str, in_force: str) -> str:
+    """The checksum to send along, or ANYTHING; `in_force` is what was just read. The option counts before the text.
+
+    Raises:
+        Failed: what was named is not in force, or is no checksum.
+    """
+    if option == ANYTHING:
+        return option
+    if option:
+        if not _PREFIX.fullmatch(option):
+            wanted = f"a checksum, its first {PREFIX_DIGITS_MIN} hexadecimal digits or more, or {ANYTHING}"
+            raise Failed(f"--if-match: expected {wanted}, got {_shown(option)}", status=UNUSABLE)
+        if not in_force.startswith(option.upper()):
+            raise Failed(
+                f"--if-match is {_shown(option)}, but in force is {in_force}: somebody has changed it meanwhile;"
+                " look at it (`yunishard config get`), then try again"
+            )
+        return in_force
+    own = key_of(text)
+    if own and own.upper() != in_force:
+        raise Failed(
+            f"the key `{_KEY}` of the file is {_shown(own)}, but in force is {in_force}: look at what has changed"
+            " (`yunishard config diff current FILE`), then put this checksum there or leave the key out"
+        )
+    return in_force
+
+
+def key_of(text: str) -> str:
+    """The checksum that a configuration carries as its own key; empty if none, or if the text cannot be read."""
+    if _KEY not in text:
+        return ""  # most texts, and large ones take seconds to read
+    try:
+        document = compose(text.removeprefix("\ufeff"))
+    except ConfigError:
+        return ""  # the system tells everything that is wrong with it
+    for key, value in document.entries if isinstance(document, Mapping) else ():
+        if isinstance(key, Scalar) and key.text == _KEY and isinstance(value, Scalar) and not is_null(value):
+            return value.text.strip()
+    return ""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_LENGTH_MAX else f"{text[:SHOWN_LENGTH_MAX]}...")
+
+
+# `config diff --summary` ----------------------------------------------------------------------------------------------
+
+Side = tuple[str, str]
+"""What one side of a comparison is called, and its text."""
+
+
+def show_summary(a: Side, b: Side, *, in_json: bool) -> int:
+    """Print one line for each change from `a` to `b`; the exit status, which is 1 if there is any."""
+    found = differences(_parse(a), _parse(b))
+    if in_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        sys.stdout.writelines(f"{_one_line(one)}\n" for one in found)
+    return 1 if found else 0
+
+
+def _parse(side: Side) -> Configuration:
+    name, text = side
+    try:
+        return load(text)
+    except ConfigError as error:
+        more = len(error.problems) - 1
+        others = f" (and {more} more: see `yunishard validate`)" if more else ""
+        reason = " ".join(str(error.problems[0]).splitlines())
+        raise Failed(f"{name}: no configuration to compare: {reason}{others}", status=UNUSABLE) from None
+
+
+def _one_line(difference: Difference) -> str:
+    return " ".join(str(difference).splitlines())  # a value may have several

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from yunishard.tables import show
+from yunishard.commands.console import show
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,213 @@
+"""`yunishard app`, `schedule` and `settings` against a fake web service."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.yunishard.commands.fake_web import FakeWeb, web
+from yunishard.cli import main
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeWeb]:
+    with web() as fake:
+        fake.says("GET clusters", [{"partition": "default"}])
+        yield fake
+
+
+def app(fake: FakeWeb, *words: str) -> int:
+    return main(["app", words[0], "--rest", fake.url, *words[1:]])
+
+
+def test_kill_says_what_became_of_it(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.says("POST partition/default/application/app-1/kill", {"applicationID": "app-1", "state": "Failing"})
+    assert app(fake, "kill", "app-1") == 0
+    assert capsys.readouterr().out == "app-1 in partition default is Failing\n"
+
+
+def test_move_names_the_queue(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"applicationID": "app-1", "partition": "gpu", "queue": "root.b"}
+    fake.says("POST partition/gpu/application/app-1/move?queue=root.b", answer)
+    assert app(fake, "move", "app-1", "root.b", "--partition", "gpu") == 0
+    assert capsys.readouterr().out == "app-1 in partition gpu is in root.b\n"
+    assert app(fake, "move", "app-1", "root.b", "--partition", "gpu", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_names_are_written_into_the_path_so_that_they_stay_names(fake: FakeWeb) -> None:
+    fake.says("POST partition/default/application/a%2F..%2Fb%3Fc/kill", {"state": "Failing"})
+    assert app(fake, "kill", "a/../b?c") == 0
+
+
+def test_the_partition_that_has_it_is_found(fake: FakeWeb) -> None:
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    fake.says("GET partition/gpu/application/app-1", {})
+    fake.says("POST partition/gpu/application/app-1/kill", {"state": "Failing"})
+    assert app(fake, "kill", "app-1") == 0
+
+
+def test_an_application_that_nobody_has_is_status_1(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    assert app(fake, "kill", "app-1") == 1
+    assert capsys.readouterr().err.endswith("no partition has an active application app-1 (partitions: default, gpu)\n")
+
+
+def test_a_partition_that_is_not_there_is_told_with_those_there_are(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.refuses("POST partition/nope/application/app-1/kill", 404, "Partition not found")
+    assert app(fake, "kill", "app-1", "--partition", "nope") == 1
+    assert capsys.readouterr().err == "yunishard app kill: Partition not found: nope (there are default)\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "listed"), [("queue root.b does not exist", "queues"), ("application x ...", "applications/active")]
+)
+def test_what_is_not_there_is_told_with_where_to_look(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str], message: str, listed: str
+) -> None:
+    fake.refuses("POST partition/default/application/app-1/move?queue=root.b", 404, message)
+    assert app(fake, "move", "app-1", "root.b") == 1
+    told = capsys.readouterr().err
+    assert (
+        told
+        == f"yunishard app move: {message}: GET {fake.url}/ws/v1/partition/default/{listed} lists those there are\n"
+    )
+
+
+def test_one_that_several_have_needs_the_partition(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    for partition in ("default", "gpu"):
+        fake.says(f"GET partition/{partition}/application/app-1", {})
+    assert app(fake, "kill", "app-1") == 1
+    assert "--partition: default, gpu" in capsys.readouterr().err
+
+
+def test_a_partition_that_does_not_answer_is_not_passed_over(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.says("GET clusters", [{"partition": "default"}, {"partition": "gpu"}])
+    fake.refuses("GET partition/default/application/app-1", 503, "Partition default did not answer")
+    fake.says("GET partition/gpu/application/app-1", {})
+    assert app(fake, "kill", "app-1") == 1
+    assert capsys.readouterr().err == "yunishard app kill: Partition default did not answer\n"
+
+
+def test_a_refusal_is_told_in_the_systems_words(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.refuses("POST partition/default/application/app-1/kill", 403, "you may not")
+    assert app(fake, "kill", "app-1") == 1
+    assert capsys.readouterr().err == "yunishard app kill: you may not\n"
+
+
+ALLOCATED = {"kind": "allocate", "applicationID": "app-1", "allocationKey": "a1", "nodeID": "n1"}
+PREEMPTED = {"kind": "preempt", "applicationID": "app-2", "releases": ["b1", "b2"]}
+
+
+def schedule(fake: FakeWeb, *words: str) -> int:
+    return main(["schedule", "--rest", fake.url, *words])
+
+
+def test_each_decision_is_a_line(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.says("POST partition/gpu/schedule?steps=5", {"made": 2, "decisions": [ALLOCATED, PREEMPTED], "idle": True})
+    assert schedule(fake, "gpu", "--steps", "5") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["DECISION", "APPLICATION", "ASK", "NODE", "RELEASES"],
+        ["allocate", "app-1", "a1", "n1", "-"],
+        ["preempt", "app-2", "-", "-", "b1,", "b2"],
+    ]
+
+
+def test_one_step_is_what_nothing_else_was_said_of(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"made": 0, "decisions": [], "idle": True}
+    fake.says("POST partition/default/schedule?steps=1", answer)
+    assert schedule(fake, "default") == 0
+    assert capsys.readouterr().out == "nothing to decide\n"
+    assert schedule(fake, "default", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == answer
+
+
+def test_a_refused_schedule_prints_the_reason(fake: FakeWeb, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.refuses("POST partition/default/schedule?steps=1", 409, "partition default decides by itself")
+    assert schedule(fake, "default") == 1
+    assert capsys.readouterr().err == "yunishard schedule: partition default decides by itself\n"
+
+
+def test_an_unknown_partition_of_schedule_is_reported_with_the_known_ones(
+    fake: FakeWeb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.refuses("POST partition/nope/schedule?steps=1", 404, "Partition not found")
+    fake.says("GET clusters", [{"partition": "rm-1_gpu"}, {"partition": "default"}])
+    assert schedule(fake, "nope") == 1
+    assert capsys.readouterr().err == "yunishard schedule: Partition not found: nope (there are rm-1_gpu, default)\n"
+
+
+@pytest.mark.parametrize("steps", ["many", "0", "-1", "1.5", "", "1001", "9" * 5000])
+def test_a_number_that_cannot_be_is_wrong_usage(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["schedule", "default", f"--steps={steps}"])
+    assert ended.value.code == 2
+    assert "--steps: expected a whole number from 1 to 1000" in capsys.readouterr().err
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, tuple[str, str]]:
+    assert main(["settings", "--json", *words]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    return {entry["name"]: (entry["value"], entry["source"]) for entry in entries}
+
+
+def test_each_value_has_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("# ours\nconfig: queues.yaml\nqueues.same-hierarchy: enforce\n")
+    monkeypatch.setenv("YUNISHARD_LOG_LEVEL", "debug")
+    found = shown(capsys, "--settings", str(file), "--grpc", "127.0.0.1:1", "--rest", "127.0.0.1:2")
+    assert found["config"] == (str(tmp_path / "queues.yaml"), f"{file}:2")
+    assert found["queues.same-hierarchy"] == ("enforce", f"{file}:3")
+    assert found["log-level"] == ("debug", "YUNISHARD_LOG_LEVEL")
+    assert found["grpc"] == ("127.0.0.1:1", "--grpc")
+    assert found["rest"] == ("127.0.0.1:2", "--rest")
+    assert found["allowed-rms"] == ("*", "default")
+    assert found["scheduler-admins"] == ("", "default")
+
+
+def test_what_is_not_valid_is_refused_as_up_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "--grpc", "nowhere"]) == 2
+    assert capsys.readouterr().err == "yunishard settings: --grpc: expected HOST:PORT or off, got 'nowhere'\n"
+
+
+def test_people_get_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "--ephemeral"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["ephemeral", "true", "--ephemeral"] in lines
+    assert ["state", "-", "--ephemeral"] in lines
+
+
+def test_a_running_system_is_asked_and_bad_values_are_seen_through(capsys: pytest.CaptureFixture[str]) -> None:
+    with web() as fake:
+        fake.says(
+            "GET clusters", [{"rmBuildInformation": [{"rmId": "rm-1"}]}, {"rmBuildInformation": [{"rmId": "rm-2"}]}]
+        )
+        fake.says(
+            "GET settings",
+            [
+                {"name": "rest", "value": "127.0.0.1:9", "source": "--rest"},
+                {"name": "rm/event.maxStreams", "value": "7", "source": "RM rm-1"},
+                {"name": "rm/health.checkInterval", "value": "soon", "source": "RM rm-1"},
+                {"name": "rm/service.whatever", "value": "x", "source": "RM rm-1"},
+            ],
+        )
+        assert main(["settings", "--json", "--rest", fake.url]) == 0
+        entries = json.loads(capsys.readouterr().out)
+    found = {entry["name"]: (entry["value"], entry["source"]) for entry in entries if "rm-2" not in entry["source"]}
+    assert found["rest"] == ("127.0.0.1:9", "--rest")
+    assert found["rm/event.maxStreams"] == ("7", "RM rm-1")
+    assert found["rm/health.checkInterval"] == ("30s", "default (RM rm-1 sent 'soon', which means nothing)")
+    assert found["rm/event.maxStreamsPerHost"] == ("15", "default (RM rm-1)")
+    assert {"name": "rm/log.level", "value": "info", "source": "default (RM rm-2)"} in entries, "it sent nothing"
+    assert "rm/service.whatever" not in found
+
+
+def test_where_nothing_answers_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "--rest", "http://127.0.0.1:1"]) == 2
+    assert "is the system running there" in capsys.readouterr().err
