@@ -1,4 +1,4 @@
-"""`python -m webservice --broker ADDRESS --rest HOST:PORT`: the front end for people, browsers and Prometheus."""
+"""The web service's command line: `python -m webservice --broker ADDRESS --rest HOST:PORT`."""
 
 import argparse
 import ipaddress
@@ -10,29 +10,29 @@ from common.acl import Acl, AclError, parse_acl
 from common.process import Life, main, parser
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
-from webservice.authn import CERTIFICATE, PROXY, TOKEN, Door, People
-from webservice.authz import Entrance, Guard
+from webservice.authn import CERTIFICATE, PROXY, TOKEN, Authenticator, LoopbackUsers
+from webservice.authz import AccessControl, Authorizer
 from webservice.calls import HistoryFile, Startup
 from webservice.config_view import deadlock_of
 from webservice.cross_site import Cors
 from webservice.service import Tls, listen, read_settings, serve
-from webservice.tokens import KeyFile, Terms
+from webservice.tokens import KeyFile, TokenTerms
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """The two parts of `HOST:PORT`; an IPv6 address stands in brackets."""
+    """Parse `HOST:PORT`; an IPv6 address needs brackets."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise argparse.ArgumentTypeError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9080")
+        raise argparse.ArgumentTypeError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9080")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
     return host, int(port)
 
 
 def acl(text: str) -> Acl:
-    """A list of users and groups, as in a queue's `adminacl`."""
+    """Parse a list of users and groups, as in a queue's `adminacl`."""
     try:
         return parse_acl(text)
     except AclError as error:
@@ -40,60 +40,65 @@ def acl(text: str) -> Acl:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """What has commas between; nothing for an empty text."""
+    """Parse a list separated by commas; an empty text is an empty list."""
     return tuple(text.split(",")) if text else ()
 
 
 def options() -> argparse.ArgumentParser:
-    """The command line."""
+    """The parser of the command line."""
     described = parser("webservice", "Answer REST requests about all partitions.")
-    described.add_argument(
-        "--broker", required=True, metavar="ADDRESS", help="the broker's address, such as ipc://PATH"
+    add = described.add_argument
+    add("--broker", required=True, metavar="ADDRESS", help="the broker's address, such as ipc://PATH")
+    add(
+        "--rest",
+        required=True,
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help="listening address (port 0: any)",
     )
-    described.add_argument("--rest", required=True, type=host_and_port, metavar="HOST:PORT", help="port 0 means any")
-    described.add_argument("--settings", metavar="FILE", help="the settings in force, as JSON, to show them")
-    described.add_argument(
+    add("--settings", metavar="FILE", help="JSON file of the settings in force, which GET /ws/v1/settings shows")
+    add(
         "--scheduler-admins",
         type=acl,
         default="",
         metavar="ACL",
-        help="besides, without --auth, the user who runs this",
+        help="scheduler administrators; without --auth, also the user who runs this process",
     )
-    described.add_argument("--tls-cert", metavar="FILE", help="certificate of the port, PEM; without one no TLS")
-    described.add_argument("--tls-key", metavar="FILE", help="its key, PEM")
-    described.add_argument("--tls-client-ca", metavar="FILE", help="who signs certificates of people, PEM")
-    described.add_argument(
-        "--audit", type=Path, metavar="FILE", help="where changes are written down; without it nowhere"
+    add("--tls-cert", metavar="FILE", help="certificate of the port, PEM (default: no TLS)")
+    add("--tls-key", metavar="FILE", help="key of the certificate, PEM")
+    add("--tls-client-ca", metavar="FILE", help="authority that signs client certificates, PEM")
+    add("--audit", type=Path, metavar="FILE", help="audit log of changes (default: none)")
+    add("--history", type=Path, metavar="FILE", help="file of the history (default: none)")
+    add("--state", type=Path, metavar="DIR", help="state directory, whose free space the health check watches")
+    add("--history-max", type=int, default=1 << 30, metavar="BYTES", help="size limit of the history")
+    add(
+        "--history-age",
+        type=float,
+        default=30 * 86400.0,
+        metavar="SECONDS",
+        help="age at which rows of the history are deleted",
     )
-    described.add_argument(
-        "--history", type=Path, metavar="FILE", help="where to keep what there was; without it nowhere"
+    add("--web-root", type=Path, metavar="DIR", help="directory with the files of a web UI to serve")
+    add("--default-rm", default="", metavar="ID", help="RM whose partitions have their plain names")
+    add("--debug", action="store_true", help="serve /debug/stack and /debug/pprof/")
+    add(
+        "--cors",
+        type=words,
+        default=(),
+        metavar="ORIGINS",
+        help="origins of other sites whose pages may use the API, or *",
     )
-    described.add_argument(
-        "--state", type=Path, metavar="DIR", help="the directory whose free space the health check looks at"
-    )
-    described.add_argument("--history-max", type=int, default=1 << 30, metavar="BYTES", help="room for that")
-    described.add_argument(
-        "--history-age", type=float, default=30 * 86400.0, metavar="SECONDS", help="after which it goes"
-    )
-    described.add_argument("--web-root", type=Path, metavar="DIR", help="files of a web UI to serve")
-    described.add_argument("--default-rm", default="", metavar="ID", help="whose partitions have their plain names")
-    described.add_argument("--debug", action="store_true", help="let people look into this process")
-    described.add_argument(
-        "--cors", type=words, default=(), metavar="ORIGINS", help="whose pages may use the API, or *"
-    )
-    described.add_argument("--hosts", type=words, default=(), metavar="NAMES", help="of this server, or *")
-    described.add_argument("--auth", type=words, default=(), metavar="WAYS", help="how people have to say who they are")
-    described.add_argument("--auth-keys", type=Path, metavar="FILE", help="keys of tokens")
-    described.add_argument("--auth-issuer", default="", metavar="TEXT", help="of the tokens (default: any)")
-    described.add_argument("--auth-audience", default="", metavar="TEXT", help="of the tokens (default: none)")
-    described.add_argument(
-        "--auth-proxy", type=words, default=(), metavar="NETWORKS", help="of proxies that are believed"
-    )
+    add("--hosts", type=words, default=(), metavar="NAMES", help="names of this server, or *")
+    add("--auth", type=words, default=(), metavar="WAYS", help="token, certificate, proxy")
+    add("--auth-keys", type=Path, metavar="FILE", help="keys that sign tokens")
+    add("--auth-issuer", default="", metavar="TEXT", help="required issuer of tokens (default: any)")
+    add("--auth-audience", default="", metavar="TEXT", help="required audience of tokens (default: none)")
+    add("--auth-proxy", type=words, default=(), metavar="NETWORKS", help="networks of trusted proxies")
     return described
 
 
 def startup_of(args: argparse.Namespace) -> Startup:
-    """What the routes are to know of the command line.
+    """The options that routes need.
 
     Raises:
         OSError: in one line, with the reason.
@@ -111,24 +116,28 @@ def startup_of(args: argparse.Namespace) -> Startup:
     )
 
 
-def guard_of(args: argparse.Namespace, people: People) -> Guard:
-    """Who may come in, by the command line.
+def access_control_of(args: argparse.Namespace, users: LoopbackUsers) -> AccessControl:
+    """Authentication, CORS and the audit log as the options say.
 
     Raises:
         OSError: in one line, with the reason.
     """
-    door = Door(
+    authenticator = Authenticator(
         keys=_key_file(args.auth_keys) if TOKEN in args.auth else None,
-        terms=Terms(args.auth_issuer, args.auth_audience),
+        terms=TokenTerms(args.auth_issuer, args.auth_audience),
         certificates=CERTIFICATE in args.auth,
         proxies=tuple(map(ipaddress.ip_network, args.auth_proxy)) if PROXY in args.auth else (),
     )
-    by_browser = door.certificates or bool(door.proxies)
-    return Guard(
-        Entrance(
-            people, door, admins=args.scheduler_admins, origins=args.cors, hosts=(*args.hosts, args.rest[0].lower())
+    by_browser = authenticator.certificates or bool(authenticator.proxies)
+    return AccessControl(
+        Authorizer(
+            users,
+            authenticator,
+            admins=args.scheduler_admins,
+            origins=args.cors,
+            hosts=(*args.hosts, args.rest[0].lower()),
         ),
-        Cors(args.cors, is_open=door.is_open, credentials=by_browser),
+        Cors(args.cors, is_open=authenticator.is_off, credentials=by_browser),
         AuditLog(args.audit) if args.audit else None,
     )
 
@@ -141,22 +150,22 @@ def _key_file(file: Path) -> KeyFile:
 
 
 def run() -> int:
-    """Start, serve, stop; the exit status."""
+    """Run the process until it is told to stop. Returns the exit status."""
     args = options().parse_args()
     tls = Tls(args.tls_cert, args.tls_key, args.tls_client_ca) if args.tls_cert and args.tls_key else None
 
     async def start(life: Life) -> None:
         startup = startup_of(args)
-        people = People(args.scheduler_admins)
-        guard = guard_of(args, people)
+        users = LoopbackUsers(args.scheduler_admins)
+        control = access_control_of(args, users)
         listener = listen(*args.rest)
         await serve(
             life,
             broker=args.broker,
             listener=listener,
-            people=people,
+            users=users,
             startup=startup,
-            guard=guard,
+            control=control,
             tls=tls,
             heartbeat_s=args.heartbeat,
         )

@@ -1,8 +1,7 @@
-"""The API as an ASGI application: a request becomes a call of its route, the reply gets its headers and is compressed.
+"""The REST API as an ASGI application: finds the route of a request, calls its handler, adds headers and compresses.
 
-What the router answers (unknown path, other method, redirect) is plain text without the API's own headers.
-Not here: the routes (`routes.py`), the port (`service.py`), who may use a route (`door/entrance.py`), what has to
-happen around a change (`changing.py`), which other sites' pages may read an answer (`cors.py`).
+The router's own answers (unknown path, other method, redirect) are plain text without the API's headers. Routes are in
+`routes.py`, the listening port in `service.py`, authorization in `authz.py`, CORS in `cross_site.py`.
 """
 
 import asyncio
@@ -22,87 +21,75 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from webservice.authn import People
-from webservice.authz import Entrance, Guard, viewer_of
-from webservice.calls import JSON, ApiRoute, Call, Changing, Link, Reply, Respond, Startup, Turns
-from webservice.changes import Changes
+from webservice.authn import LoopbackUsers
+from webservice.authz import AccessControl, Authorizer, viewer_of
+from webservice.calls import JSON, Broker, Call, Locks, Reply, Startup
+from webservice.changes import ChangeHandler
 from webservice.config_routes import YAML
 from webservice.cross_site import Cors
-from webservice.event_streams import Streams
+from webservice.event_streams import EventStreams
 from webservice.health import StorageHealth
-from webservice.history.queries import Past
-from webservice.history.tables import LISTS
-from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG, Flow
-from webservice.metrics import OwnFigures
-from webservice.parameters import has_bad_escape, values, written
-from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, Shelf, accepts_gzip, compress
-from webservice.router import Elsewhere, Match, OtherMethods, find
+from webservice.history.queries import HistoryReader
+from webservice.http1 import HEAD_BYTES_MAX, TOO_LONG, StreamResponse
+from webservice.metrics import RestMetrics
+from webservice.parameters import escape_for_log, has_bad_escape, parse_query
+from webservice.response_cache import GZIP_BYTES_MIN, CachedBody, ResponseCache, accepts_gzip, compress
+from webservice.router import Elsewhere, Match, OtherMethods, Route, find
 from webservice.routes import routes
 from webservice.views import RequestError
-from webservice.web_root import is_api, serve
+from webservice.web_root import is_api, serve_file
 
 BODY_BYTES_MAX: Final = 16 << 20
-PRIVATE: Final = frozenset(
-    {
-        "/ws/v1/settings",
-        "/ws/v1/config/default",
-        "/ws/v1/config/history",
-        "/ws/v1/config/version/{number}",
-        *(f"/ws/v1/history/{name}" for name in LISTS),
-    }
-)
-"""Paths that YuniKorn does not have, with answers that may be nobody else's business."""
 
 _LENGTHS: Final = frozenset({"content-length", "transfer-encoding"})
-"""Headers of which each says where a request ends. With both it ends elsewhere for some proxies than for us, and what
-follows would come as if from whoever the proxy says."""
+"""Headers that delimit a request. With both of them, a proxy may see another end than this server (request smuggling).
+"""
 
 HEADERS_MAX: Final = 100
-"""Of a request; one with more is answered with 431."""
+"""Headers of a request; a request with more is answered with 431."""
 
 REQUESTS_OF_ONE_MAX: Final = 250
-"""Requests of one address that may run at the same time; more are answered with 429. Whoever is behind a proxy shares
-its address, and so this bound.
+"""Concurrent requests of one address; more are answered with 429. Clients behind a proxy share its address, and so
+this bound.
 """
 
 RETRY_AFTER_S: Final = 1
 
 EVERYTHING: Final = "*"
-"""The path of `OPTIONS` about the server as such, which tells nothing."""
-
-UNKNOWN: Final = 401
-"""The status that says that it is not known who asks."""
+"""The path of `OPTIONS` requests about the server itself."""
 
 OWN_CACHE_ONLY: Final = "private, no-cache"
-"""An answer that is for whoever asked: a proxy must not give it to others, nor a browser without asking again."""
+"""The answer is for its caller only: a proxy must not share it, and a browser must revalidate it."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _log = logging.getLogger("core.rest")
 
 
 class Api:
-    """Answers requests with what its link knows. `people` tells who asks for a change where nobody has to say who they
-    are, as is so without a `guard` of its own.
+    """Answers requests by querying the broker and the workers. Without `control`, authentication is off, and `users`
+    identifies who makes changes.
     """
 
-    def __init__(self, link: Link, people: People, startup: Startup, guard: Guard | None = None) -> None:
-        guard = guard or Guard(Entrance(people), Cors(startup.cors))
-        self._link = link
-        self._entrance = guard.entrance
-        self._changes = Changes(guard.entrance, guard.audit)
-        self._cors = guard.cors
+    def __init__(
+        self, broker: Broker, users: LoopbackUsers, startup: Startup, control: AccessControl | None = None
+    ) -> None:
+        control = control or AccessControl(Authorizer(users), Cors(startup.cors))
+        self._broker = broker
+        self._authorizer = control.authorizer
+        self._changes = ChangeHandler(control.authorizer, control.audit)
+        self._cors = control.cors
         self._startup = startup
         self._routes = routes(debug=startup.debug)
-        self._turns = Turns()
+        self._locks = Locks()
         self._running: Counter[str] = Counter()
-        """Requests that are being answered, by address; all and only addresses that have some."""
-        self.streams = Streams(link.ask)
-        self._shelf = Shelf(link.ask)
-        self.past: Past | None = None
-        self.storage = StorageHealth(startup.state, guard.audit)
-        self.figures = OwnFigures()
-        self.figures.around.append(self.streams.families)
-        self.figures.around.append(self._shelf.families)
+        """Running requests by client address; all and only addresses that have some."""
+        self.streams = EventStreams(broker.ask)
+        self._cache = ResponseCache(broker.ask)
+        self.history: HistoryReader | None = None
+        self.storage = StorageHealth(startup.state, control.audit)
+        self.metrics = RestMetrics()
+        self.metrics.sources.append(self.streams.families)
+        self.metrics.sources.append(self._cache.families)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -120,18 +107,18 @@ class Api:
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         try:
-            response = self._too_much(request) or await self._respond(request)
+            response = self._refuse_unread(request) or await self._respond(request)
         except ClientDisconnect:
-            return  # nobody is left to answer
+            return
         passed_ms = (time.perf_counter() - began) * 1000
-        _log.debug("%s %s: %d in %.1f ms", request.method, _asked_for(request), response.status_code, passed_ms)
+        _log.debug("%s %s: %d in %.1f ms", request.method, _address(request), response.status_code, passed_ms)
         await response(request.scope, receive, send)
 
-    def _too_much(self, request: Request) -> Response | None:
-        """What is answered to a request without looking at what it wants: it is one too many, or perhaps two."""
+    def _refuse_unread(self, request: Request) -> Response | None:
+        """The answer to a request that is refused whatever it asks for; None if it is not refused."""
         if _LENGTHS.issubset(request.headers.keys()):
-            told = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
-            return _text(400, told, {"Connection": "close"})
+            text = "Content-Length and Transfer-Encoding together: a proxy may take one for two requests\n"
+            return _text(400, text, {"Connection": "close"})
         if len(request.scope["headers"]) > HEADERS_MAX:
             return _text(431, f"More than {HEADERS_MAX} headers\n")
         if _head_length(request) > HEAD_BYTES_MAX:
@@ -152,73 +139,73 @@ class Api:
                 began = time.perf_counter()
                 response = await self._call(request, match)
                 took_s = time.perf_counter() - began
-                self.figures.answered(route.method, route.path, response.status_code, took_s)
+                self.metrics.record(route.method, route.path, response.status_code, took_s)
                 return response
-            case Elsewhere(path=mended):
-                return _redirect(request, mended)
+            case Elsewhere(path=corrected):
+                return _redirect(request, corrected)
             case OtherMethods(allowed=allowed) if request.method == "OPTIONS":
-                told = self._cors.preflight(request.headers.get("Origin"), allowed.split(", "))
-                return Response(b"", headers={"Allow": allowed, **told})
+                preflight = self._cors.preflight(request.headers.get("Origin"), allowed.split(", "))
+                return Response(b"", headers={"Allow": allowed, **preflight})
             case OtherMethods(allowed=allowed):
                 return _text(405, "Method Not Allowed\n", {"Allow": allowed, "X-Content-Type-Options": "nosniff"})
             case None if self._startup.web_root is not None and not is_api(path):
                 return await _file(request, self._startup.web_root)
             case None:
-                return _nothing()
+                return _not_found()
 
-    async def _call(self, request: Request, match: Match[Respond | Changing]) -> Response:
-        route, call = match.route, self._asked(request, match.parameters)
+    async def _call(self, request: Request, match: Match) -> Response:
+        route, call = match.route, self._make_call(request, match.segments)
         own: dict[str, str] = {}
         is_private = _is_private(route, request)
         try:
-            if isinstance(route.answer, Changing):
+            if route.changes:
                 own["X-Request-Id"] = secrets.token_hex(8)
-                reply = await self._changes.make(request, call, route, route.answer, own["X-Request-Id"])
+                reply = await self._changes.make_change(request, call, route, own["X-Request-Id"])
             else:
                 if is_private:
-                    self._entrance.check_host(request, call.headers)
-                caller = await self._entrance.caller(request, call.headers, route)
-                self._entrance.admit(request, call.headers, route, caller)
-                reply = await route.answer(replace(call, viewer=viewer_of(caller)))
+                    self._authorizer.check_host(request, call.headers)
+                caller = await self._authorizer.identify(request, call.headers, route)
+                self._authorizer.authorize(request, call.headers, route, caller)
+                reply = await route.respond(replace(call, viewer=viewer_of(caller)))
         except RequestError as error:
             reply = Reply(error.body, error.status)
-            if error.status == UNKNOWN:
+            if error.status == HTTPStatus.UNAUTHORIZED:
                 own["WWW-Authenticate"] = "Bearer"
         headers = {"Content-Type": reply.content_type, **reply.headers, **own}
         if self._cors.named_only or reply.content_type in (JSON, YAML):
             methods = sorted((route.method, "OPTIONS"))
-            _add(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
-        if not self._entrance.is_open:
+            _add_headers(headers, self._cors.headers(request.headers.get("Origin"), methods, private=is_private))
+        if not self._authorizer.is_off:
             headers.setdefault("Cache-Control", OWN_CACHE_ONLY)
         content = reply.body
         if not isinstance(content, bytes | CachedBody):
-            return Flow(content, reply.status, headers)
+            return StreamResponse(content, reply.status, headers)
         return await _whole(request, content, reply.status, headers)
 
-    def _asked(self, request: Request, parameters: dict[str, str]) -> Call:
+    def _make_call(self, request: Request, segments: dict[str, str]) -> Call:
         async def body() -> bytes:
             return await _body(request)
 
         return Call(
-            self._link,
-            parameters,
+            self._broker,
+            segments,
             _values(request),
             body,
             self.streams,
-            self._shelf,
+            self._cache,
             request.scope["raw_path"].decode("latin-1"),
             request.scope["query_string"].decode("latin-1"),
             _headers(request),
             self._startup,
-            figures=self.figures,
-            past=self.past,
-            turns=self._turns,
+            metrics=self.metrics,
+            history=self.history,
+            locks=self._locks,
             storage=self.storage,
         )
 
 
 def _head_length(request: Request) -> int:
-    """Bytes of the head as clients send it, `GET /path?query HTTP/1.1` and `Name: value` in each line."""
+    """Bytes of the request line and the headers as the client sent them."""
     scope = request.scope
     query = len(scope["query_string"]) + 1 if scope["query_string"] else 0
     line = len(request.method) + len(" ") + len(scope["raw_path"]) + query + len(" HTTP/1.1\r\n")
@@ -226,7 +213,7 @@ def _head_length(request: Request) -> int:
 
 
 def _headers(request: Request) -> dict[str, str]:
-    """By name in lower case; what comes in several lines is one list."""
+    """Headers by name in lower case; the values of a repeated header are joined."""
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
@@ -234,28 +221,24 @@ def _headers(request: Request) -> dict[str, str]:
 
 
 def _values(request: Request) -> dict[str, str]:
-    """The query by name.
-
-    Not from `request.url`, which is put together from the header `Host` as well and fails when the query is no text.
-    """
+    """The query by name. Not from `request.url`, which fails for a query that is not valid text."""
     query: bytes = request.scope["query_string"]
-    return values(query.decode(errors="replace"))
+    return parse_query(query.decode(errors="replace"))
 
 
-def _is_private(route: ApiRoute, request: Request) -> bool:
-    """Whether pages of other sites may not read the answer: that to a change, and what only we tell. Such an answer is
-    also refused, where nobody has to say who they are, to a request for a host that is not known.
+def _is_private(route: Route, request: Request) -> bool:
+    """Whether pages of other sites may not read the answer: one to a change, or one that YuniKorn does not have. While
+    authentication is off, such a request must also name a known host.
     """
-    own_form = route.path == "/ws/v1/config" and "rm" in _values(request)
-    return isinstance(route.answer, Changing) or route.path in PRIVATE or own_form
+    return route.changes or route.is_private or (bool(route.private_with) and route.private_with in _values(request))
 
 
-def _asked_for(request: Request) -> str:
-    return written(request.scope["raw_path"], request.scope["query_string"])
+def _address(request: Request) -> str:
+    return escape_for_log(request.scope["raw_path"], request.scope["query_string"])
 
 
-def _add(headers: dict[str, str], more: Mapping[str, str]) -> None:
-    """Add headers; of Vary, all that it names."""
+def _add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
+    """Add headers; the values of `Vary` are joined."""
     varies = [named for named in (headers.get("Vary"), more.get("Vary")) if named]
     headers.update(more)
     if varies:
@@ -263,12 +246,12 @@ def _add(headers: dict[str, str], more: Mapping[str, str]) -> None:
 
 
 async def _whole(request: Request, content: bytes | CachedBody, status: int, headers: dict[str, str]) -> Response:
-    """A response with all of its body, compressed if that is worth while and the client takes it."""
+    """A response with its whole body, compressed if it is large enough and the client accepts it."""
     plain = content.plain if isinstance(content, CachedBody) else content
     if len(plain) < GZIP_BYTES_MIN or not accepts_gzip(request.headers.get("Accept-Encoding", "")):
         return Response(plain, status, headers)
     gzipped = await (content.gzipped() if isinstance(content, CachedBody) else compress(content))
-    _add(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+    _add_headers(headers, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
     return Response(gzipped, status, headers)
 
 
@@ -276,16 +259,16 @@ async def _file(request: Request, root: Path) -> Response:
     """A file of the web UI."""
     if request.method not in ("GET", "HEAD"):
         return _text(405, "Method Not Allowed\n", {"Allow": "GET, HEAD", "X-Content-Type-Options": "nosniff"})
-    found = await asyncio.to_thread(serve, root, request.scope["path"], _headers(request))
+    found = await asyncio.to_thread(serve_file, root, request.scope["path"], _headers(request))
     if found is None:
-        return _nothing()
+        return _not_found()
     headers = dict(found.headers)
     if request.method == "HEAD":
         return Response(b"", found.status, {**headers, "Content-Length": str(len(found.body))})
     return await _whole(request, found.body, found.status, headers)
 
 
-def _nothing() -> Response:
+def _not_found() -> Response:
     return _text(404, "404 page not found\n", {"X-Content-Type-Options": "nosniff"})
 
 

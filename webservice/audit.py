@@ -1,10 +1,9 @@
-"""The audit log: who wanted to change what, from where, and what came of it, a line of JSON for each.
+"""The audit log: one JSON line for each outcome of a request that changes something, with who sent it and from where.
 
-A change has two lines with one id: that it begins, which is on the disk before anything changes (or the change is
-refused), and how it ended. An attempt that was refused has one. The file is for its owner only, it only grows, and once
-it is full it gets a number and a new one begins; the oldest goes.
-
-Not here: what resource managers and the watched file change, which the broker records (`broker/record.py`).
+A change has two lines with one ID: `begun`, which is on the disk before anything changes (or the change is refused),
+and its outcome. A refused request has one line. Only the owner may read the file. A full file is renamed with a number
+and a new one begins; the oldest is deleted. Changes by resource managers and by the watched file are in the broker's
+record.
 """
 
 import asyncio
@@ -24,21 +23,20 @@ import msgspec
 
 FILE_BYTES_MAX: Final = 10 << 20
 FILES_MAX: Final = 10
-"""The one that is written among them; those before it are called `audit.log.1` (the latest) and so on."""
+"""Including the current one; its predecessors are `audit.log.1` (the latest) and so on."""
 
 WRITE_MAX_S: Final = 5.0
-"""A disk that takes longer counts as one that cannot be written."""
+"""Seconds for the disk to write a line; a slower disk counts as failed."""
 
 PROBE_S: Final = 5.0
-"""Seconds for which the outcome of the last attempt to write counts, for those who ask whether the file can be written.
-"""
+"""Seconds for which `problem` returns the outcome of the last write instead of trying again."""
 
 PROBE_BYTES: Final = 4096
-"""What is written in order to find out: a block, more than a line takes."""
+"""Bytes of a test write: a block, more than a line."""
 
-VAIN_A_MINUTE_MAX: Final = 60
-"""Attempts of one user that came to nothing, and of all who are not known together, that are written down: whoever
-tries without end must not drive the rest out of the files. Refusals beyond are counted in the next line.
+FAILED_A_MINUTE_MAX: Final = 60
+"""Logged failures of one user (all unknown callers count as one user), so that no one can push other lines out of the
+files. Further refusals are counted in the next line.
 """
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -47,7 +45,7 @@ _log = logging.getLogger("core.rest")
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A line. What is not known, or does not apply, is left out."""
+    """A line. Fields that are unknown or do not apply are omitted."""
 
     time: str
     """UTC, to the millisecond."""
@@ -57,33 +55,34 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`begun`, then `done`, `failed` (the status says how) or `unknown` (we stopped in the middle); or `refused`."""
     user: str = ""
     by: str = ""
-    """How they are known: token, certificate, proxy, or loopback for the owner of a connection from this machine."""
+    """Method of authentication: token, certificate, proxy, or loopback for the owner of a connection from this machine.
+    """
     address: str = msgspec.field(name="from")
     forwarded_for: str = msgspec.field(name="forwardedFor", default="")
-    """For whom a proxy says that it asks."""
+    """The client address that a proxy reports."""
     method: str
     path: str
     query: str = ""
     status: int = 0
     reason: str = ""
     checksum: str = ""
-    """Of the configuration that holds now."""
+    """Of the configuration in force after the change."""
     version: int = 0
-    """Its number."""
+    """The number of that configuration."""
     unrecorded: int = 0
-    """Attempts before this one that were refused and have no line."""
+    """Refused requests before this one that have no line."""
 
 
 @dataclass(slots=True)
 class _Minute:
-    """How many attempts came to nothing in it, by user; all who are not known are one."""
+    """Failed requests of one minute, by user; all unknown callers are one user."""
 
     number: int = 0
-    vain: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
 
 
 class AuditLog:
-    """The file, and those before it."""
+    """The current file and its predecessors."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = file
@@ -94,7 +93,7 @@ class AuditLog:
         self._problem = ""
         """Why the last attempt to write failed; empty if it did not."""
         self._tried_at = -PROBE_S
-        """When that was, in monotonic seconds."""
+        """When the last write was tried, in monotonic seconds."""
 
     def stamp(self) -> str:
         """The time now, as in `2026-03-01T12:00:00.123Z`."""
@@ -102,10 +101,10 @@ class AuditLog:
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now * 1000) % 1000:03d}Z"
 
     async def write(self, entry: Entry) -> None:
-        """Write a line; on return it is on the disk.
+        """Write a line and wait until it is on the disk.
 
         Raises:
-            OSError: it may not be there; in one line, with the reason.
+            OSError: the line may be missing; the text is the reason, in one line.
         """
         unrecorded, self._unrecorded = self._unrecorded, 0
         line = msgspec.json.encode(msgspec.structs.replace(entry, unrecorded=unrecorded)) + b"\n"
@@ -114,15 +113,13 @@ class AuditLog:
             raise OSError(problem)
 
     async def problem(self) -> str:
-        """Why no line can be written at present; empty if one can. Tried at most once in PROBE_S, so that whoever asks
-        often costs the disk nothing.
-        """
+        """Why no line can be written at present; empty if one can. Writes a test block at most once in PROBE_S."""
         if time.monotonic() - self._tried_at < PROBE_S:
             return self._problem
         return await self._try(self._probe)
 
     async def _try(self, work: Callable[[], None]) -> str:
-        """Have the thread do this, and remember why it failed, if it did."""
+        """Run this in the thread. Returns, and keeps, the reason of a failure; empty if there is none."""
         problem = ""
         try:
             async with asyncio.timeout(WRITE_MAX_S):
@@ -134,43 +131,41 @@ class AuditLog:
         self._tried_at, self._problem = time.monotonic(), problem
         return problem
 
-    def is_weary_of(self, user: str) -> bool:
+    def is_over_limit(self, user: str) -> bool:
         """Whether so many attempts of a user came to nothing in this minute that another one is to be refused."""
-        return self._vain()[user] >= VAIN_A_MINUTE_MAX
+        return self._failed()[user] >= FAILED_A_MINUTE_MAX
 
     async def refused(self, entry: Entry) -> None:
-        """Write that an attempt was refused, or count it. It has failed anyway: if this cannot be written, only the
-        other log says so.
+        """Write that a request was refused, or only count it. A write error goes to the process log: the request has
+        failed anyway.
         """
-        if self.is_weary_of(entry.user):
+        if self.is_over_limit(entry.user):
             self._unrecorded += 1
             return
-        self._vain()[entry.user] += 1
-        await self._told(entry)
+        self._failed()[entry.user] += 1
+        await self._write_or_log(entry)
 
     async def ended(self, entry: Entry) -> None:
-        """Write how something ended. That it has happened cannot be changed any more: if this cannot be written, only
-        the other log says so.
-        """
+        """Write the outcome of a change. A write error goes to the process log: the change cannot be undone."""
         if entry.outcome == "failed":
-            self._vain()[entry.user] += 1
-        await self._told(entry)
+            self._failed()[entry.user] += 1
+        await self._write_or_log(entry)
 
-    def _vain(self) -> Counter[str]:
-        """By user, those of this minute."""
+    def _failed(self) -> Counter[str]:
+        """The failures of this minute by user."""
         minute = int(self._clock() // 60)
         if self._minute.number != minute:
             self._minute = _Minute(minute)
-        return self._minute.vain
+        return self._minute.failed
 
-    async def _told(self, entry: Entry) -> None:
+    async def _write_or_log(self, entry: Entry) -> None:
         try:
             await self.write(entry)
         except OSError as error:
             _log.error("the audit log misses that %s was %s: %s", entry.id, entry.outcome, error)
 
     def _probe(self) -> None:
-        """Open the file, and have the disk take a block beside it: the file itself only ever has whole lines."""
+        """Open the file, and write a block to another file beside it: the log itself only has whole lines."""
         os.close(os.open(self._file, _FLAGS, 0o600))
         beside = self._file.with_name(f"{self._file.name}.probe")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -188,23 +183,23 @@ class AuditLog:
         descriptor = os.open(self._file, _FLAGS, 0o600)
         try:
             size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the machine went down in the middle of a line
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the machine stopped in the middle of a line
                 line = b"\n" + line
             try:
                 if os.write(descriptor, line) != len(line):
                     raise OSError(None, "no space left for a whole line")
                 os.fsync(descriptor)
             except OSError:
-                with suppress(OSError):  # the next line mends what cannot be taken back
+                with suppress(OSError):  # the next write repairs what cannot be undone
                     os.ftruncate(descriptor, size)
                 raise
         finally:
             os.close(descriptor)
         if is_new:
-            self._settle()
+            self._sync_directory()
 
     def _rotate(self, coming: int) -> None:
-        """Begin another file if this one is full."""
+        """Start a new file if this one is full."""
         try:
             if self._file.stat().st_size + coming <= FILE_BYTES_MAX:
                 return
@@ -218,8 +213,8 @@ class AuditLog:
     def _numbered(self, number: int) -> Path:
         return self._file.with_name(f"{self._file.name}.{number}")
 
-    def _settle(self) -> None:
-        """See that the names of the files last, too."""
+    def _sync_directory(self) -> None:
+        """Make the names of the files durable."""
         folder = os.open(self._file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

@@ -1,8 +1,8 @@
-"""Who may use which route: whoever a request shows its sender to be is held against the rule of the route.
+"""Authorization: decides by the access rule of a route whether the caller of a request may use it.
 
-Where the door is open everybody may read, and changes are for the operating-system users whom the kernel names. Else
-everybody has to say who they are, except where the route's rule wants nobody's name.
-Not here: how people say who they are (`door.py`, `people.py`), what of a partition they see (its worker knows).
+While authentication is off, everybody may read, and changes are for users of this machine, identified by the kernel.
+While it is on, every caller has to authenticate, except for routes with the rule `ANYBODY`. Also refuses requests that
+a page of another site made the caller's browser send. What a caller sees of a partition is decided by its worker.
 """
 
 import logging
@@ -15,75 +15,90 @@ from starlette.requests import Request
 
 from common.acl import NOBODY, Acl
 from common.query_messages import Actor
-from webservice.access import Access
 from webservice.audit import AuditLog
-from webservice.authn import CERTIFICATE, LOOPBACK, PROXY, Asked, Caller, Door, Nobody, People, Stranger
-from webservice.calls import ApiRoute, Changing
-from webservice.credentials import EXTENSION, Certificate, Unbelievable
-from webservice.cross_site import Cors, foreign_page, is_known_host, objection
-from webservice.parameters import written
+from webservice.authn import (
+    CERTIFICATE,
+    LOOPBACK,
+    PROXY,
+    Authenticator,
+    Caller,
+    Credentials,
+    LoopbackUsers,
+    Unauthenticated,
+    UnknownUser,
+)
+from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, UntrustedHeaders
+from webservice.cross_site import Cors, explain_foreign_page, explain_not_local, is_known_host
+from webservice.parameters import escape_for_log
+from webservice.router import Access, Route
 from webservice.views import RequestError
 
-OPEN: Final = Door()
+AUTHENTICATION_OFF: Final = Authenticator()
 
-TOLD_A_MINUTE_MAX: Final = 10
-"""Lines in the log about people who were not let in; the others are counted."""
+LOGGED_A_MINUTE_MAX: Final = 10
+"""Log lines about refused requests; further ones are counted."""
 
 HOST_LENGTH_MAX: Final = 255
-"""Characters of a header `Host` that a refusal repeats; a name has no more."""
+"""Characters of a header `Host` that an error repeats; a valid name is not longer."""
 
 _log = logging.getLogger("core.rest")
 
 
-class Entrance:
-    """Lets people in. `origins` are those of pages that may use the API, `hosts` the names of this server in lower
-    case, `admins` the scheduler administrators where the door is not open.
+class Authorizer:
+    """Identifies and authorizes callers.
+
+    Args:
+        users: Identifies users of this machine, while authentication is off.
+        authenticator: The methods of authentication.
+        admins: The scheduler administrators, while authentication is on.
+        origins: Origins of other sites whose pages may use the API.
+        hosts: Names of this server, in lower case.
     """
 
     def __init__(
         self,
-        people: People,
-        door: Door = OPEN,
+        users: LoopbackUsers,
+        authenticator: Authenticator = AUTHENTICATION_OFF,
         *,
         admins: Acl = NOBODY,
         origins: tuple[str, ...] = (),
         hosts: tuple[str, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._people = people
-        self._door = door
+        self._users = users
+        self._authenticator = authenticator
         self._admins = admins
         self._origins = origins
         self._hosts = hosts
         self._clock = clock
-        self._minute, self._told, self._untold = 0, 0, 0
-        """The minute in which somebody was not let in the last time, and how many of that are in the log and not."""
+        self._minute, self._logged, self._unlogged = 0, 0, 0
+        """The minute of the latest refusal, and how many refusals of that minute are in the log, and are not."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether everybody may read without saying who they are."""
-        return self._door.is_open
+    def is_off(self) -> bool:
+        """Whether everybody may read without authentication."""
+        return self._authenticator.is_off
 
-    async def caller(self, request: Request, headers: Mapping[str, str], route: ApiRoute) -> Caller | None:
-        """Who asks, as far as this route wants to know it; None if it does not. `headers` by name in lower case.
+    async def identify(self, request: Request, headers: Mapping[str, str], route: Route) -> Caller | None:
+        """The caller; None if the route does not need one. Header names are in lower case.
 
         Raises:
-            RequestError: it is not known who asks.
+            RequestError: the caller is unknown.
         """
-        if self._door.is_open:
-            return await self._owner(request, headers) if isinstance(route.answer, Changing) else None
-        return None if route.access is Access.ANYBODY else self._known(request)
+        if self._authenticator.is_off:
+            return await self._connection_owner(request, headers) if route.changes else None
+        return None if route.access is Access.ANYBODY else self._authenticated(request)
 
-    def admit(self, request: Request, headers: Mapping[str, str], route: ApiRoute, caller: Caller | None) -> None:
-        """See that who asks may use the route, and that no page of somebody else has made their browser ask.
+    def authorize(self, request: Request, headers: Mapping[str, str], route: Route, caller: Caller | None) -> None:
+        """Check that the caller may use the route, and that no page of another site made their browser send it.
 
         Raises:
-            RequestError: it is not so.
+            RequestError: 403.
         """
         if caller is None:
             return
-        if isinstance(route.answer, Changing) and caller.way in (CERTIFICATE, PROXY):  # browsers send these themselves
-            reason = foreign_page(headers, allowed=self._own(request, headers, caller))
+        if route.changes and caller.method in (CERTIFICATE, PROXY):  # browsers send these by themselves
+            reason = explain_foreign_page(headers, allowed=self._own_origins(request, headers, caller))
             if reason:
                 raise RequestError(403, f"Refused: {reason}")
         _require_right(caller, route)
@@ -91,103 +106,105 @@ class Entrance:
     def check_host(self, request: Request, headers: Mapping[str, str]) -> None:
         """Check that a request for a private answer names this server as its host.
 
-        Without TLS and without `auth`, nothing else keeps a page from reading it that gave its own name our address
-        (DNS rebinding): to the browser the answer is the page's own.
+        Without TLS and without `auth`, this is the only protection against a page whose site resolves its own name to
+        this server's address (DNS rebinding): the browser would let that page read the answer.
 
         Raises:
             RequestError: 403, it names another host.
         """
         host = headers.get("host", "")
-        if not self._door.is_open or request.scope["scheme"] != "http" or is_known_host(host, self._hosts):
+        if not self.is_off or request.scope["scheme"] != "http" or is_known_host(host, self._hosts):
             return
-        self._tell(request, f"Host {written(host, length_max=HOST_LENGTH_MAX)} is not a known name of this server")
+        shown = escape_for_log(host, length_max=HOST_LENGTH_MAX)
+        self._log_refusal(request, f"Host {shown} is not a known name of this server")
         raise RequestError(
             403,
             f"Refused: Host {host[:HOST_LENGTH_MAX]!r} is not a known name of this server, so a page of another site"
             " may be asking (DNS rebinding). Ask by address, or name the host by the setting rest-hosts",
         )
 
-    def _known(self, request: Request) -> Caller:
+    def _authenticated(self, request: Request) -> Caller:
         client = request.client
-        asked = Asked(request.scope["headers"], client.host if client else "", _certificate(request))
+        credentials = Credentials(request.scope["headers"], client.host if client else "", _certificate(request))
         try:
-            person, way = self._door.person(asked)
-        except Stranger as stranger:
-            self._tell(request, stranger.reason)
-            raise RequestError(401, str(stranger)) from None
-        except Unbelievable as reason:
-            self._tell(request, str(reason))
+            identity, method = self._authenticator.authenticate(credentials)
+        except Unauthenticated as error:
+            self._log_refusal(request, error.reason)
+            raise RequestError(401, str(error)) from None
+        except UntrustedHeaders as reason:
+            self._log_refusal(request, str(reason))
             raise RequestError(403, f"Refused: {reason}") from None
-        is_admin = self._admins.allows(person.user, person.groups)
-        actor = Actor(user=person.user, groups=list(person.groups), scheduler_admin=is_admin)
-        return Caller(actor, way, person.read_only)
+        is_admin = self._admins.allows(identity.user, identity.groups)
+        actor = Actor(user=identity.user, groups=list(identity.groups), scheduler_admin=is_admin)
+        return Caller(actor, method, identity.read_only)
 
-    def _tell(self, request: Request, reason: str) -> None:
-        """Log that somebody was not let in, but not without end."""
+    def _log_refusal(self, request: Request, reason: str) -> None:
+        """Log a refusal, up to the bound of this minute."""
         minute = int(self._clock() // 60)
         if minute != self._minute:
-            if self._untold:
-                _log.info("requests refused in that minute besides those logged: %d", self._untold)
-            self._minute, self._told, self._untold = minute, 0, 0
-        if self._told == TOLD_A_MINUTE_MAX:
-            self._untold += 1
+            if self._unlogged:
+                _log.info("requests refused in that minute besides those logged: %d", self._unlogged)
+            self._minute, self._logged, self._unlogged = minute, 0, 0
+        if self._logged == LOGGED_A_MINUTE_MAX:
+            self._unlogged += 1
             return
-        self._told += 1
-        what = written(request.scope["raw_path"])
+        self._logged += 1
+        path = escape_for_log(request.scope["raw_path"])
         host = request.client.host if request.client else "an unknown address"
-        _log.info("refused: %s %s from %s: %s", request.method, what, host, reason)
+        _log.info("refused: %s %s from %s: %s", request.method, path, host, reason)
 
-    def _own(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
-        """The origins whose pages may change something: ours, as the browser sees it, and those that are allowed."""
+    def _own_origins(self, request: Request, headers: Mapping[str, str], caller: Caller) -> tuple[str, ...]:
+        """The origins whose pages may change something: this server, as the browser sees it, and the allowed ones."""
         scheme, host = request.scope["scheme"], headers.get("host", "")
-        if caller.way == PROXY:
+        if caller.method == PROXY:
             scheme = headers.get("x-forwarded-proto", scheme)
             host = headers.get("x-forwarded-host", host)
         return (f"{scheme}://{host}".lower(), *self._origins)
 
-    async def _owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
+    async def _connection_owner(self, request: Request, headers: Mapping[str, str]) -> Caller:
         client, server = request.scope.get("client"), request.scope.get("server")
         if client is None or server is None:
             raise RequestError(403, "Refused: it is not known where the request came from")
-        reason = objection(headers, scheme=request.scope["scheme"], server=server[0])
+        reason = explain_not_local(headers, scheme=request.scope["scheme"], server=server[0])
         if reason:
             raise RequestError(403, f"Refused: {reason}")
         try:
-            return Caller(await self._people.actor((client[0], client[1]), (server[0], server[1])), LOOPBACK)
-        except Nobody as nobody:
-            raise RequestError(403, f"It is not known who asks: {nobody}") from None
+            return Caller(await self._users.find_owner((client[0], client[1]), (server[0], server[1])), LOOPBACK)
+        except UnknownUser as error:
+            raise RequestError(403, f"The caller is unknown: {error}") from None
 
 
-def _require_right(caller: Caller, route: ApiRoute) -> None:
+def _require_right(caller: Caller, route: Route) -> None:
     if route.access is Access.ADMINS and not caller.actor.scheduler_admin:
         raise RequestError(
             403,
             f"User {caller.actor.user!r} is not a scheduler administrator, and only they may do this."
             " Ask one of them, or to be named by the setting scheduler-admins",
         )
-    if isinstance(route.answer, Changing) and caller.read_only:
-        raise RequestError(403, "The token is only for looking (scope read): use one without it to change something")
+    if route.changes and caller.read_only:
+        raise RequestError(403, "The token is read-only (scope read): use one without that scope to change something")
 
 
 def _certificate(request: Request) -> Certificate | None:
-    """The one that its connection came with."""
+    """The client certificate of the connection."""
     extensions = request.scope.get("extensions") or {}
-    shown: object = extensions.get(EXTENSION, {}).get("shown")
+    shown: object = extensions.get(CERTIFICATE_EXTENSION, {}).get("shown")
     assert shown is None or isinstance(shown, Certificate)
     return shown
 
 
 def viewer_of(caller: Caller | None) -> Actor | None:
-    """Whose view of the partitions the answer is; None for that of one who may see everything."""
-    if caller is None or caller.way == LOOPBACK or caller.actor.scheduler_admin:
+    """The actor whose view limits the answer; None for a caller who may see everything."""
+    if caller is None or caller.method == LOOPBACK or caller.actor.scheduler_admin:
         return None
     return caller.actor
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """Who is let in, whose pages may read, and where changes are written down; None for nowhere."""
+class AccessControl:
+    """How requests are authorized, which other sites may read answers, and where changes are audited."""
 
-    entrance: Entrance
+    authorizer: Authorizer
     cors: Cors
     audit: AuditLog | None = None
+    """None for no audit log."""

@@ -1,9 +1,8 @@
-"""Questions to the broker, and through it to the partitions' workers; each is answered once or given up.
+"""The web service's connection to the broker: sends queries and changes, and matches answers to them by `Header.ref`.
 
-An answer finds its question by the `ref` in its header. At most QUESTIONS_MAX questions are on their way; more wait for
-a place, and the time they wait counts. A change takes longer than a question, and when nobody answers it may have been
-made; at most CHANGES_MAX are on their way, and more are refused. A broker that begins anew has forgotten who asked it:
-questions are put to it once more, changes are not. Not here: what is asked (`routes.py`).
+At most QUERIES_MAX queries are outstanding; more wait, and the wait counts towards their time limit. At most
+CHANGES_MAX changes are outstanding; more are refused. A change may have been made although its answer did not arrive,
+so it is never repeated; queries are sent again to a broker that restarted.
 """
 
 import asyncio
@@ -11,6 +10,7 @@ import itertools
 import logging
 import math
 import secrets
+import time
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -39,9 +39,12 @@ from webservice.views import RequestError
 
 ANSWER_MAX_S: Final = 10.0
 CHANGE_MAX_S: Final = 30.0
-"""Longer than the broker takes to give up on a roll-out (20 s), so that it is the one to say what came of it."""
+"""Longer than the broker's limit for a roll-out (20 s), so that the broker reports the outcome."""
 
-QUESTIONS_MAX: Final = 256
+QUERIES_MAX: Final = 256
+RECENT_S: Final = 2.0
+"""Seconds for which a list of partitions is recent. The history reads one every second."""
+
 CHANGES_MAX: Final = 32
 
 _CHANGED: Final[dict[type[Change], str]] = {
@@ -50,14 +53,14 @@ _CHANGED: Final[dict[type[Change], str]] = {
     MoveApplication: "the application",
     Schedule: "the applications",
 }
-"""Where to look whether a change was made."""
+"""What shows whether a change was made."""
 
 _M = TypeVar("_M", bound=Message)
 _log = logging.getLogger("core.rest")
 
 
-class BrokerLink:
-    """The connection to the broker. `run` must be running for questions to be answered."""
+class BrokerClient:
+    """The connection to the broker. Queries are answered while `run` runs."""
 
     def __init__(
         self,
@@ -71,28 +74,31 @@ class BrokerLink:
         self._change_max_s = change_max_s
         self._heartbeat_s = heartbeat_s
         self._next_beat: asyncio.TimerHandle | None = None
+        self._recent: PartitionList | None = None
+        self._recent_at = 0.0
+        """When the latest list of partitions arrived, in monotonic seconds."""
         self._incarnation = ""
-        """The broker's, once it is known."""
+        """The broker's incarnation; empty before its first heartbeat."""
         self.wire = Transport()
         self._link = BrokerConnection(address, peer=BROKER, name=WEBSERVICE, wake=self.wire.wake)
         self.wire.add(BROKER, self._link)
-        self._places = asyncio.Semaphore(QUESTIONS_MAX)
+        self._slots = asyncio.Semaphore(QUERIES_MAX)
         self._changes = asyncio.Semaphore(CHANGES_MAX)
-        self._life = secrets.token_hex(4)  # so that no answer to a question of an earlier life fits one of ours
+        self._instance = secrets.token_hex(4)  # so that no answer for a predecessor matches a query of this process
         self._numbers = itertools.count(1)
-        #: All and only questions that were sent and are neither answered nor given up.
+        #: All and only messages that were sent and have no answer and no timeout yet.
         self._open: dict[str, asyncio.Future[Delivery]] = {}
-        #: Those of them that may be put again.
-        self._questions: dict[str, Send] = {}
+        #: Those of them that may be sent again.
+        self._repeatable: dict[str, Send] = {}
 
     async def run(self) -> None:
-        """Take answers until cancelled."""
-        self._beat()
+        """Receive answers until cancelled."""
+        self._send_heartbeat()
         try:
             while True:
                 for delivery in await self.wire.receive(math.inf):
                     if delivery.header.kind == Heartbeat.__name__:
-                        self._beaten(decoded(Heartbeat, delivery.body).incarnation)
+                        self._check_incarnation(decoded(Heartbeat, delivery.body).incarnation)
                     else:
                         self._settle(delivery)
         finally:
@@ -100,40 +106,40 @@ class BrokerLink:
                 self._next_beat.cancel()
             self._link.close()
 
-    def _beat(self) -> None:
-        """Say that this process lives, now and from now on."""
+    def _send_heartbeat(self) -> None:
+        """Send a heartbeat, now and periodically."""
         self.wire.send(send(BROKER, Heartbeat()))
-        self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
+        self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._send_heartbeat)
 
-    def _beaten(self, incarnation: str) -> None:
-        """The broker lives; if it is another one, it does not know what the one before was asked."""
+    def _check_incarnation(self, incarnation: str) -> None:
+        """Send outstanding queries again if the broker restarted: it lost them."""
         before, self._incarnation = self._incarnation, incarnation
         if before not in ("", incarnation):
-            for question in self._questions.values():
-                self.wire.send(question)
+            for query in self._repeatable.values():
+                self.wire.send(query)
 
     async def ask(self, partition: str, query: Query) -> Answer:
         """A worker's answer, or without a partition the broker's.
 
         Raises:
-            RequestError: 503, with what went wrong.
+            RequestError: 503, with the reason.
         """
         whom = f"Partition {partition}" if partition else "The broker"
-        return await self._question(Header(kind="", partition=partition), query, Answer, whom=whom)
+        return await self._query(Header(kind="", partition=partition), query, Answer, whom=whom)
 
     async def read(self, rm: str, question: ReadConfig) -> Answer:
         """The broker's answer about a resource manager's configuration.
 
         Raises:
-            RequestError: 503, with what went wrong.
+            RequestError: 503, with the reason.
         """
-        return await self._question(Header(kind="", rm=rm), question, Answer, whom="The broker")
+        return await self._query(Header(kind="", rm=rm), question, Answer, whom="The broker")
 
     async def change(self, wanted: Change, *, rm: str = "", partition: str = "") -> Answer:
-        """What came of a change.
+        """Make a change. Returns its outcome.
 
         Raises:
-            RequestError: 503, with what went wrong; the change may have been made all the same if nobody answered.
+            RequestError: 503, with the reason; without an answer the change may have been made all the same.
         """
         if self._changes.locked():
             raise RequestError(503, f"{CHANGES_MAX} changes are waiting for an answer already, try again later")
@@ -141,7 +147,7 @@ class BrokerLink:
         async with self._changes:
             try:
                 async with asyncio.timeout(self._change_max_s):
-                    delivery = await self._sent(Header(kind="", rm=rm, partition=partition), wanted)
+                    delivery = await self._exchange(Header(kind="", rm=rm, partition=partition), wanted)
             except TimeoutError:
                 look = _CHANGED[type(wanted)]
                 said = f"{whom} did not answer within {self._change_max_s:g} s"
@@ -151,35 +157,41 @@ class BrokerLink:
         return _read(delivery, Answer, whom=whom)
 
     async def partitions(self) -> PartitionList:
-        """All that is registered.
+        """All registered RMs and partitions.
 
         Raises:
-            RequestError: 503, with what went wrong.
+            RequestError: 503, with the reason.
         """
-        return await self._question(Header(kind=""), ListPartitions(), PartitionList, whom="The broker")
+        known = await self._query(Header(kind=""), ListPartitions(), PartitionList, whom="The broker")
+        self._recent, self._recent_at = known, time.monotonic()
+        return known
 
-    async def _question(self, to: Header, message: Message, answer: type[_M], *, whom: str) -> _M:
+    def recent_partitions(self) -> PartitionList | None:
+        """The latest list of partitions, if it is young enough to resolve full names without another round trip."""
+        return self._recent if time.monotonic() - self._recent_at < RECENT_S else None
+
+    async def _query(self, to: Header, message: Message, answer: type[_M], *, whom: str) -> _M:
         try:
-            async with asyncio.timeout(self._answer_max_s), self._places:
-                delivery = await self._sent(to, message)
+            async with asyncio.timeout(self._answer_max_s), self._slots:
+                delivery = await self._exchange(to, message)
         except TimeoutError:
             raise RequestError(503, f"{whom} did not answer within {self._answer_max_s:g} s") from None
         return _read(delivery, answer, whom=whom)
 
-    async def _sent(self, to: Header, message: Message) -> Delivery:
-        """What comes back for a message to the RM or partition in the header, which gets its kind and number here."""
-        ref = f"{self._life}-{next(self._numbers)}"
+    async def _exchange(self, to: Header, message: Message) -> Delivery:
+        """Send a message to the RM or partition in the header, and wait for its answer."""
+        ref = f"{self._instance}-{next(self._numbers)}"
         header = replace(to, kind=type(message).__name__, ref=ref)
         wanted = Send(BROKER, header, body_of(message))
         self._open[ref] = asyncio.get_running_loop().create_future()
         if not isinstance(message, Change):
-            self._questions[ref] = wanted
+            self._repeatable[ref] = wanted
         try:
             self.wire.send(wanted)
             return await self._open[ref]
         finally:
             del self._open[ref]
-            self._questions.pop(ref, None)
+            self._repeatable.pop(ref, None)
 
     def _settle(self, delivery: Delivery) -> None:
         question = self._open.get(delivery.header.ref)

@@ -1,6 +1,7 @@
-"""What a route gets and what it gives: a request for a known path, the reply to it, and whom it may ask.
+"""A request to a route and its reply: `Call` and `Reply`, and what most handlers need to build one from the other.
 
-Not here: which routes there are (`routes.py`), HTTP (`api.py`).
+A handler is a function `Call -> Reply` that `router.py` declares as a route. It names the partition with
+`partition_of`, asks its worker, and returns the body. HTTP itself is in `api.py`.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ from common.query_messages import (
     Schedule,
 )
 from webservice.config_view import NO_DEADLOCKS, Deadlock
-from webservice.event_streams import Streams
+from webservice.event_streams import EventStreams
 from webservice.health import StorageHealth
-from webservice.history.queries import Past
-from webservice.metrics import OwnFigures
-from webservice.partition_names import Directory, UnknownRmError, narrowed
-from webservice.response_cache import CachedBody, Shelf, Shelved
-from webservice.router import Route
+from webservice.history.queries import HistoryReader
+from webservice.metrics import RestMetrics
+from webservice.parameters import entity_tag
+from webservice.partition_names import PartitionNames, UnknownRmError, only_of_rm
+from webservice.response_cache import CachedAnswer, CachedBody, ResponseCache
 from webservice.views import RequestError, SettingView
 
 JSON: Final = "application/json; charset=UTF-8"
@@ -37,16 +38,21 @@ JSON: Final = "application/json; charset=UTF-8"
 VALIDATIONS_MAX: Final = 8
 """Configurations that are being validated or wait for it; more are refused with 503."""
 
+AGE_MIN_S: Final = 1.0
+"""Younger answers have no header `Age`."""
+
 Change = ChangeConfig | KillApplication | MoveApplication | Schedule
-"""What changes something, and so may have happened although nobody said so."""
+"""Messages that change something. Without an answer, the change may have been made all the same."""
 
 
-class Link(Protocol):
-    """Whoever knows the partitions and can ask them (`broker_link.py`)."""
+class Broker(Protocol):
+    """The queries and changes that handlers send to the broker and to workers (`broker_client.py`)."""
 
     async def ask(self, partition: str, query: Query) -> Answer: ...
 
     async def partitions(self) -> PartitionList: ...
+
+    def recent_partitions(self) -> PartitionList | None: ...
 
     async def read(self, rm: str, question: ReadConfig) -> Answer: ...
 
@@ -55,7 +61,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """Where what there was over time is kept, and how much of it."""
+    """The file of the history, and its bounds."""
 
     path: Path
     bytes_max: int
@@ -64,77 +70,75 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """What the process was told when it started."""
+    """The command-line options that routes need."""
 
     settings: tuple[SettingView, ...] = ()
     deadlock: Deadlock = NO_DEADLOCKS
     history: HistoryFile | None = None
-    """None if nothing is kept."""
+    """None if no history is kept."""
     state: Path | None = None
-    """The directory with everything that is kept; None if that is not known."""
+    """The state directory; None if unknown."""
     web_root: Path | None = None
     """Directory with the files of a web UI; None for none."""
     debug: bool = False
-    """Whether routes that look into the running process may be used."""
+    """Whether the debug routes exist."""
     cors: tuple[str, ...] = ()
-    """Origins whose pages may use the API, or `*`; empty if nothing was said."""
+    """Origins whose pages may use the API, or `*`; empty if not set."""
     default_rm: str = ""
     """RM whose partitions have their plain names; empty for those that registered first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """What is done for one caller at a time."""
+class Locks:
+    """Bounds on concurrent work that one request can make expensive."""
 
     dump: asyncio.Lock = field(default_factory=asyncio.Lock)
-    profile: asyncio.Lock = field(default_factory=asyncio.Lock)
     validation: asyncio.Lock = field(default_factory=asyncio.Lock)
     validations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(VALIDATIONS_MAX))
-    """For those who wait for their turn, and the one whose it is: they hold their configurations meanwhile."""
+    """Requests that hold a configuration in memory, whether they are being validated or wait for the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for a known path: its named segments, its query, its headers (names in lower case), a way to read its
-    body.
+    """A request to a route: the named path segments, the query, the headers (names in lower case), and a function that
+    reads the body.
     """
 
-    link: Link
-    parameters: dict[str, str]
+    broker: Broker
+    segments: dict[str, str]
     query: dict[str, str]
     body: Callable[[], Awaitable[bytes]]
-    streams: Streams
-    shelf: Shelf
-    path: str
-    """As it came, with its escapes."""
-    asked: str = ""
-    """The query as it came."""
+    streams: EventStreams
+    cache: ResponseCache
+    raw_path: str
+    """Undecoded."""
+    raw_query: str = ""
+    """Undecoded."""
     headers: Mapping[str, str] = field(default_factory=dict)
     startup: Startup = field(default_factory=Startup)
     viewer: Actor | None = None
-    """Who asks, where people have to say so and see only what is theirs; None for one who sees everything."""
-    figures: OwnFigures = field(default_factory=OwnFigures)
-    """What this process counts."""
-    past: Past | None = None
-    """What there was over time; None if it is not kept."""
-    turns: Turns = field(default_factory=Turns)
+    """The caller, if the answer is limited to what they may see; None for a caller who may see everything."""
+    requester: Actor | None = None
+    """The caller who makes a change; set for every route that changes something."""
+    metrics: RestMetrics = field(default_factory=RestMetrics)
+    history: HistoryReader | None = None
+    """None if no history is kept."""
+    locks: Locks = field(default_factory=Locks)
     storage: StorageHealth = field(default_factory=StorageHealth)
 
 
 class Pieces(Protocol):
-    """Pieces of a body as they come; an asynchronous generator is such."""
+    """A body in pieces, such as an asynchronous generator."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     async def aclose(self) -> None:
-        """Nobody takes any further piece; also said after the last one, and when none was taken."""
+        """End the iteration. Called once, also after the last piece and if no piece was taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to send back: a body, one from the response cache, or pieces of one as they come, which are sent at once and
-    never compressed.
-    """
+    """A response: a whole body, a body from the response cache, or pieces that are sent one by one, uncompressed."""
 
     body: bytes | CachedBody | Pieces
     status: int = 200
@@ -145,18 +149,11 @@ class Reply:
 Respond = Callable[[Call], Awaitable[Reply]]
 
 
-@dataclass(frozen=True, slots=True)
-class Changing:
-    """A route that changes something. It is called only for somebody who is known, never for another site's page."""
-
-    respond: Callable[[Call, Actor], Awaitable[Reply]]
-
-
-ApiRoute = Route[Respond | Changing]
+# Partitions -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedPartition:
     """A partition, and the name by which the answer shows it."""
 
     full_name: str
@@ -167,94 +164,112 @@ class Named:
 
 
 async def registered(call: Call) -> PartitionList:
-    """Who is registered with which partitions; of the resource manager only that the parameter `rm` names, if it does.
+    """All RMs and partitions; with the parameter `rm`, only that RM.
 
-    Whoever may ask this may know of every resource manager, for the list of clusters names them all.
+    Every caller may learn of every RM: the list of clusters names them all.
 
     Raises:
-        RequestError: nobody of that name is registered.
+        RequestError: the RM is not registered.
     """
-    known = await call.link.partitions()
+    known = await call.broker.partitions()
     rm_id = call.query.get("rm", "")
     try:
-        return narrowed(known, rm_id) if rm_id else known
+        return only_of_rm(known, rm_id) if rm_id else known
     except UnknownRmError as error:
         raise RequestError(404, str(error)) from None
 
 
-def directory_of(call: Call, known: PartitionList) -> Directory:
-    """These partitions by the names that they have for every request."""
-    return Directory(known.partitions, call.startup.default_rm)
+def names_of(call: Call, known: PartitionList) -> PartitionNames:
+    """The names of these partitions, by the setting `default-rm`."""
+    return PartitionNames(known.partitions, call.startup.default_rm)
 
 
-async def partition_of(call: Call) -> Named:
-    """The partition that the path names, among those of the resource manager that the parameter `rm` names.
+async def partition_of(call: Call) -> NamedPartition:
+    """The partition that the path names, among those of the RM that the parameter `rm` names.
+
+    A full name means the same partition whatever else is registered, so a recent list of partitions is enough for it,
+    and the request needs one round trip: to the worker. A plain name needs the list of this moment.
 
     Raises:
         RequestError: there is none.
     """
-    return named(directory_of(call, await registered(call)), call.parameters["partition"])
+    name, recent = call.segments["partition"], call.broker.recent_partitions()
+    if recent is not None and "rm" not in call.query:
+        names = names_of(call, recent)
+        if names.is_full(name):
+            return named(names, name)
+    return named(names_of(call, await registered(call)), name)
 
 
-def named(directory: Directory, name: str) -> Named:
+def named(names: PartitionNames, name: str) -> NamedPartition:
     """The partition of that name.
 
     Raises:
         RequestError: there is none.
     """
-    entry = directory.find(name)
+    entry = names.find(name)
     if entry is None:
         raise RequestError(404, "Partition not found")
-    return Named(entry.full_name, directory.shown(entry), entry.rm_id, entry.generation)
+    return NamedPartition(entry.full_name, names.shown(entry), entry.rm_id, entry.generation)
+
+
+# Replies --------------------------------------------------------------------------------------------------------------
 
 
 def document(answer: Answer) -> bytes:
     """The document in an answer, with one line break at its end.
 
     Raises:
-        RequestError: the answer has another status than 200, and is a text that says why.
+        RequestError: the answer has another status than 200; its body is the error text.
     """
     if answer.status != 200:
         raise RequestError(answer.status, answer.body.decode(errors="replace"))
     return answer.body
 
 
-AGE_MIN_S: Final = 1.0
-"""What is younger has no age."""
+async def ask_partition(call: Call, partition: NamedPartition, what: str, **args: str) -> Reply:
+    """Query a worker through the response cache, and reply with the document or with 304.
+
+    Raises:
+        RequestError: the worker does not answer, or with another status than 200.
+    """
+    query = Query(what=what, name=partition.shown, args=args, viewer=call.viewer)
+    return cached_reply(call, await call.cache.answer(partition.full_name, query, partition.generation))
 
 
-def lasting(call: Call, found: Shelved) -> Reply:
-    """The reply with an answer, or that the one that the client has still holds.
+def cached_reply(call: Call, found: CachedAnswer) -> Reply:
+    """The reply with a cached answer: its age, its version as a weak entity tag, and the address of the next page; or
+    304 if the client has that version.
 
     Raises:
         RequestError: the answer has another status than 200.
     """
     document(found.answer)  # raises for any other status
-    headers = age(found.age_s)
+    headers = age_header(found.age_s)
     if call.viewer is not None:
         headers["Cache-Control"] = "private, no-cache"
     if found.answer.next:
         headers["Link"] = f'<{_next_page(call, found.answer.next)}>; rel="next"'
     if not found.answer.version:
         return Reply(found.body, headers=headers)
-    headers["ETag"] = f'W/"{found.answer.version}"'
-    if _is_known(call.headers.get("if-none-match", ""), found.answer.version):
+    headers["ETag"] = f"W/{entity_tag(found.answer.version)}"
+    if _names_version(call.headers.get("if-none-match", ""), found.answer.version):
         return Reply(b"", NOT_MODIFIED, headers=headers)
     return Reply(found.body, headers=headers)
 
 
-def age(seconds: float) -> dict[str, str]:
-    """The header that says how old an answer is, if it is old enough for one."""
+def age_header(seconds: float) -> dict[str, str]:
+    """The header `Age` of an answer that is old enough for one."""
     return {"Age": str(int(seconds))} if seconds >= AGE_MIN_S else {}
+
+
+def _names_version(if_none_match: str, version: str) -> bool:
+    """Whether the header names this version. Unlike the tag of a configuration, it needs its quotes."""
+    tags = (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+    return any(tag in ("*", entity_tag(version)) for tag in tags)
 
 
 def _next_page(call: Call, after: str) -> str:
     others = {name: value for name, value in sorted(call.query.items()) if name not in ("limit", "after")}
     query = urlencode({**others, "limit": call.query["limit"], "after": after}, quote_via=quote)
-    return f"{call.path}?{query}"
-
-
-def _is_known(condition: str, version: str) -> bool:
-    """Whether the header `If-None-Match` names the version."""
-    tags = (tag.strip().removeprefix("W/") for tag in condition.split(","))
-    return any(tag in ("*", f'"{version}"') for tag in tags)
+    return f"{call.raw_path}?{query}"

@@ -1,8 +1,7 @@
-"""What has to happen around every change: who asks is known and may, it is written down, and then it is made.
+"""Handles every request that changes something: identify and authorize the caller, audit the request, make the change.
 
-Whatever comes of it is a line in the log, and in the audit log, if there is one. Nothing is changed that the audit log
-does not have first.
-Not here: the changes themselves (the routes), who may (`door/entrance.py`), the file (`audit.py`).
+The outcome is a line in the log and in the audit log, if there is one. Nothing is changed before the audit log has it.
+The changes themselves are handlers of routes; the file is in `audit.py`.
 """
 
 import logging
@@ -13,30 +12,31 @@ from typing import Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from webservice.audit import VAIN_A_MINUTE_MAX, AuditLog, Entry
+from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog, Entry
 from webservice.authn import PROXY, Caller
-from webservice.authz import Entrance, viewer_of
-from webservice.calls import ApiRoute, Call, Changing, Reply
-from webservice.parameters import written
+from webservice.authz import Authorizer, viewer_of
+from webservice.calls import Call, Reply
+from webservice.parameters import escape_for_log
+from webservice.router import Route
 from webservice.views import RequestError
 
 OUTCOME_LENGTH_MAX: Final = 200
-"""Characters of the reason in the log lines about a change that was refused."""
+"""Characters of the reason in a log line about a refused change."""
 
 ADDRESS_LENGTH_MAX: Final = 2_000
-"""Bytes of the path and query of a change: all of it has to be in the audit log, or what changed could be hidden."""
+"""Bytes of the path and query of a change: the audit log has them whole, so that no change can be hidden."""
 
 _WRITTEN_LENGTH_MAX: Final = 2 * ADDRESS_LENGTH_MAX
-"""Characters of it there: an escape is twice as long."""
+"""Characters of them in the audit log, with escapes."""
 
 FORWARDED_LENGTH_MAX: Final = 120
-"""Characters of `X-Forwarded-For` in the audit log, the last ones: what the proxy itself has said is at the end."""
+"""Characters of `X-Forwarded-For` in the audit log, the last ones: the proxy appends its own entry."""
 
 _log = logging.getLogger("core.rest")
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """What an answer to a change may say of the configuration that holds now."""
+class _NewConfig(msgspec.Struct, frozen=True):
+    """The configuration in force after a change, if the answer has it."""
 
     checksum: str = ""
     version: int = 0
@@ -44,20 +44,20 @@ class _Made(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known so far of an attempt to change something."""
+    """A request that changes something, and its outcome so far."""
 
     id: str
     request: Request
     headers: Mapping[str, str]
     caller: Caller | None = None
     outcome: str = ""
-    """Empty until it begins, or is refused."""
+    """Empty until the change begins."""
     status: int = 0
     reason: str = ""
-    made: _Made = field(default_factory=_Made)
+    new_config: _NewConfig = field(default_factory=_NewConfig)
 
     def entry(self, stamp: str, outcome: str) -> Entry:
-        """Its line for the audit log."""
+        """The line for the audit log."""
         caller, request = self.caller, self.request
         forwarded = self.headers.get("x-forwarded-for", "")[-FORWARDED_LENGTH_MAX:]
         return Entry(
@@ -65,67 +65,71 @@ class _Attempt:
             id=self.id,
             outcome=outcome,
             user=caller.actor.user if caller else "",
-            by=caller.way if caller else "",
+            by=caller.method if caller else "",
             address=request.client.host if request.client else "",
-            forwarded_for=written(forwarded) if caller and caller.way == PROXY else "",
+            forwarded_for=escape_for_log(forwarded) if caller and caller.method == PROXY else "",
             method=request.method,
-            path=written(request.scope["raw_path"], length_max=_WRITTEN_LENGTH_MAX),
-            query=written(request.scope["query_string"], length_max=_WRITTEN_LENGTH_MAX),
+            path=escape_for_log(request.scope["raw_path"], length_max=_WRITTEN_LENGTH_MAX),
+            query=escape_for_log(request.scope["query_string"], length_max=_WRITTEN_LENGTH_MAX),
             status=self.status,
             reason=self.reason,
-            checksum=self.made.checksum,
-            version=self.made.version,
+            checksum=self.new_config.checksum,
+            version=self.new_config.version,
         )
 
 
-class Changes:
-    """Lets those change something who may. Without an audit log only the other log tells of it."""
+class ChangeHandler:
+    """Makes changes. Without an audit log, only the process log records them."""
 
-    def __init__(self, entrance: Entrance, audit: AuditLog | None) -> None:
-        self._entrance = entrance
+    def __init__(self, authorizer: Authorizer, audit: AuditLog | None) -> None:
+        self._authorizer = authorizer
         self._audit = audit
 
-    async def make(self, request: Request, call: Call, route: ApiRoute, changing: Changing, request_id: str) -> Reply:
-        """What came of it.
+    async def make_change(self, request: Request, call: Call, route: Route, request_id: str) -> Reply:
+        """Make the change that a request asks for.
 
         Raises:
             RequestError: it was refused, or failed.
-            ClientDisconnect: whoever asked has gone before it began.
+            ClientDisconnect: the client disconnected before the change began.
         """
         attempt = _Attempt(request_id, request, call.headers)
         try:
-            attempt.caller = caller = await self._entrance.caller(request, call.headers, route)
-            assert caller is not None, f"{route.path} changes something for people without a name"
-            self._entrance.admit(request, call.headers, route, caller)
-            self._check_patience(caller)
+            attempt.caller = caller = await self._authorizer.identify(request, call.headers, route)
+            assert caller is not None, f"{route.path} changes something and needs no caller"
+            self._authorizer.authorize(request, call.headers, route, caller)
+            self._check_rate(caller)
             _check_length(request)
             content = await call.body()
-            if await request.is_disconnected():  # who asked has gone, and its address may be somebody else's by now
+            if await request.is_disconnected():  # its port may belong to another process by now
                 raise ClientDisconnect
 
             async def body() -> bytes:
                 return content
 
             await self._begin(attempt)
-            reply = await changing.respond(replace(call, body=body, viewer=viewer_of(caller)), caller.actor)
-            attempt.status, attempt.made = reply.status, _made(reply)
+            reply = await route.respond(replace(call, body=body, viewer=viewer_of(caller), requester=caller.actor))
+            attempt.status, attempt.new_config = reply.status, _parse_new_config(reply)
         except RequestError as error:
-            attempt.status, attempt.reason = error.status, written(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX]
+            attempt.status, attempt.reason = (
+                error.status,
+                escape_for_log(" ".join(error.text.split()))[:OUTCOME_LENGTH_MAX],
+            )
             raise
         finally:
             await self._end(attempt)
         return reply
 
-    def _check_patience(self, caller: Caller) -> None:
-        """See that nobody but a scheduler administrator fills the audit log with what comes to nothing.
+    def _check_rate(self, caller: Caller) -> None:
+        """Limit the rate of failed changes, which could otherwise fill the audit log; scheduler administrators are
+        exempt.
 
         Raises:
             RequestError: 429.
         """
         actor = caller.actor
-        if self._audit is not None and not actor.scheduler_admin and self._audit.is_weary_of(actor.user):
+        if self._audit is not None and not actor.scheduler_admin and self._audit.is_over_limit(actor.user):
             raise RequestError(
-                429, f"{VAIN_A_MINUTE_MAX} of your changes came to nothing in this minute: try again later"
+                429, f"{FAILED_A_MINUTE_MAX} of your changes came to nothing in this minute: try again later"
             )
 
     async def _begin(self, attempt: _Attempt) -> None:
@@ -139,8 +143,8 @@ class Changes:
         attempt.outcome = "begun"
 
     async def _end(self, attempt: _Attempt) -> None:
-        if attempt.caller is not None or self._entrance.is_open:  # else the entrance has said so, but not without end
-            _tell(attempt)
+        if attempt.caller is not None or self._authorizer.is_off:  # else the authorizer logs it, with a rate limit
+            _log_outcome(attempt)
         if self._audit is None:
             return
         if attempt.outcome == "begun":
@@ -151,7 +155,7 @@ class Changes:
 
 
 def _check_length(request: Request) -> None:
-    """See that all of a change can be written down.
+    """Check that the audit log can have the whole address of a change.
 
     Raises:
         RequestError: 400.
@@ -160,20 +164,20 @@ def _check_length(request: Request) -> None:
         raise RequestError(400, f"The path and query of a change have at most {ADDRESS_LENGTH_MAX} bytes")
 
 
-def _tell(attempt: _Attempt) -> None:
+def _log_outcome(attempt: _Attempt) -> None:
     request, user = attempt.request, attempt.caller.actor.user if attempt.caller else "an unknown user"
-    what = f"{request.method} {written(request.scope['raw_path'], request.scope['query_string'])}"
-    came = f"{attempt.status} {attempt.reason}".rstrip() if attempt.status else "given up"
-    _log.info("%s by %s from %s: %s", what, user, _address(request), came)
+    request_line = f"{request.method} {escape_for_log(request.scope['raw_path'], request.scope['query_string'])}"
+    outcome = f"{attempt.status} {attempt.reason}".rstrip() if attempt.status else "given up"
+    _log.info("%s by %s from %s: %s", request_line, user, _address(request), outcome)
 
 
-def _made(reply: Reply) -> _Made:
+def _parse_new_config(reply: Reply) -> _NewConfig:
     if not isinstance(reply.body, bytes):
-        return _Made()
+        return _NewConfig()
     try:
-        return msgspec.json.decode(reply.body, type=_Made)
-    except msgspec.MsgspecError:  # the answer is about something else
-        return _Made()
+        return msgspec.json.decode(reply.body, type=_NewConfig)
+    except msgspec.MsgspecError:  # the answer to another change
+        return _NewConfig()
 
 
 def _address(request: Request) -> str:

@@ -1,7 +1,7 @@
-"""What is about all partitions at once: the clusters, the partitions, the health.
+"""REST routes about all partitions at once: clusters, partitions, node utilization, health check, metrics.
 
-Partitions of several resource managers come together here and nowhere else, so here is decided what one of them that
-does not answer means for the others. Not here: one partition (`partition_routes.py`), the metrics (`metric_routes.py`).
+The answers of several partitions are joined only here, so this module decides how an unresponsive partition affects the
+others: it is missing or marked, and never fails the whole answer.
 """
 
 import asyncio
@@ -15,24 +15,35 @@ from common.families import Family, families, gauge
 from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
 from common.query_messages import PartitionEntry, PartitionList, Query
-from common.rest_views import CapacityView, NodeSortingView, PartitionView, SilentPartitionView, SilentUtilisationView
-from webservice import health, metrics
-from webservice.access import Access
-from webservice.calls import ApiRoute, Call, Reply, age, directory_of, registered
-from webservice.response_cache import Shelved
-from webservice.router import Route
+from common.rest_views import (
+    CapacityView,
+    NodeSortingView,
+    PartitionView,
+    SilentPartitionView,
+    SilentUtilisationView,
+    UtilisationView,
+)
+from webservice import metrics
+from webservice.calls import Call, Reply, age_header, names_of, registered
+from webservice.health import HealthView, SystemProblems, health_view
+from webservice.parameters import ANY_TEXT, RM
+from webservice.response_cache import CachedAnswer
+from webservice.router import TEXT, Access, Content, RouteGroup
 from webservice.views import ClusterView, RequestError, encoded
+
+CLUSTER: Final = RouteGroup("cluster", "All partitions of all resource managers.")
 
 CLUSTER_NAME: Final = "kubernetes"
 
-PART_MAX_S: Final = 3.0
-"""How long a partition may take to give its part of a list or of health. Whoever collects them waits for ten
-seconds or so, and the other partitions must not be missing because of this one.
+PARTITION_MAX_S: Final = 3.0
+"""Seconds for one partition to answer its part of a list or of the health check. Monitoring systems time out after
+about ten seconds, and the other partitions must arrive by then.
 """
 
 
+@CLUSTER.route("GET", "/ws/v1/clusters", Access.KNOWN, list[ClusterView], parameters=(RM,))
 async def clusters(call: Call) -> Reply:
-    """One entry for each partition, with the build information of its own RM first."""
+    """Every partition with the build information of the resource managers, its own RM first."""
     known = await registered(call)
     builds = [{**build, "rmId": rm_id} for rm_id, build in known.build_information.items()]
     away = {one.rm_id: one.away_since_ns for one in known.managers}
@@ -47,23 +58,25 @@ async def clusters(call: Call) -> Reply:
                     rm_id=entry.rm_id,
                     away_since=away.get(entry.rm_id, 0),
                 )
-                for name, entry in directory_of(call, known).all()
+                for name, entry in names_of(call, known).all()
             ]
         )
     )
 
 
+@CLUSTER.route("GET", "/ws/v1/partitions", Access.KNOWN, list[PartitionView], parameters=(RM,))
 async def partitions(call: Call) -> Reply:
-    """What every worker says of its partition. One that does not answer is listed as silent and with nothing in it, so
-    that the others are not missing because of it.
+    """Every partition with its totals.
+
+    A partition that does not answer has the `state` `Silent`, and everything else in it is empty or 0.
     """
     known = await registered(call)
-    parts = _answered(await _parts(call, known, "partition"))
-    return _listed("partition", call, known, parts, lambda shown, entry: encoded(_silent(shown, entry)))
+    parts = _require_answer(await _ask_all(call, known, "partition"))
+    return _joined("partition", call, known, parts, lambda shown, entry: encoded(_silent_partition(shown, entry)))
 
 
-def _silent(shown: str, entry: PartitionEntry) -> PartitionView:
-    """An entry for a partition that does not answer, with every key that the web UI reads."""
+def _silent_partition(shown: str, entry: PartitionEntry) -> PartitionView:
+    """The entry of a partition that does not answer, with every key that the web UI reads."""
     return SilentPartitionView(
         cluster_id=entry.rm_id,
         name=shown,
@@ -75,15 +88,19 @@ def _silent(shown: str, entry: PartitionEntry) -> PartitionView:
     )
 
 
+@CLUSTER.route(
+    "GET", "/ws/v1/scheduler/node-utilizations", Access.KNOWN, Content(list[UtilisationView] | None), parameters=(RM,)
+)
 async def node_utilisations(call: Call) -> Reply:
-    """How full the nodes of every partition are, without those of one that does not answer; `null` while no RM is
-    registered, as clients of YuniKorn expect.
+    """The utilization of nodes, by partition.
+
+    By resource type, in ten buckets. `null` while no RM is registered, as clients of YuniKorn expect.
     """
     known = await registered(call)
     if not known.build_information:
         return Reply(b"null\n")
-    parts = _answered(await _parts(call, known, "utilisation"))
-    return _listed(
+    parts = _require_answer(await _ask_all(call, known, "utilisation"))
+    return _joined(
         "utilisation",
         call,
         known,
@@ -92,124 +109,137 @@ async def node_utilisations(call: Call) -> Reply:
     )
 
 
+@CLUSTER.route("GET", "/ws/v1/scheduler/healthcheck", Access.KNOWN, HealthView, parameters=(RM,))
 async def healthcheck(call: Call) -> Reply:
-    """What the latest look at each partition found; which allocations and sums are wrong is for those only who see
-    everything.
+    """The result of the latest health check of each partition.
+
+    The status is 200 whether or not a check failed. Names and paths are hidden from callers who may not see everything.
     """
     known = await registered(call)
-    parts, storage = await asyncio.gather(_parts(call, known, "health"), call.storage.problems())
-    problems = health.SystemProblems(
-        silent=[name for name, _ in parts.silent],
+    parts, storage = await asyncio.gather(_ask_all(call, known, "health"), call.storage.problems())
+    problems = SystemProblems(
+        silent=[name for name, _ in parts.failed],
         unstartable=[(one.full_name, one.problem) for one in known.partitions if one.problem],
         away=[one.rm_id for one in known.managers if one.away_since_ns],
         failed_nodes={one.rm_id: one.nodes_astray for one in known.managers},
         record=known.record_problem,
         storage=storage,
     )
-    view = health.view(parts.said, problems, whole=call.viewer is None)
-    return Reply(encoded(view), headers=age(parts.age_s))
+    view = health_view(parts.bodies, problems, whole=call.viewer is None)
+    return Reply(encoded(view), headers=age_header(parts.age_s))
 
 
-class _Parts(NamedTuple):
-    """What partitions said, by their full names, and why others did not."""
+# Answers of all partitions --------------------------------------------------------------------------------------------
 
-    said: list[tuple[str, bytes]]
-    silent: list[tuple[str, str]]
+
+class _Answers(NamedTuple):
+    """The answers of partitions by full name, and the errors of those that did not answer."""
+
+    bodies: list[tuple[str, bytes]]
+    failed: list[tuple[str, str]]
     age_s: float
-    """Of the oldest answer among them."""
+    """Age of the oldest answer."""
 
 
-def _listed(
-    what: str, call: Call, known: PartitionList, parts: _Parts, silent: Callable[[str, PartitionEntry], bytes]
+def _joined(
+    what: str, call: Call, known: PartitionList, parts: _Answers, silent: Callable[[str, PartitionEntry], bytes]
 ) -> Reply:
-    """What each partition said of itself, in a list; of those that said nothing what is known without them."""
-    said = dict(parts.said)
-    bodies = [said.get(entry.full_name) or silent(shown, entry) for shown, entry in directory_of(call, known).all()]
+    """The entries of all partitions as a list; `silent` makes the entry of a partition that did not answer."""
+    answered = dict(parts.bodies)
+    bodies = [answered.get(entry.full_name) or silent(shown, entry) for shown, entry in names_of(call, known).all()]
     body = b"[" + b",".join(body.strip() for body in bodies) + b"]\n"
-    key = repr((what, call.query.get("rm", "")))  # of an RM that is registered
-    return Reply(call.shelf.shared(key, body), headers=age(parts.age_s))
+    key = repr((what, call.query.get("rm", "")))  # a registered RM, so keys are bounded
+    return Reply(call.cache.joined(key, body), headers=age_header(parts.age_s))
 
 
-def _answered(parts: _Parts) -> _Parts:
-    """The same.
+def _require_answer(parts: _Answers) -> _Answers:
+    """The same answers.
 
     Raises:
-        RequestError: nobody answers.
+        RequestError: no partition answers.
     """
-    if parts.silent and not parts.said:
-        raise RequestError(503, parts.silent[0][1])
+    if parts.failed and not parts.bodies:
+        raise RequestError(503, parts.failed[0][1])
     return parts
 
 
-async def _parts(call: Call, known: PartitionList, what: str) -> _Parts:
-    """Ask all, each for itself."""
+async def _ask_all(call: Call, known: PartitionList, what: str) -> _Answers:
+    """Query all partitions concurrently, each with its own time limit."""
 
-    async def ask(shown: str, entry: PartitionEntry) -> Shelved | str:
+    async def ask(shown: str, entry: PartitionEntry) -> CachedAnswer | str:
         try:
-            async with asyncio.timeout(PART_MAX_S):
-                return await _asked(call, shown, entry, what)
+            async with asyncio.timeout(PARTITION_MAX_S):
+                return await _ask(call, shown, entry, what)
         except TimeoutError:
-            return f"Partition {entry.full_name} did not answer within {PART_MAX_S:g} s"
+            return f"Partition {entry.full_name} did not answer within {PARTITION_MAX_S:g} s"
         except RequestError as error:
             return error.text
 
-    entries = directory_of(call, known).all()
+    entries = names_of(call, known).all()
     answers = await asyncio.gather(*(ask(shown, entry) for shown, entry in entries))
-    said: list[tuple[str, Shelved]] = []
-    silent: list[tuple[str, str]] = []
+    found: list[tuple[str, CachedAnswer]] = []
+    failed: list[tuple[str, str]] = []
     for (_, entry), answer in zip(entries, answers, strict=True):
-        if isinstance(answer, Shelved):
-            said.append((entry.full_name, answer))
+        if isinstance(answer, CachedAnswer):
+            found.append((entry.full_name, answer))
         else:
-            silent.append((entry.full_name, answer))
-    oldest_s = max((found.age_s for _, found in said), default=0.0)
-    return _Parts([(name, found.answer.body) for name, found in said], silent, oldest_s)
+            failed.append((entry.full_name, answer))
+    oldest_s = max((one.age_s for _, one in found), default=0.0)
+    return _Answers([(name, one.answer.body) for name, one in found], failed, oldest_s)
 
 
-async def _asked(call: Call, shown: str, entry: PartitionEntry, what: str) -> Shelved:
-    found = await call.shelf.answer(entry.full_name, Query(what=what, name=shown), entry.generation)
+async def _ask(call: Call, shown: str, entry: PartitionEntry, what: str) -> CachedAnswer:
+    found = await call.cache.answer(entry.full_name, Query(what=what, name=shown), entry.generation)
     if found.answer.status != 200:
-        told = found.answer.body.decode(errors="replace").strip()
-        raise RequestError(503, f"Partition {entry.full_name} answered with status {found.answer.status}: {told}")
+        text = found.answer.body.decode(errors="replace").strip()
+        raise RequestError(503, f"Partition {entry.full_name} answered with status {found.answer.status}: {text}")
     return found
 
 
-PAGE_MAX_S: Final = 3.5
-"""How long all may take to tell their figures, together. Whoever collects them waits for ten seconds or so."""
+# Metrics --------------------------------------------------------------------------------------------------------------
 
-_NOBODY: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
+METRICS_MAX_S: Final = 3.5
+"""Seconds for all processes to report their metrics, together; Prometheus times out after ten seconds by default."""
+
+_NONE_KNOWN: Final = PartitionList(partitions=[], build_information={}, started_ns=0)
 
 
+@CLUSTER.route("GET", "/ws/v1/metrics", Access.ADMINS, Content(ANY_TEXT, TEXT), parameters=(RM,))
 async def all_metrics(call: Call) -> Reply:
-    """The figures of all processes that answer, and of each whether it does; or of one resource manager what it has."""
-    return await page(call, within_s=PAGE_MAX_S)
+    """The metrics of all processes, for Prometheus.
+
+    With `rm`, only the metrics of that resource manager. A process that does not answer in time is reported as down,
+    and its other metrics are missing.
+    """
+    return await metrics_page(call, within_s=METRICS_MAX_S)
 
 
-async def page(call: Call, *, within_s: float) -> Reply:
-    """The same, without whoever has not answered by then.
+async def metrics_page(call: Call, *, within_s: float) -> Reply:
+    """The metrics of the processes that answer within this time, even without a broker.
 
     Raises:
         RequestError: there is no such resource manager.
     """
     until = asyncio.get_running_loop().time() + within_s
-    known, broker = await asyncio.gather(_known(until, call), _told(until, call, "", ""))
-    entries = directory_of(call, known).all()
-    answers = await asyncio.gather(*(_told(until, call, entry.full_name, shown) for shown, entry in entries))
-    found = [(entry.full_name, told) for (_, entry), told in zip(entries, answers, strict=True) if told is not None]
+    known, broker = await asyncio.gather(_known_until(until, call), _metrics_of(until, call, "", ""))
+    entries = names_of(call, known).all()
+    answers = await asyncio.gather(*(_metrics_of(until, call, entry.full_name, shown) for shown, entry in entries))
+    found = [(entry.full_name, one) for (_, entry), one in zip(entries, answers, strict=True) if one is not None]
+    answered = {name for name, _ in found}
     others = [
-        *_presence([entry for _, entry in entries], {name for name, _ in found}),
-        *_unstartable(known.partitions, {name for name, _ in found}),
-        *_managers(known, time.time()),
+        *_up_metrics([entry for _, entry in entries], answered),
+        *_unstartable_metrics(known.partitions, answered),
+        *_rm_metrics(known, time.time()),
     ]
-    system = [*call.figures.families(), *([up(BROKER, here=False)] if broker is None else broker)]
+    system = [*call.metrics.families(), *([up(BROKER, here=False)] if broker is None else broker)]
     rm_id = call.query.get("rm", "")
-    others += _of_manager(system, rm_id) if rm_id else system
-    text = await asyncio.to_thread(metrics.text, found, others, several=len(known.partitions) > 1)
+    others += _only_of_rm(system, rm_id) if rm_id else system
+    text = await asyncio.to_thread(metrics.render, found, others, several=len(known.partitions) > 1)
     return Reply(text, content_type=metrics.CONTENT_TYPE)
 
 
-async def _known(until: float, call: Call) -> PartitionList:
-    """Who is registered; nobody if the broker does not say so in time.
+async def _known_until(until: float, call: Call) -> PartitionList:
+    """The registered RMs and partitions; none if the broker does not answer in time.
 
     Raises:
         RequestError: there is no such resource manager.
@@ -218,75 +248,66 @@ async def _known(until: float, call: Call) -> PartitionList:
         async with asyncio.timeout_at(until):
             return await registered(call)
     except TimeoutError:
-        return _NOBODY
+        return _NONE_KNOWN
     except RequestError as error:
         if error.status != 503:
             raise
-        return _NOBODY
+        return _NONE_KNOWN
 
 
-async def _told(until: float, call: Call, partition: str, shown: str) -> list[Family] | None:
-    """The figures of a partition's worker, or without one of the broker; None if it does not tell them."""
+async def _metrics_of(until: float, call: Call, partition: str, shown: str) -> list[Family] | None:
+    """The metrics of a worker, or without a partition of the broker; None without an answer."""
     try:
         async with asyncio.timeout_at(until):
-            answer = await call.shelf.fresh(partition, Query(what="metrics", name=shown))
+            answer = await call.cache.uncached(partition, Query(what="metrics", name=shown))
         return families(answer.body) if answer.status == 200 else None
     except (TimeoutError, RequestError, ValueError):
-        return None  # which is told: see `_presence`
+        return None  # reported by `_up_metrics`
 
 
-def _presence(partitions: Sequence[PartitionEntry], answered: set[str]) -> Iterator[Family]:
-    what = (
-        "Whether the worker of the partition answers; if not, its other series are missing. Worry at 0 for more than a "
-        "minute: nothing is placed meanwhile."
+def _up_metrics(partitions: Sequence[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+    text = (
+        "Whether the worker of the partition answers; if not, its other series are missing. Investigate at 0 for more"
+        " than a minute: nothing is scheduled meanwhile."
     )
     samples = [((one.full_name, one.rm_id), float(one.full_name in answered)) for one in partitions]
-    yield gauge("yunishard_partition_up", what, (metrics.PARTITION, "rm"), samples)
+    yield gauge("yunishard_partition_up", text, (metrics.PARTITION, "rm"), samples)
     for one in partitions:
         if one.full_name not in answered:
             yield up(WORKER, one.full_name, here=False)
 
 
-def _unstartable(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
-    """What those cannot tell themselves whose worker cannot start."""
+def _unstartable_metrics(partitions: Iterable[PartitionEntry], answered: set[str]) -> Iterator[Family]:
+    """The metric that a worker cannot report itself: that it cannot start."""
     for one in partitions:
         if one.problem and one.full_name not in answered:
             yield journal_stuck(one.full_name, stuck=True)
 
 
-def _managers(known: PartitionList, now: float) -> Iterator[Family]:
-    what = (
-        "For how many seconds nothing has been heard of the resource manager, and so nothing is placed for it; 0 while "
-        "it is there. Worry above a minute."
+def _rm_metrics(known: PartitionList, now: float) -> Iterator[Family]:
+    text = (
+        "Seconds since the last message of the resource manager while it is away, so that nothing is scheduled for it;"
+        " 0 while it is connected. Investigate above a minute."
     )
     away = [
         ((one.rm_id,), max(0.0, round(now - one.away_since_ns / 1e9, 3)) if one.away_since_ns else 0.0)
         for one in known.managers
     ]
-    yield gauge("yunishard_rm_away_seconds", what, ("rm",), away)
-    what = "Nodes that were registered for a partition that does not exist (failed)."
+    yield gauge("yunishard_rm_away_seconds", text, ("rm",), away)
+    text = "Nodes that were registered for a partition that does not exist (failed)."
     failed = "yunikorn_scheduler_node"
     if len(known.partitions) == 1:
         total = sum(one.nodes_astray for one in known.managers)
-        yield gauge(failed, what, ("state",), [(("failed",), total)])
+        yield gauge(failed, text, ("state",), [(("failed",), total)])
     elif known.partitions:
         samples = [((one.rm_id, "failed"), float(one.nodes_astray)) for one in known.managers]
-        yield gauge(failed, what, ("rm", "state"), samples)
+        yield gauge(failed, text, ("rm", "state"), samples)
 
 
-def _of_manager(found: Iterable[Family], rm_id: str) -> list[Family]:
-    """What of this is about a resource manager."""
-    named = [(family, family.labels.index("rm")) for family in found if "rm" in family.labels]
+def _only_of_rm(found: Iterable[Family], rm_id: str) -> list[Family]:
+    """The series of one resource manager."""
+    labelled = [(family, family.labels.index("rm")) for family in found if "rm" in family.labels]
     return [
         replace(family, samples=[sample for sample in family.samples if sample[0][place] == rm_id])
-        for family, place in named
+        for family, place in labelled
     ]
-
-
-ROUTES: Final[tuple[ApiRoute, ...]] = (
-    Route("GET", "/ws/v1/clusters", clusters, Access.KNOWN),
-    Route("GET", "/ws/v1/partitions", partitions, Access.KNOWN),
-    Route("GET", "/ws/v1/scheduler/node-utilizations", node_utilisations, Access.KNOWN),
-    Route("GET", "/ws/v1/scheduler/healthcheck", healthcheck, Access.KNOWN),
-    Route("GET", "/ws/v1/metrics", all_metrics, Access.ADMINS),
-)

@@ -1,10 +1,8 @@
-"""The configuration of a resource manager over HTTP: to read it, to change it, what it was, and back to that.
+"""REST routes of configurations: read, validate, replace and roll back the configuration of a resource manager.
 
-A change is decided by the broker, for all partitions or none; here is only how it is asked for. A request that names
-no RM reads from the default RM. It changes that one only if there is no other, or if the setting `default-rm` names it:
-a change that was meant for another RM must not end what runs on the first one.
-
-Not here: how a configuration is shown (`config_view.py`).
+The broker decides about a change, for all partitions of the RM or none. A request that names no RM reads from the
+default RM. It changes that one only if there is no other, or if the setting `default-rm` names it: a change meant for
+another RM must not end what runs on the first one. How a configuration is shown is in `config_view.py`.
 """
 
 import asyncio
@@ -18,38 +16,97 @@ from msgspec import Struct
 from common.config.check import load
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
-from common.names import RM_ID
-from common.query_messages import Actor, Answer, ChangeConfig, ReadConfig
-from common.rest_records import ChangedView
-from webservice.access import Access
-from webservice.calls import JSON, ApiRoute, Call, Changing, Reply, document
+from common.names import QUEUE, RM_ID
+from common.query_messages import Answer, ChangeConfig, ReadConfig
+from common.rest_records import ChangedView, VersionView
+from webservice.calls import JSON, Call, Reply, document
 from webservice.config_view import config_json, config_yaml
-from webservice.parameters import entity_tag, expected_checksum, is_known
+from webservice.parameters import (
+    ANY_TEXT,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    RM,
+    UNCHANGED,
+    Parameter,
+    Schema,
+    entity_tag,
+    expected_checksum,
+    is_known,
+)
 from webservice.partition_names import RM_SHOWN_MAX, default_rm
-from webservice.router import Route
+from webservice.router import ANY_OBJECT, BINARY, BYTES, TEXT, Access, Content, RouteGroup
+from webservice.router import YAML as YAML_MEDIA
 from webservice.views import RequestError, SettingView, VerdictView, encoded
+
+CONFIGURATION: Final = RouteGroup(
+    "configuration", "The configuration of each resource manager, and the settings of the system."
+)
 
 YAML: Final = "application/x-yaml; charset=UTF-8"
 JSON_ONLY: Final = "application/json"
 """The one value of `Accept` that asks for JSON."""
 
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,8}")
-_LOADED_MAX: Final = 4
-"""Configurations kept as understood: reading a large one takes seconds, and it changes seldom."""
+_PARSED_MAX: Final = 4
+"""Parsed configurations in the cache: parsing a large one takes seconds, and it changes seldom."""
 
 _S = TypeVar("_S", bound=Struct)
 
+_QUEUE_SCHEMA: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"name": {"type": ["string", "number", "boolean"], "pattern": f"^{QUEUE.pattern}$"}},
+    "required": ["name"],
+}
+_PARTITION_SCHEMA: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {
+        "name": {"type": ["string", "number", "boolean", "null"]},
+        "queues": {"type": "array", "items": _QUEUE_SCHEMA},
+    },
+    "required": ["queues"],
+}
+_CONFIG_SCHEMA: Final[Schema] = {
+    "type": ["object", "null"],
+    "properties": {"partitions": {"type": ["array", "null"], "items": _PARTITION_SCHEMA}},
+}
+"""As lenient as YAML: any scalar is a name, and an empty document is a configuration without partitions."""
+
+_CONFIG_BODY: Final = (Content(ANY_TEXT, TEXT), Content(_CONFIG_SCHEMA, YAML_MEDIA), Content(BYTES, BINARY))
+"""The body is YAML whatever its type. Generated clients can send text and bytes, but not YAML: openapi-generator takes
+the first type of a body, and openapi-python-client omits a route whose body can be neither bytes nor JSON.
+"""
+
+_NUMBER: Final = Parameter(
+    "version",
+    "The number of the earlier version.",
+    {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    required=True,
+)
+_FORCE: Final = Parameter(
+    "force",
+    "Whether to overwrite the watched file even if it has an edit that is not in force.",
+    {"type": "boolean", "default": False},
+)
+_CHANGE_STATUSES: Final = {
+    409: "It is not possible now, the watched file has an edit that is not in force (see `force`), or there are "
+    "several RMs and neither `rm` nor the setting `default-rm` names one.",
+    412: "Another configuration is in force than `If-Match` says.",
+    413: "The body is too large.",
+}
+_TAG: Final = {"ETag": "The checksum of the text."}
+_NEW_TAG: Final = {"ETag": "The checksum of the configuration in force now."}
+
 
 class _Version(Struct, frozen=True):
-    """A version as the broker tells it; what only some answers have is empty in others."""
+    """A version in an answer of the broker; some answers leave fields empty."""
 
     checksum: str
     config: str
     extra: dict[str, str] = {}
 
 
-class _Refused(Struct, frozen=True):
-    """What the broker says of a configuration that is wrong."""
+class _Invalid(Struct, frozen=True):
+    """The broker's answer about an invalid configuration."""
 
     problems: list[Problem]
 
@@ -57,10 +114,25 @@ class _Refused(Struct, frozen=True):
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
+@CONFIGURATION.route(
+    "GET",
+    "/ws/v1/config",
+    Access.ADMINS,
+    Content(ANY_OBJECT, YAML_MEDIA),
+    Content(ANY_OBJECT),
+    parameters=(RM, IF_NONE_MATCH),
+    statuses={**UNCHANGED, 500: "The configuration in force cannot be parsed."},
+    headers={"ETag": "The checksum of the text, with `rm`."},
+    private_with="rm",
+)
 async def configuration(call: Call) -> Reply:
-    """What is in force: as it was understood, or of a named resource manager as it was written."""
+    """The configuration in force.
+
+    JSON if `Accept` is exactly `application/json`, else YAML. In normal form, as parsed; with `rm`, the YAML text as it
+    was written.
+    """
     in_json = call.headers.get("accept") == JSON_ONLY
-    if "rm" not in call.query and not (await call.link.partitions()).build_information:
+    if "rm" not in call.query and not (await call.broker.partitions()).build_information:
         return await _view(call, None, {}, in_json=in_json)
     current = await _read(call, await _rm_of(call), ReadConfig(what="current"))
     if "rm" in call.query and not in_json:
@@ -68,26 +140,53 @@ async def configuration(call: Call) -> Reply:
     return await _view(call, current.config, current.extra, in_json=in_json)
 
 
+@CONFIGURATION.route(
+    "GET",
+    "/ws/v1/config/default",
+    Access.ADMINS,
+    Content(_CONFIG_SCHEMA, YAML_MEDIA),
+    parameters=(IF_NONE_MATCH,),
+    statuses=UNCHANGED,
+    headers=_TAG,
+    is_private=True,
+)
 async def default(call: Call) -> Reply:
-    """The text that a resource manager gets which sends none: of the watched file, or the built-in one."""
+    """The default configuration, which applies to resource managers that send none.
+
+    The text of the watched file, its last valid version, or the built-in queues.
+    """
     return _as_written(call, await _read(call, "", ReadConfig(what="default")))
 
 
+@CONFIGURATION.route(
+    "GET",
+    "/ws/v1/config/version/{number}",
+    Access.ADMINS,
+    Content(_CONFIG_SCHEMA, YAML_MEDIA),
+    parameters=(RM, IF_NONE_MATCH),
+    statuses=UNCHANGED,
+    headers=_TAG,
+    is_private=True,
+)
 async def version(call: Call) -> Reply:
-    """The text of a version, current or not."""
-    number = _version_number(call.parameters["number"])
+    """A version of a configuration, as it was written."""
+    number = _version_number(call.segments["number"])
     return _as_written(call, await _read(call, await _rm_of(call), ReadConfig(what="version", version=number)))
 
 
+@CONFIGURATION.route(
+    "GET", "/ws/v1/config/history", Access.ADMINS, list[VersionView], parameters=(RM,), is_private=True
+)
 async def history(call: Call) -> Reply:
-    """All versions that are kept, the newest first."""
-    answer = await call.link.read(await _rm_of(call), ReadConfig(what="history"))
+    """The versions of a configuration, newest first."""
+    answer = await call.broker.read(await _rm_of(call), ReadConfig(what="history"))
     return Reply(document(answer).strip() + b"\n")
 
 
+@CONFIGURATION.route("GET", "/ws/v1/settings", Access.ADMINS, list[SettingView], is_private=True)
 async def settings(call: Call) -> Reply:
-    """What the system was told at its start, then what each resource manager has set; all or nothing."""
-    rms = sorted((await call.link.partitions()).build_information)
+    """The settings that the system started with, and those that each resource manager has set."""
+    rms = sorted((await call.broker.partitions()).build_information)
     shown = list(call.startup.settings)
     for rm, current in zip(rms, await asyncio.gather(*(_current(call, rm) for rm in rms)), strict=True):
         shown += [SettingView(f"rm/{key}", current.extra[key], f"RM {rm}") for key in sorted(current.extra)]
@@ -99,7 +198,7 @@ async def _current(call: Call, rm: str) -> _Version:
 
 
 async def _read(call: Call, rm: str, question: ReadConfig) -> _Version:
-    return _understood(await call.link.read(rm, question), _Version)
+    return _parse_answer(await call.broker.read(rm, question), _Version)
 
 
 def _as_written(call: Call, found: _Version) -> Reply:
@@ -111,8 +210,8 @@ def _as_written(call: Call, found: _Version) -> Reply:
 
 async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json: bool) -> Reply:
     def shown() -> bytes:
-        understood = None if text is None else _loaded(text)
-        return (config_json if in_json else config_yaml)(understood, extra, call.startup.deadlock)
+        parsed = None if text is None else _parse_config(text)
+        return (config_json if in_json else config_yaml)(parsed, extra, call.startup.deadlock)
 
     try:
         return Reply(await asyncio.to_thread(shown), content_type=JSON if in_json else YAML)
@@ -120,21 +219,31 @@ async def _view(call: Call, text: str | None, extra: dict[str, str], *, in_json:
         raise RequestError(500, f"the configuration in force cannot be read: {error.problems[0]}") from None
 
 
-@lru_cache(maxsize=_LOADED_MAX)
-def _loaded(text: str) -> Configuration:
+@lru_cache(maxsize=_PARSED_MAX)
+def _parse_config(text: str) -> Configuration:
     return load(text)
 
 
+@CONFIGURATION.route(
+    "POST",
+    "/ws/v1/validate-conf",
+    Access.KNOWN,
+    VerdictView,
+    body=(Content(ANY_TEXT, TEXT), Content({}, YAML_MEDIA), Content(BYTES, BINARY)),
+    body_required=False,
+    statuses={413: "The body is too large."},
+)
 async def validate(call: Call) -> Reply:
-    """Whether a configuration would be taken. Nothing changes. Whoever is known may ask, and a large one takes seconds:
-    so one is read at a time, or the threads for everything else would be taken.
+    """Whether a configuration is valid; nothing changes.
+
+    One configuration is validated at a time: a large one takes seconds, and any caller may ask.
     """
-    if call.turns.validations.locked():
+    if call.locks.validations.locked():
         raise RequestError(503, "Several configurations are being validated already, try again later")
     try:
-        async with call.turns.validations:
+        async with call.locks.validations:
             body = await call.body()
-            async with call.turns.validation:
+            async with call.locks.validation:
                 await asyncio.to_thread(load, body.decode())
     except UnicodeDecodeError as error:
         return Reply(encoded(VerdictView(allowed=False, reason=f"the text is not UTF-8: {error}")))
@@ -146,49 +255,84 @@ async def validate(call: Call) -> Reply:
 # Changing -----------------------------------------------------------------------------------------------------------
 
 
-async def replace(call: Call, actor: Actor) -> Reply:
-    """Give the resource manager the configuration in the body."""
+@CONFIGURATION.route(
+    "PUT",
+    "/ws/v1/config",
+    Access.ADMINS,
+    ChangedView,
+    parameters=(RM, _FORCE, IF_MATCH),
+    body=_CONFIG_BODY,
+    statuses=_CHANGE_STATUSES,
+    headers=_NEW_TAG,
+    changes=True,
+)
+@CONFIGURATION.route(
+    "POST",
+    "/ws/v1/config",
+    Access.ADMINS,
+    ChangedView,
+    parameters=(RM, _FORCE, IF_MATCH),
+    body=_CONFIG_BODY,
+    statuses=_CHANGE_STATUSES,
+    headers=_NEW_TAG,
+    changes=True,
+)
+async def replace(call: Call) -> Reply:
+    """Replace the configuration of a resource manager.
+
+    For all its partitions or none. All problems of an invalid configuration are in `problems`.
+    """
     expected = expected_checksum(call.headers.get("if-match"))
     try:
         text = (await call.body()).decode()
     except UnicodeDecodeError as error:
-        raise _wrong([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
-    if not text.strip():  # it would mean the default configuration, which nobody asks for by saying nothing
+        raise _invalid([Problem(message=f"the text is not UTF-8: {error}", kind="syntax")]) from None
+    if not text.strip():  # an empty text would mean the default configuration
         hint = "the body of the request is the whole configuration, as YAML"
-        raise _wrong([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
-    wanted = ChangeConfig(config=text, author=actor.user, expected=expected, overwrite=_force(call))
+        raise _invalid([Problem(message="the configuration is empty", kind="syntax", hint=hint)])
+    wanted = ChangeConfig(config=text, author=_author(call), expected=expected, overwrite=_force(call))
     return await _change(call, await _changed_rm(call), wanted)
 
 
-async def roll_back(call: Call, actor: Actor) -> Reply:
-    """Give the resource manager a configuration that it had before, as a new version."""
+@CONFIGURATION.route(
+    "POST",
+    "/ws/v1/config/rollback",
+    Access.ADMINS,
+    ChangedView,
+    parameters=(_NUMBER, RM, _FORCE, IF_MATCH),
+    statuses=_CHANGE_STATUSES,
+    headers=_NEW_TAG,
+    changes=True,
+)
+async def roll_back(call: Call) -> Reply:
+    """Put an earlier configuration in force again, as a new version."""
     expected = expected_checksum(call.headers.get("if-match"))
     number = _version_number(call.query.get("version", ""))
     rm = await _changed_rm(call)
     earlier = await _read(call, rm, ReadConfig(what="version", version=number))
     origin = f"rollback to {number}"
     wanted = ChangeConfig(
-        config=earlier.config, author=actor.user, origin=origin, expected=expected, overwrite=_force(call)
+        config=earlier.config, author=_author(call), origin=origin, expected=expected, overwrite=_force(call)
     )
     return await _change(call, rm, wanted)
 
 
 async def _change(call: Call, rm: str, wanted: ChangeConfig) -> Reply:
-    answer = await call.link.change(wanted, rm=rm)
+    answer = await call.broker.change(wanted, rm=rm)
     if answer.status == 400:
         raise _refusal(answer)
-    changed = _understood(answer, ChangedView)
+    changed = _parse_answer(answer, ChangedView)
     return Reply(encoded(changed), headers={"ETag": entity_tag(changed.checksum)})
 
 
 def _refusal(answer: Answer) -> RequestError:
     try:
-        return _wrong(msgspec.json.decode(answer.body, type=_Refused).problems)
-    except msgspec.MsgspecError:  # wrong in another way, told as a text
+        return _invalid(msgspec.json.decode(answer.body, type=_Invalid).problems)
+    except msgspec.MsgspecError:  # another problem, in plain text
         return RequestError(400, answer.body.decode(errors="replace"))
 
 
-def _wrong(problems: list[Problem]) -> RequestError:
+def _invalid(problems: list[Problem]) -> RequestError:
     text = problems[0].message if problems else "the configuration is wrong"
     return RequestError(400, text, problems=problems)
 
@@ -196,10 +340,15 @@ def _wrong(problems: list[Problem]) -> RequestError:
 # Both ---------------------------------------------------------------------------------------------------------------
 
 
+def _author(call: Call) -> str:
+    assert call.requester is not None, "the caller of a route that changes something is known"
+    return call.requester.user
+
+
 async def _changed_rm(call: Call) -> str:
-    """The RM that a change is for; of several it has to be named, by the request or by the setting `default-rm`."""
+    """The RM to change. If there are several, the request or the setting `default-rm` must name it."""
     if not call.query.get("rm"):
-        rms = list((await call.link.partitions()).build_information)
+        rms = list((await call.broker.partitions()).build_information)
         if len(rms) > 1 and call.startup.default_rm not in rms:
             known = ", ".join(rms)
             raise RequestError(409, f"There are several resource managers, say which with ?rm=, one of: {known}")
@@ -207,20 +356,20 @@ async def _changed_rm(call: Call) -> str:
 
 
 async def _rm_of(call: Call) -> str:
-    """The RM that is named, or the default RM; whether one that is named exists, the broker says."""
+    """The named RM, or the default RM. The broker checks whether a named RM exists."""
     rm = call.query.get("rm", "")
     if rm:
-        if not RM_ID.fullmatch(rm):  # one that nobody can have, and perhaps longer than may be sent on
+        if not RM_ID.fullmatch(rm):  # no valid ID, and perhaps too long for a message
             raise RequestError(404, f"RM {rm[:RM_SHOWN_MAX]!r} is not registered")
         return rm
-    rm = default_rm(await call.link.partitions(), call.startup.default_rm)
+    rm = default_rm(await call.broker.partitions(), call.startup.default_rm)
     if not rm:
         raise RequestError(404, "No resource manager is registered")
     return rm
 
 
 def _force(call: Call) -> bool:
-    """Whether an edit of the watched file may be overwritten."""
+    """Whether the change may overwrite an edit of the watched file."""
     text = call.query.get("force", "false")
     if text not in ("true", "false"):
         raise RequestError(400, f"force is {text[:RM_SHOWN_MAX]!r}, expected true or false")
@@ -233,21 +382,8 @@ def _version_number(text: str) -> int:
     return int(text)
 
 
-def _understood(answer: Answer, kind: type[_S]) -> _S:
+def _parse_answer(answer: Answer, kind: type[_S]) -> _S:
     try:
         return msgspec.json.decode(document(answer), type=kind)
     except msgspec.MsgspecError as error:
         raise RequestError(503, f"The broker answered what cannot be read: {error}") from None
-
-
-ROUTES: Final[tuple[ApiRoute, ...]] = (
-    Route("GET", "/ws/v1/config", configuration, Access.ADMINS),
-    Route("PUT", "/ws/v1/config", Changing(replace), Access.ADMINS),
-    Route("POST", "/ws/v1/config", Changing(replace), Access.ADMINS),
-    Route("GET", "/ws/v1/config/default", default, Access.ADMINS),
-    Route("GET", "/ws/v1/config/history", history, Access.ADMINS),
-    Route("GET", "/ws/v1/config/version/{number}", version, Access.ADMINS),
-    Route("POST", "/ws/v1/config/rollback", Changing(roll_back), Access.ADMINS),
-    Route("POST", "/ws/v1/validate-conf", validate, Access.KNOWN),
-    Route("GET", "/ws/v1/settings", settings, Access.ADMINS),
-)

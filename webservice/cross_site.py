@@ -1,8 +1,11 @@
-"""Whether a request that changes something, or asks for a private answer, may come from a web page of somebody else.
+"""Protection against pages of other sites: which may read answers (CORS), and which requests they may not send.
 
-A browser sends what any page tells it to, also to this machine, and a page may even give its own name this machine's
-address. So such a request must name this machine by an address, and if a browser says on whose behalf it asks, that
-must be us. Programs such as curl say nothing of the kind. Not here: who asks (`people.py`).
+A browser sends what a page tells it to, also to this machine, and a site may resolve its own name to this machine's
+address. So a request that changes something, or asks for a private answer, must name this server as its host, and its
+origin, if the browser sends one, must be this server. Programs such as curl send no origin.
+
+Without further settings every page may read what YuniKorn serves, as with YuniKorn itself. Once authentication is on,
+or sites are named, only the named sites may; the answer then varies by origin, and says so.
 """
 
 import ipaddress
@@ -17,37 +20,38 @@ _FORWARDED: Final = (
 )
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?")
 ANY_HOST: Final = "*"
-"""In a list of names of this server: every name is one of them."""
+"""In a list of names of this server: every name."""
 
 _NEXT: Final = "Ask the address itself, such as http://127.0.0.1:PORT, from a terminal of this machine"
 
 
-def objection(headers: Mapping[str, str], *, scheme: str, server: str) -> str:
-    """Why such a request is not taken; empty if it is.
+def explain_not_local(headers: Mapping[str, str], *, scheme: str, server: str) -> str:
+    """Why a request is refused that changes something without authentication; empty if it is accepted. It must come
+    from this machine, and not from a page of another site or through a proxy.
 
     Args:
         headers: By name in lower case.
-        scheme: `http` or `https`, as the connection is.
-        server: The address of this machine at which the request arrived.
+        scheme: The scheme of the connection.
+        server: The local address of the connection.
     """
     host = headers.get("host", "")
     if not _is_this_machine(_host_name(host), server):
         return f"Host {host!r} is not an address of this machine. {_NEXT}"
-    reason = foreign_page(headers, allowed=(f"{scheme}://{host}".lower(),))
+    reason = explain_foreign_page(headers, allowed=(f"{scheme}://{host}".lower(),))
     if reason:
         return f"{reason}. {_NEXT}"
     forwarded = [name for name in _FORWARDED if name in headers]
     if forwarded:
-        return f"the header {forwarded[0]} says that a proxy asks for somebody who is not known here. {_NEXT}"
+        return f"the header {forwarded[0]} says that a proxy sent the request for a user who is not known here. {_NEXT}"
     return ""
 
 
-def foreign_page(headers: Mapping[str, str], *, allowed: Collection[str]) -> str:
-    """Why a page may not have sent such a request that changes something; empty if it may, or no page did.
+def explain_foreign_page(headers: Mapping[str, str], *, allowed: Collection[str]) -> str:
+    """Why a request that changes something is refused because a page sent it; empty if no page did, or an allowed one.
 
     Args:
         headers: By name in lower case.
-        allowed: The origins whose pages may, in lower case.
+        allowed: The origins whose pages may send it, in lower case.
     """
     origin = headers.get("origin")
     if origin is not None:
@@ -58,12 +62,12 @@ def foreign_page(headers: Mapping[str, str], *, allowed: Collection[str]) -> str
 
 
 def is_known_host(host: str, names: Collection[str]) -> bool:
-    """Whether a header `Host` names this server, so that no page can have sent it by giving its own name our address
-    (DNS rebinding): an address, `localhost`, or a known name.
+    """Whether a header `Host` names this server: an address, `localhost`, or a known name. A page of another site
+    cannot send such a header (DNS rebinding).
 
     Args:
         host: With or without a port.
-        names: In lower case; `*` stands for every name.
+        names: Known names in lower case; `*` means every name.
     """
     if ANY_HOST in names:
         return True
@@ -78,7 +82,7 @@ def is_known_host(host: str, names: Collection[str]) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """The name or address in a Host header, without its port; empty if it cannot be read."""
+    """The name or address in a Host header, without its port; empty if it is malformed."""
     match = _HOST.fullmatch(host)
     return match.group(1).strip("[]") if match else ""
 
@@ -95,37 +99,37 @@ def _is_this_machine(name: str, server: str) -> bool:
 
 ANY: Final = "*"
 
-SENT: Final = "Authorization,Content-Type,Accept,If-Match,If-None-Match,X-Requested-With"
+REQUEST_HEADERS: Final = "Authorization,Content-Type,Accept,If-Match,If-None-Match,X-Requested-With"
 """Headers that a page of a named site may send."""
 
-READ: Final = "ETag,Link,Location,Retry-After,WWW-Authenticate,X-Request-Id"
-"""Headers of an answer that it may read, besides those that every page may."""
+ANSWER_HEADERS: Final = "ETag,Link,Location,Retry-After,WWW-Authenticate,X-Request-Id"
+"""Headers of an answer that such a page may read, besides the ones that every page may read."""
 
 PREFLIGHT_S: Final = 600
-"""How long a browser may remember what it was told before a request."""
+"""Seconds for which a browser may cache the answer to a preflight request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """Whose pages may read. `origins` are those of the setting, `is_open` says that nobody has to say who they are."""
+    """Which pages may read answers. `origins` is the setting `cors`; `is_open` says that authentication is off."""
 
     origins: tuple[str, ...] = ()
     is_open: bool = True
     credentials: bool = False
-    """Whether people are known by what their browser sends by itself, which a named site may then rely on."""
+    """Whether browsers authenticate by themselves (certificate or proxy), and pages of named sites may rely on that."""
 
     @property
     def named_only(self) -> bool:
-        """Whether only the sites named may read."""
+        """Whether only pages of named sites may read answers."""
         return not self.is_open or self.origins not in ((), (ANY,))
 
     def headers(self, origin: str | None, methods: Sequence[str], *, private: bool) -> Mapping[str, str]:
-        """What to add to an answer.
+        """The CORS headers of an answer.
 
         Args:
-            origin: Of the page that asks; None if none does.
-            methods: That the path has.
-            private: Whether the answer is none that YuniKorn has, or that to a change.
+            origin: Of the page that sent the request; None without one.
+            methods: The methods of the path.
+            private: Whether the route is not one of YuniKorn, or changes something.
         """
         allowed = ",".join(methods) if self.named_only else ", ".join(methods)
         if not self.named_only:
@@ -137,13 +141,13 @@ class Cors:
             "Vary": "Origin",
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Allow-Methods": allowed,
-            "Access-Control-Allow-Headers": SENT,
-            "Access-Control-Expose-Headers": READ,
+            "Access-Control-Allow-Headers": REQUEST_HEADERS,
+            "Access-Control-Expose-Headers": ANSWER_HEADERS,
         }
         return {**found, "Access-Control-Allow-Credentials": "true"} if self.credentials else found
 
     def preflight(self, origin: str | None, methods: Sequence[str]) -> Mapping[str, str]:
-        """What a browser wants to know before it sends a request for a page."""
+        """The headers of an answer to a preflight request."""
         if not self.named_only:
             return {}
         found = self.headers(origin, methods, private=False)
@@ -151,4 +155,4 @@ class Cors:
 
 
 _SENT_ANYWHERE: Final = "X-Requested-With,Content-Type,Accept,Origin"
-"""As YuniKorn says it."""
+"""The value that YuniKorn sends."""

@@ -22,7 +22,7 @@ PIECE_BYTES: Final = 64 << 10
 """After so many bytes no further line is put into a piece."""
 
 
-class Tape:
+class EventBuffer:
     """Lines from the number `first` on, up to `end`, which is the number of the next one."""
 
     def __init__(self, first: int, *, bytes_max: int) -> None:
@@ -47,7 +47,7 @@ class Tape:
         self.forget(self.first + gone)
 
     def forget(self, before: int) -> None:
-        """Nobody needs what comes before this number."""
+        """UnknownUser needs what comes before this number."""
         gone = self._lines[: max(0, before - self.first)]
         del self._lines[: len(gone)]
         self._bytes -= sum(map(len, gone))
@@ -76,14 +76,14 @@ Clock = Callable[[], float]
 class History(Protocol):
     """Whoever has the lines (`follower.py`)."""
 
-    def piece(self, stream: "Stream") -> Awaitable[bytes]:
+    def piece(self, stream: "EventStream") -> Awaitable[bytes]:
         """Lines from the place of the stream on, which goes on to what follows them; none if there are none yet."""
 
-    def leave(self, stream: "Stream") -> None:
+    def leave(self, stream: "EventStream") -> None:
         """The reader is gone, or told nothing more."""
 
 
-class Stream:
+class EventStream:
     """A reader, and its place: the number of the event that it has not been given yet."""
 
     def __init__(self, history: History, *, first_line: bytes, place: int, host: str, began: datetime, clock: Clock):
@@ -101,7 +101,7 @@ class Stream:
         self._over = False
         self._news = asyncio.Event()
 
-    def __aiter__(self) -> "Stream":
+    def __aiter__(self) -> "EventStream":
         return self
 
     async def __anext__(self) -> bytes:
@@ -178,18 +178,18 @@ class Pace:
     """Some 25,000 events."""
 
 
-class Follower:
+class EventFollower:
     """The readers of one history, and what they read. `run` must be running for them to get anything new."""
 
     def __init__(self, ask: Ask, partition: str, rm: str, *, begin: Lines, pace: Pace, clock: Clock) -> None:
         self.partition = partition
         self.rm = rm
         self.instance = begin.instance
-        self.streams: list[Stream] = []
+        self.streams: list[EventStream] = []
         """In the order in which they began."""
         self.cut_off = 0
         """Readers whose connection took nothing for too long."""
-        self._tape = Tape(begin.end, bytes_max=pace.tape_bytes_max)
+        self._tape = EventBuffer(begin.end, bytes_max=pace.tape_bytes_max)
         self._ask = ask
         self._pace = pace
         self._clock = clock
@@ -197,9 +197,9 @@ class Follower:
         self._last: list[msgspec.Raw] = []
         """The latest event, if any was read: it is asked for once more, to see that it is still the same."""
 
-    def join(self, now: Lines, *, host: str, count: int) -> Stream:
+    def join(self, now: Lines, *, host: str, count: int) -> EventStream:
         """A new reader, from so many past events on, or all that there are."""
-        stream = Stream(
+        stream = EventStream(
             self,
             first_line=msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n",
             place=max(now.lowest, now.end - count),
@@ -210,7 +210,7 @@ class Follower:
         self.streams.append(stream)
         return stream
 
-    def leave(self, stream: Stream) -> None:
+    def leave(self, stream: EventStream) -> None:
         """A reader is gone; nothing if it was already."""
         if stream in self.streams:
             self.streams.remove(stream)
@@ -273,7 +273,7 @@ class Follower:
                 self.cut_off += 1
                 stream.cut()
 
-    async def piece(self, stream: Stream) -> bytes:
+    async def piece(self, stream: EventStream) -> bytes:
         """Lines from the place of a stream on, which goes on to what follows them; none if there are none yet."""
         if stream.place < self._tape.first:
             past = await self._past_piece(stream)
@@ -282,7 +282,7 @@ class Follower:
         piece, stream.place = self._tape.since(stream.place)
         return piece
 
-    async def _past_piece(self, stream: Stream) -> bytes:
+    async def _past_piece(self, stream: EventStream) -> bytes:
         """The same for one that is behind the tape; it is cut off if that is not there any more."""
         await self._past.acquire()
         asyncio.get_running_loop().call_later(self._pace.past_pause_s, self._past.release)
@@ -325,7 +325,7 @@ STREAMS_MAX: Final = 500
 _TOO_MANY: Final = "Too many streaming connections"
 
 
-class Streams:
+class EventStreams:
     """All streams that are open, by the partitions that they are about."""
 
     def __init__(self, ask: Ask, *, pace: Pace | None = None, clock: Clock = time.monotonic) -> None:
@@ -333,13 +333,13 @@ class Streams:
         self._pace = pace or Pace()
         self._clock = clock
         self._closed = False
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, EventFollower] = {}
         """By full name of the partition: all and only those that run."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut_off = 0
         """Readers that were too slow for their followers, of followers that have ended."""
 
-    async def begin(self, partition: str, rm: str, *, host: str, count: str) -> Stream:
+    async def open_stream(self, partition: str, rm: str, *, host: str, count: str) -> EventStream:
         """A new stream of a partition, from the latest `count` events on.
 
         Raises:
@@ -361,14 +361,14 @@ class Streams:
         return self._follower(partition, rm, now).join(now, host=host, count=past)
 
     @property
-    def open(self) -> list[Stream]:
+    def open(self) -> list[EventStream]:
         """All that are open, in the order in which they began."""
         found = [one for follower in self._followers.values() for one in follower.streams]
         return sorted(found, key=lambda one: one.began)
 
     def families(self) -> Iterator[Family]:
         """Figures of the streams."""
-        what = "Streams of events that are open."
+        what = "EventStreams of events that are open."
         yield gauge("yunishard_event_streams", what, (), [((), len(self.open))])
         what = (
             "Readers of events that were cut off as their connection took nothing for too long. Worry if it grows: "
@@ -378,27 +378,27 @@ class Streams:
         yield counter("yunishard_event_readers_cut_off_total", what, (), [((), self._cut_off + running)])
 
     def close(self) -> None:
-        """End all, and begin no other one."""
+        """SocketEnd all, and begin no other one."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
         for follower in self._followers.values():
             follower.close()
 
-    def _follower(self, partition: str, rm: str, now: Lines) -> Follower:
+    def _follower(self, partition: str, rm: str, now: Lines) -> EventFollower:
         found = self._followers.get(partition)
         if found is not None and found.instance == now.instance:
             return found
         if found is not None:
             found.close()  # it has not noticed yet that its history is over
-        follower = Follower(self._ask, partition, rm, begin=now, pace=self._pace, clock=self._clock)
+        follower = EventFollower(self._ask, partition, rm, begin=now, pace=self._pace, clock=self._clock)
         self._followers[partition] = follower
         task = asyncio.create_task(self._run(follower), name=f"events of {partition}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return follower
 
-    async def _run(self, follower: Follower) -> None:
+    async def _run(self, follower: EventFollower) -> None:
         try:
             await follower.run()
         finally:

@@ -1,6 +1,7 @@
-"""What this process can find out about the disk: free space, and whether the audit log and the history are kept.
+"""The health check: YuniKorn's nine checks and our own, from the workers' audits, the broker and this machine's disk.
 
-Not here: the journals and the broker's record, whose processes report their own problems (`health.py` has them all).
+Workers audit their partitions; `cluster_routes.py` collects the results. `StorageHealth` checks what this process can
+see of the disk: free space, and whether the audit log and the history are written.
 """
 
 import os
@@ -17,49 +18,49 @@ from webservice.views import RequestError
 
 SPACE_BYTES_MIN: Final = 64 << 20
 """Free bytes below which the health check `Disk space` fails: two new partitions need about as much for their journals.
-Nothing else happens at this bound; what happens once the disk is full is described in `docs/operating.md`.
+Nothing else depends on this bound.
 """
 
 FILES_MIN: Final = 256
-"""Files that can still be created (inodes), below which the check fails. File systems without a bound report none."""
+"""Free inodes below which the check fails. File systems without a bound report 0 in total."""
 
 
-class KeepsHistory(Protocol):
-    """Who keeps the history (`history/keeping.py`)."""
+class RecordsHistory(Protocol):
+    """The recorder of the history (`history/recorder.py`)."""
 
     @property
     def failure(self) -> str:
-        """Why it is not kept at present; empty while it is."""
+        """Why nothing is recorded at present; empty if it is."""
 
 
 class StorageProblems(NamedTuple):
-    """What is wrong with the disk, in words for people; empty where nothing is."""
+    """Problems of the disk, as text for operators; empty without problems."""
 
     space: tuple[str, ...] = ()
-    """Directories that have too little room."""
+    """Directories with too little space."""
     audit: str = ""
     history: str = ""
 
 
 class StorageHealth:
-    """Looks at the disk when it is asked to. What is not given is not kept, and is no problem."""
+    """Checks the disk on request. An argument that is None is not in use, and is no problem."""
 
     def __init__(self, state: Path | None = None, audit: AuditLog | None = None) -> None:
         self._state = state
         self._audit = audit
-        self.keeper: KeepsHistory | None = None
+        self.recorder: RecordsHistory | None = None
 
     async def problems(self) -> StorageProblems:
-        """Everything that is wrong at this moment."""
+        """All problems at this moment."""
         return StorageProblems(
             space=tuple(_short_of_space(self._state)) if self._state is not None else (),
             audit=await self._audit.problem() if self._audit is not None else "",
-            history=self.keeper.failure if self.keeper is not None else "",
+            history=self.recorder.failure if self.recorder is not None else "",
         )
 
 
 def _short_of_space(state: Path) -> list[str]:
-    """The file systems of the state directory, and of the directories in it, that have too little room."""
+    """The file systems of the state directory, and of its subdirectories, with too little space."""
     try:
         folders = [state, *sorted(path for path in state.iterdir() if path.is_dir())]
         by_device = {folder.stat().st_dev: folder for folder in reversed(folders)}
@@ -78,8 +79,8 @@ def _shortage(folder: Path) -> str:
     return ""
 
 
-class Found(Struct, frozen=True):
-    """What a worker says that it found."""
+class WorkerHealth(Struct, frozen=True):
+    """The result of a worker's audit."""
 
     scheduling_errors: int
     negative: int
@@ -94,20 +95,20 @@ class Found(Struct, frozen=True):
     syncing: bool = False
     journal_problem: str = ""
     poison: str = ""
-    """Why a message was set aside within the last hour; empty if none was."""
+    """Why a message was quarantined within the last hour; empty if none was."""
 
 
 class SystemProblems(Struct, frozen=True, kw_only=True):
-    """What is wrong at this moment besides what the workers report."""
+    """Problems at this moment beyond the workers' reports."""
 
     silent: Sequence[str] = ()
     """Partitions that do not answer."""
     unstartable: Sequence[tuple[str, str]] = ()
-    """Partitions whose worker cannot start, each with the reason."""
+    """Partitions whose workers cannot start, with the reasons."""
     away: Sequence[str] = ()
-    """Resource managers that are away."""
+    """Disconnected resource managers."""
     failed_nodes: Mapping[str, int] = {}
-    """For each resource manager that the check is about: the nodes it registered for partitions that do not exist."""
+    """By resource manager: how many nodes it registered for partitions that do not exist."""
     record: str = ""
     """Why the broker's record cannot be written; empty if it can."""
     storage: StorageProblems = StorageProblems()
@@ -123,16 +124,16 @@ class CheckView(Struct, frozen=True, kw_only=True):
 
 
 class HealthView(Struct, frozen=True, kw_only=True):
-    """All checks, and whether none of them failed."""
+    """All checks, and whether they all succeeded."""
 
     Healthy: bool
     HealthChecks: list[CheckView]
 
 
 HIDDEN: Final = "(hidden)"
-"""Stands for what only those are told who see everything."""
+"""Replaces what only callers may see who may see everything."""
 
-_decoder: Final = Decoder(Found)
+_decoder: Final = Decoder(WorkerHealth)
 _CHECKS: Final = (
     ("Scheduling errors", "Check for scheduling error entries in metrics"),
     ("Failed nodes", "Check for failed nodes entries in metrics"),
@@ -157,19 +158,19 @@ _CHECKS: Final = (
     ("History", "Check if the history is kept"),
     ("Poison messages", "Check if no message was set aside within the last hour as it ended its worker twice"),
 )
-"""Name and description of each check: those of YuniKorn, in its order, and our own."""
+"""Name and description of each check: YuniKorn's, in its order, then our own."""
 
 
-def view(
+def health_view(
     bodies: Sequence[tuple[str, bytes]], problems: SystemProblems | None = None, *, whole: bool = True
 ) -> HealthView:
-    """The health of all partitions together, of each its full name and what its worker said, and of the system. Unless
-    it is to be the whole, without names and paths of what is not for everybody.
+    """The health of the system: `bodies` are the workers' answers by full name of the partition. Names and paths are
+    hidden unless `whole` is set.
 
     Raises:
-        RequestError: a worker said what cannot be read.
+        RequestError: an answer of a worker is malformed.
     """
-    found: list[tuple[str, Found]] = []
+    found: list[tuple[str, WorkerHealth]] = []
     for name, body in bodies:
         try:
             told = _decoder.decode(body)
@@ -184,7 +185,7 @@ def view(
     return HealthView(Healthy=all(check.Succeeded for check in checks), HealthChecks=checks)
 
 
-def _without_names(found: Found) -> Found:
+def _without_names(found: WorkerHealth) -> WorkerHealth:
     """Only how many allocations and sums there are, not which: they may be of anybody's queues and applications."""
     return replace(
         found,
@@ -217,8 +218,8 @@ def _checks(diagnoses: Sequence[tuple[str, bool]]) -> list[CheckView]:
     ]
 
 
-def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: Mapping[str, int]) -> list[tuple[str, bool]]:
-    """What each check says, and whether it failed."""
+def _diagnoses(found: Sequence[tuple[str, WorkerHealth]], failed_nodes: Mapping[str, int]) -> list[tuple[str, bool]]:
+    """The diagnosis of each audit check, and whether it failed."""
     errors = sum(one.scheduling_errors for _, one in found)
     negative = [name for name, one in found for _ in range(one.negative)]
     negative_nodes = _named(found, lambda one: one.negative_nodes)
@@ -243,8 +244,8 @@ def _diagnoses(found: Sequence[tuple[str, Found]], failed_nodes: Mapping[str, in
 
 
 def _failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
-    """The check fails for the only resource manager, as with YuniKorn. Among several, what one did wrong is reported,
-    but does not make the core unhealthy for the others.
+    """With one resource manager the check fails, as in YuniKorn. With several, the errors of one are reported, but do
+    not make the core unhealthy for the others.
     """
     total = sum(of_managers.values())
     text = f"There were {total} failed nodes logged in the metrics"
@@ -254,8 +255,8 @@ def _failed_nodes(of_managers: Mapping[str, int]) -> tuple[str, bool]:
     return text, total > 0
 
 
-def _conditions(found: Sequence[tuple[str, Found]], problems: SystemProblems) -> list[tuple[str, bool]]:
-    """The same about what is so at this moment. That a resource manager is away is no fault of ours."""
+def _conditions(found: Sequence[tuple[str, WorkerHealth]], problems: SystemProblems) -> list[tuple[str, bool]]:
+    """Diagnoses of unresponsive partitions, journals and resource managers; a disconnected RM is not a failure."""
     stuck = [f"{name}: {one.journal_problem}" for name, one in found if one.journal_problem]
     syncing = [name for name, one in found if one.syncing]
     return [
@@ -265,14 +266,14 @@ def _conditions(found: Sequence[tuple[str, Found]], problems: SystemProblems) ->
     ]
 
 
-def _poison(found: Sequence[tuple[str, Found]]) -> tuple[str, bool]:
-    """The same about messages that end their worker."""
+def _poison(found: Sequence[tuple[str, WorkerHealth]]) -> tuple[str, bool]:
+    """The diagnosis of messages that crashed their worker."""
     poisons = [f"{name}: {one.poison}" for name, one in found if one.poison]
     return f"Messages that were set aside: {_quoted(poisons)}", bool(poisons)
 
 
 def _system(problems: SystemProblems) -> list[tuple[str, bool]]:
-    """The same about what all processes need."""
+    """Diagnoses of resources that all processes need."""
     storage = problems.storage
     unstartable = [f"{name}: {reason}" for name, reason in problems.unstartable]
     found: tuple[tuple[str, Sequence[str]], ...] = (
@@ -285,13 +286,13 @@ def _system(problems: SystemProblems) -> list[tuple[str, bool]]:
     return [(f"{what}: {_quoted(listed)}", bool(listed)) for what, listed in found]
 
 
-def _named(found: Sequence[tuple[str, Found]], listed: Callable[[Found], list[str]]) -> list[str]:
-    """What is listed, with the partition where there are several: others have nodes of the same names."""
+def _named(found: Sequence[tuple[str, WorkerHealth]], listed: Callable[[WorkerHealth], list[str]]) -> list[str]:
+    """The listed names; with several partitions, each with its partition, as nodes may have equal names."""
     several = len(found) > 1
     return [f"{name}: {one}" if several else one for name, each in found for one in listed(each)]
 
 
-def _ratio(found: Found) -> str:
+def _ratio(found: WorkerHealth) -> str:
     return f"{found.reservations / found.nodes:.6f}" if found.nodes else "NaN"
 
 

@@ -19,8 +19,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from webservice.calls import Pieces
-from webservice.credentials import EXTENSION as CERTIFICATE
-from webservice.credentials import Certificate, certificate_of
+from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, parse_certificate
 
 WRITE_MAX_S: Final = 10.0
 """How long a client may take for what is a piece as a rule, 64 KiB. A reader of events is cut off before, so it has
@@ -30,7 +29,7 @@ ABORT: Final = "yunishard.abort"
 """Extension of the scope: its `now` closes the connection without what is not sent yet (`http1.py`)."""
 
 
-class Flow(Response):
+class StreamResponse(Response):
     """The pieces, one after the other; each is sent before the next one is asked for."""
 
     def __init__(
@@ -116,7 +115,7 @@ TOO_LONG: Final = 431
 """The status of a request whose head is too long."""
 
 
-class ImpatientHttp(H11Protocol):
+class BoundedHttpProtocol(H11Protocol):
     """Closes a connection whose next request's head is not complete in time, or its body, or that takes no answer."""
 
     head_max_s: ClassVar[float] = HEAD_MAX_S
@@ -145,7 +144,7 @@ class ImpatientHttp(H11Protocol):
         if len(self.connections) > self.connections_max:
             self.limit_concurrency = 0  # uvicorn answers with 503
         transport.set_write_buffer_limits(high=1)  # so that we hear of what it does not take; TLS counts nothing as 0
-        self._shown = certificate_of(transport.get_extra_info("peercert"))
+        self._shown = parse_certificate(transport.get_extra_info("peercert"))
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -157,7 +156,10 @@ class ImpatientHttp(H11Protocol):
         """Give whoever answers a request a way to end the connection at once, and the certificate it came with."""
         super().handle_events()
         if self.scope is not None:
-            self.scope["extensions"] = {ABORT: {"now": self.transport.abort}, CERTIFICATE: {"shown": self._shown}}
+            self.scope["extensions"] = {
+                ABORT: {"now": self.transport.abort},
+                CERTIFICATE_EXTENSION: {"shown": self._shown},
+            }
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -175,7 +177,7 @@ class ImpatientHttp(H11Protocol):
         self.transport.close()
 
     def _is_one_too_many(self) -> bool:
-        others = (one.client for one in self.connections if isinstance(one, ImpatientHttp))
+        others = (one.client for one in self.connections if isinstance(one, BoundedHttpProtocol))
         host = self.client and self.client[0]
         return sum(other is not None and other[0] == host for other in others) > self.connections_of_one_max
 

@@ -1,7 +1,9 @@
-"""What the web service counts of itself: requests by route, and how long they took.
+"""The metrics of the web service, and the Prometheus text format in which the metrics of all processes are rendered.
 
-Everything else that it has to tell (its process, its streams, its history) is told by whoever knows it; `around` has
-them all. Not here: the page (`metric_routes.py`).
+While there is one partition, its series have YuniKorn's labels. With several, each series also has the label
+`partition`, so that values of different resource managers are never added up or confused. A family without series is
+omitted. Rejected: prometheus_client, which appends `_total` to the name of every counter and prints 21 as `21.0`; its
+parser reads this output (see the test). Collecting the metrics of other processes is in `cluster_routes.py`.
 """
 
 import math
@@ -17,42 +19,42 @@ from common.histogram import Histogram
 _BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class OwnFigures:
-    """The figures of this process."""
+class RestMetrics:
+    """The metrics of this process: requests and their durations by route, and those of `sources`."""
 
     def __init__(self) -> None:
-        self.around: list[Callable[[], Iterable[Family]]] = []
-        """Who else in this process tells figures."""
-        self._answered: Counter[tuple[str, str, int]] = Counter()
+        self.sources: list[Callable[[], Iterable[Family]]] = []
+        """Other metrics of this process."""
+        self._requests: Counter[tuple[str, str, int]] = Counter()
         """By method, path of the route and status."""
-        self._took: dict[str, Histogram] = {}
+        self._durations: dict[str, Histogram] = {}
         """By path of the route."""
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered after so long; of a stream, begun to be."""
-        self._answered[method, route, status] += 1
-        if route not in self._took:
-            self._took[route] = Histogram(_BOUNDS_S)
-        self._took[route].observe(seconds)
+    def record(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answered request; for a stream, `seconds` is the time to its start."""
+        self._requests[method, route, status] += 1
+        if route not in self._durations:
+            self._durations[route] = Histogram(_BOUNDS_S)
+        self._durations[route].observe(seconds)
 
     def families(self) -> Iterator[Family]:
-        """All of them, as of now."""
+        """All families with their current values."""
         yield counter(
             "yunishard_rest_requests_total",
-            "Requests that were answered, by route and status; those for what is not there are not among them. Worry "
-            "about many of status 503 (somebody behind does not answer), 500 (a defect) or 403.",
+            "Answered requests by route and status, without those for unknown paths. Investigate many of status 503 (a "
+            "process does not answer), 500 (a defect) or 403.",
             ("method", "route", "status"),
-            [((method, route, str(status)), count) for (method, route, status), count in self._answered.items()],
+            [((method, route, str(status)), count) for (method, route, status), count in self._requests.items()],
         )
         yield distribution(
             "yunishard_rest_request_seconds",
-            "Seconds from a request to its answer, of a stream to its beginning. Worry if lists take longer than a "
-            "second: ask for parts of them (limit).",
+            "Seconds from a request to its answer, of a stream to its start. Investigate lists that take longer than a "
+            "second: read them page by page (limit).",
             ("route",),
-            [((route,), took) for route, took in self._took.items()],
+            [((route,), took) for route, took in self._durations.items()],
         )
-        for told in self.around:
-            yield from told()
+        for source in self.sources:
+            yield from source()
 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
@@ -63,7 +65,7 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _UNESCAPED: Final = re.compile(r'[^\\\n"]*')
 
 EXACT_MAX: Final = 1e15
-"""Below it the digits of a whole number are those of its shortest form: the quick way for bytes of memory."""
+"""Below it, `number` formats whole numbers by a faster way, as most large values are bytes of memory."""
 
 PARTITION: Final = "partition"
 
@@ -71,51 +73,55 @@ _Series = tuple[tuple[str, ...], tuple[str, ...]]
 """Names and values of labels, in the order of the names."""
 
 
-class _Shown:
-    """All series of a name, whoever told them."""
+class _FamilySeries:
+    """All series of one family name, from all processes."""
 
     def __init__(self, first: Family) -> None:
         self.kind = first.kind
         self.help = first.help
         self.values: dict[_Series, float] = {}
         self.distributions: dict[_Series, tuple[tuple[float, ...], Distribution]] = {}
-        """Upper bounds, and what was observed."""
+        """Upper bounds, and the distribution."""
 
     def add(self, family: Family, partition: str) -> None:
-        """What one process told, with the name of its partition if that is to be said."""
+        """Add the series of one process, with the label `partition` unless it is empty."""
         if family.kind != self.kind:
-            return  # a name has one type; no two of our own families meet so
+            return  # a name has one type; our own families never differ
         more = (partition,) if partition else ()
         given = (*family.labels, PARTITION) if partition else family.labels
         order = sorted(range(len(given)), key=given.__getitem__)
         names = tuple(given[place] for place in order)
         for values, value in family.samples:
             every = (*values, *more)
-            self.values[_said(names, tuple([every[place] for place in order]))] = value
+            self.values[_series(names, tuple([every[place] for place in order]))] = value
         for one in family.distributions:
             every = (*one[0], *more)
-            self.distributions[_said(names, tuple([every[place] for place in order]))] = family.bounds, one
+            self.distributions[_series(names, tuple([every[place] for place in order]))] = family.bounds, one
 
 
-def _said(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
-    """The labels of a series; what is about no partition does not say so."""
+def _series(names: tuple[str, ...], values: tuple[str, ...]) -> _Series:
+    """The labels of a series, without an empty label `partition`."""
     if PARTITION not in names or values[names.index(PARTITION)]:
         return names, values
     place = names.index(PARTITION)
     return (*names[:place], *names[place + 1 :]), (*values[:place], *values[place + 1 :])
 
 
-def text(
+def render(
     partitions: Sequence[tuple[str, list[Family]]], others: Iterable[Family] = (), *, several: bool = False
 ) -> bytes:
-    """The metrics of partitions, by their full names; families by name, series by the values of their labels. `others`
-    are about the system; `several` partitions are there, whether or not all of them have answered.
+    """Render metrics as text: families by name, series by the values of their labels.
+
+    Args:
+        partitions: The families of each partition, by its full name.
+        others: Families about the system.
+        several: Whether there are several partitions, including those that did not answer.
     """
-    shown: dict[str, _Shown] = {}
+    shown: dict[str, _FamilySeries] = {}
     for partition, found in [*partitions, ("", list(others))]:
         for family in found:
             if family.name not in shown:
-                shown[family.name] = _Shown(family)
+                shown[family.name] = _FamilySeries(family)
             shown[family.name].add(family, partition if several and PARTITION not in family.labels else "")
     lines: list[str] = []
     for name, one in sorted(shown.items()):
@@ -133,7 +139,7 @@ def text(
 def _histogram(
     name: str, names: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...], observed: Distribution
 ) -> Iterator[str]:
-    """A bucket also counts all that are below it; its bound is the last of its labels."""
+    """Buckets are cumulative; the bound is the last label."""
     _, counts, total = observed
     count = 0
     for bound, here in zip((*bounds, math.inf), counts, strict=True):
@@ -170,5 +176,5 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """A label's value; nearly all are as they are, and there are tens of thousands."""
+    """Escape the value of a label; of tens of thousands, nearly all need no escapes."""
     return value if _UNESCAPED.fullmatch(value) else value.translate(_LABEL_ESCAPES)

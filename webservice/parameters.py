@@ -1,46 +1,60 @@
-"""What the names and words in a path and a query may be, checked before anybody is asked.
+"""Parses and checks the values in a request: path segments, query parameters, conditional headers, times.
 
-Queue names are decoded a second time, with the rules of query strings, because the first decoding cannot let through
-everything that a name may hold. Not here: whether what is named exists.
+The parameters that several routes share are declared beside the functions that parse them, so that the OpenAPI document
+and the checks stay together. Queue, user and group names are percent-decoded twice: the first decoding cannot produce
+every character that a name may have. Whether the named thing exists is decided elsewhere.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal, Union
 from urllib.parse import unquote_plus
 
 from common.durations import seconds
 from common.messages import INT64_MAX
-from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, USER
+from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RM_ID, USER
 from common.quoting import quoted
 from webservice.views import RequestError
 
-ACTIVE: Final = "active"
-PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
-ACTIVE_STATUSES: Final = ("new", "accepted", "running", "completing", "failing", "resuming")
-"""Those that YuniKorn has, and names when it is asked for another one."""
+Json = Union[Mapping[str, "Json"], Sequence["Json"], str, int, float, bool, None]  # noqa: UP007 - refers to itself
+Schema = Mapping[str, Json]
+"""A JSON schema, as OpenAPI 3.1 uses it."""
 
-LIMIT_MAX: Final = 10_000
-"""The most entries that one page may have."""
+ANY_TEXT: Final[Schema] = {"type": "string"}
 
-STARTING: Final = "starting"
-"""That of applications that begin to run in a queue sorted by `stateaware`; YuniKorn has no such status any more."""
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter or request header, as the OpenAPI document describes it."""
+
+    name: str
+    description: str
+    schema: Schema = field(default_factory=lambda: ANY_TEXT)
+    place: Literal["query", "header"] = "query"
+    required: bool = False
+
+
+# Values of a query ----------------------------------------------------------------------------------------------------
+
+LOG_LENGTH_MAX: Final = 500
+"""Characters of a value from the network that a log line has."""
 
 _ESCAPE_BYTES: Final = 3
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 
 def has_bad_escape(raw_path: str) -> bool:
-    """Whether a path as it came, or a part of a query, holds a percent sign without two hexadecimal digits."""
+    """Whether an undecoded path or query part contains a percent sign without two hexadecimal digits."""
     return _BAD_ESCAPE.search(raw_path) is not None
 
 
 def decoded(text: str) -> str:
-    """The text after the second decoding.
+    """Decode a path segment a second time.
 
     Raises:
-        RequestError: a percent sign without two hexadecimal digits.
+        RequestError: it contains a percent sign without two hexadecimal digits.
     """
     bad = _BAD_ESCAPE.search(text)
     if bad:
@@ -49,9 +63,9 @@ def decoded(text: str) -> str:
     return unquote_plus(text)
 
 
-def values(query: str) -> dict[str, str]:
-    """The values of a query by name; of several with one name the first counts. A part that cannot be decoded, or has a
-    semicolon in it, is as if it were not there.
+def parse_query(query: str) -> dict[str, str]:
+    """The values of a query by name. The first of several values with one name counts. A part that cannot be decoded
+    or contains a semicolon is ignored.
     """
     found: dict[str, str] = {}
     for part in query.split("&"):
@@ -61,20 +75,73 @@ def values(query: str) -> dict[str, str]:
     return found
 
 
+def escape_for_log(text: bytes | str, query: bytes = b"", *, length_max: int = LOG_LENGTH_MAX) -> str:
+    """A path, a query, both, or a header value as one line of ASCII, so that no client can forge log lines."""
+    shown = text if isinstance(text, str) else text.decode("latin-1")
+    if query:
+        shown += "?" + query.decode("latin-1")
+    return ascii(shown)[1:-1][:length_max]
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+_DECODED_TWICE: Final = "It is decoded twice: write `%` and `+` as `%25` and `%2B`, and escape those once more."
+_NAME: Final[Schema] = {"type": "string", "minLength": 1}
+
+ACTIVE: Final = "active"
+PARTITION_STATES: Final = (ACTIVE, "rejected", "completed")
+ACTIVE_STATUSES: Final = ("new", "accepted", "running", "completing", "failing", "resuming")
+"""YuniKorn's statuses, which it lists in the error about an unknown one."""
+
+STARTING: Final = "starting"
+"""The status of applications that start in a queue sorted by `stateaware`; current YuniKorn versions lack it."""
+
+SEGMENTS: Final[Mapping[str, tuple[str, Schema]]] = {
+    "partition": (
+        "Its plain name, which means the partition that was registered first, or `RM_NAME`, or `[RM]NAME`.",
+        {"type": "string", "minLength": 1, "examples": ["default"]},
+    ),
+    "queue": (
+        f"Full path from `root`; case does not matter. {_DECODED_TWICE}",
+        {"type": "string", "pattern": f"^{QUEUE.pattern}([.]{QUEUE.pattern})*$"},
+    ),
+    "application": ("The application ID, as submitted.", _NAME),
+    "node": ("The node ID, as registered.", _NAME),
+    "user": (f"The name of a user. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{USER.pattern}$"}),
+    "group": (f"The name of a group. {_DECODED_TWICE}", {"type": "string", "pattern": f"^{GROUP.pattern}$"}),
+    "state": ("Case does not matter.", {"type": "string", "enum": [*PARTITION_STATES]}),
+    "number": ("The number of a version, from 1.", {"type": "integer", "minimum": 1, "maximum": 999_999_999}),
+}
+"""The meaning and the schema of each named path segment."""
+
+RM: Final = Parameter(
+    "rm",
+    "Only what this resource manager has; a plain partition name then means one of its partitions. If empty: every RM;"
+    " or, where only one RM can be meant, the RM that the setting `default-rm` names, else the one that registered"
+    " first.",
+    {"type": "string", "pattern": f"^({RM_ID.pattern})?$"},
+)
+STATUS: Final = Parameter(
+    "status",
+    "Only active applications in this state; case does not matter.",
+    {"type": "string", "enum": [*ACTIVE_STATUSES, STARTING, ""]},
+)
+
+
 def queue_path(text: str) -> str:
-    """The path of a queue, in lower case as paths are kept.
+    """The path of a queue from a path segment, in lower case.
 
     Raises:
-        RequestError: it cannot be decoded, or a part of it is not a name.
+        RequestError: it cannot be decoded, or a part of it is not a valid queue name.
     """
     return queue_name(decoded(text))
 
 
 def queue_name(path: str) -> str:
-    """The path of a queue that is decoded already, in lower case as paths are kept.
+    """The path of a queue from decoded text, in lower case.
 
     Raises:
-        RequestError: a part of it is not a name.
+        RequestError: a part of it is not a valid queue name.
     """
     if not all(QUEUE.fullmatch(part) for part in path.split(".")):
         raise RequestError(400, ILLEGAL_QUEUE)
@@ -85,7 +152,7 @@ def user_name(text: str) -> str:
     """The name of a user.
 
     Raises:
-        RequestError: it cannot be decoded, or is no name that a user can have.
+        RequestError: it cannot be decoded, or is not a valid user name.
     """
     user = decoded(text)
     if not USER.fullmatch(user):
@@ -97,7 +164,7 @@ def group_name(text: str) -> str:
     """The name of a group.
 
     Raises:
-        RequestError: it cannot be decoded, or is no name that a group can have.
+        RequestError: it cannot be decoded, or is not a valid group name.
     """
     group = decoded(text)
     if not GROUP.fullmatch(group):
@@ -106,7 +173,7 @@ def group_name(text: str) -> str:
 
 
 def application_state(text: str, allowed: tuple[str, ...]) -> str:
-    """The state by which a list of applications is chosen.
+    """The state that selects a list of applications.
 
     Raises:
         RequestError: it is not one of those allowed.
@@ -118,7 +185,7 @@ def application_state(text: str, allowed: tuple[str, ...]) -> str:
 
 
 def active_status(text: str) -> str:
-    """The status by which active applications are narrowed down; empty for all.
+    """The status that filters active applications; empty for all.
 
     Raises:
         RequestError: there is no such status.
@@ -129,12 +196,22 @@ def active_status(text: str) -> str:
     return status
 
 
+# Pages of lists -------------------------------------------------------------------------------------------------------
+
+LIMIT_MAX: Final = 10_000
+"""The most entries of one page."""
+
+LIMIT: Final = Parameter("limit", "How many entries at most.", {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX})
+AFTER: Final = Parameter("after", "Where to continue, as the header `Link` says; only with `limit`.")
+LINK: Final = "The address of the next page; absent on the last one."
+
+
 def page(query: Mapping[str, str]) -> dict[str, str]:
-    """Which part of a list is wanted: `limit`, how many entries at most, and `after`, the key of the one before them.
-    Nothing if all of it is.
+    """The requested page of a list: `limit`, the most entries, and `after`, the key of the entry before them. Empty for
+    the whole list.
 
     Raises:
-        RequestError: the limit is no number, or no possible one; or there is only the key.
+        RequestError: the limit is not a number in range, or `after` comes without it.
     """
     text = query.get("limit")
     if text is None and "after" in query:
@@ -146,21 +223,31 @@ def page(query: Mapping[str, str]) -> dict[str, str]:
     return {"limit": str(int(text)), "after": query.get("after", "")}
 
 
+# Conditional requests -------------------------------------------------------------------------------------------------
+
+IF_NONE_MATCH: Final = Parameter("If-None-Match", "An `ETag`: 304 if the answer would be the same.", place="header")
+IF_MATCH: Final = Parameter(
+    "If-Match",
+    "The checksum that must be in force, or nothing changes (412).",
+    {"type": "string", "pattern": '^([*]|"[0-9A-Fa-f]{64}")$'},
+    place="header",
+)
+UNCHANGED: Final[Mapping[int, str]] = {304: "The client has the current answer already."}
+
 _CHECKSUM: Final = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 def entity_tag(checksum: str) -> str:
-    """The header value that stands for a checksum."""
+    """The header value that stands for a checksum. It names the version, so a compressed body has the same tag."""
     return f'"{checksum}"'
 
 
 def expected_checksum(if_match: str | None) -> str:
-    """The checksum that must be in force for a change; empty when any will do: no header, or `*`.
-
-    Quotes may be left out. What is no checksum is refused and not compared, so that a mistake is told as one.
+    """The checksum that must be in force for a change; empty without a precondition: no header, or `*`. The quotes are
+    optional.
 
     Raises:
-        RequestError: the header does not hold one checksum.
+        RequestError: the header does not contain one checksum. It is not compared, so the caller learns of the mistake.
     """
     if if_match is None or if_match.strip() == "*":
         return ""
@@ -173,24 +260,14 @@ def expected_checksum(if_match: str | None) -> str:
 
 
 def is_known(if_none_match: str | None, checksum: str) -> bool:
-    """Whether the asker already has this version: `*`, or a list of tags that holds it, weak ones too."""
+    """Whether `If-None-Match` names this version: `*`, or a list of tags (weak ones included) that contains it."""
     if if_none_match is None:
         return False
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in if_none_match.split(",")]
     return "*" in tags or checksum in tags
 
 
-LENGTH_MAX: Final = 500
-"""Characters of it that are kept."""
-
-
-def written(text: bytes | str, query: bytes = b"", *, length_max: int = LENGTH_MAX) -> str:
-    """A path or a query or both, or the text of a header, in one line of ASCII."""
-    shown = text if isinstance(text, str) else text.decode("latin-1")
-    if query:
-        shown += "?" + query.decode("latin-1")
-    return ascii(shown)[1:-1][:length_max]
-
+# Times ----------------------------------------------------------------------------------------------------------------
 
 _EPOCH: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _RFC3339: Final = re.compile(
@@ -200,7 +277,8 @@ _NS: Final = 10**9
 
 
 def moment_ns(text: str, now_ns: int) -> int | None:
-    """In Unix nanoseconds; None if the text is none.
+    """A time in Unix nanoseconds, from RFC 3339, seconds since the epoch, or a duration before now; None if the text is
+    none of these.
 
     >>> [moment_ns(text, 90 * 10**9) for text in ("-1m", "7.5", "1970-01-01T00:00:01Z", "1970-01-01T01:00:01+01:00")]
     [30000000000, 7500000000, 1000000000, 1000000000]
@@ -215,7 +293,7 @@ def moment_ns(text: str, now_ns: int) -> int | None:
 
 
 def _rfc3339_ns(text: str) -> int | None:
-    """A plus that nobody escaped in a query has become a blank."""
+    """A plus sign that the client did not escape arrives as a blank."""
     given = text[:-6] + text[-6:].replace(" ", "+")
     try:
         return _bounded(round(datetime.fromisoformat(given.upper()).timestamp() * 10**6) * 1000)

@@ -1,11 +1,9 @@
-"""Which partition a name in a path means, and by which name a partition is shown.
+"""Maps the names of partitions in requests to partitions, and partitions to the names that answers show.
 
-Inside, a partition is `<rm-id>_<name>`, and `<rm-id>_<name>` and `[rm-id]name` always work. The plain name means the
-partition that was registered first of those that have it, unless the setting `default-rm` names another RM that has
-one. So a new RM never changes what a name means, for whoever uses the API. A shown name always leads back to the
-partition that it stands for. With `?rm=` only the partitions of that RM are named and shown.
-
-Not here: asking the partition.
+Internally a partition is `<rm-id>_<name>`. `<rm-id>_<name>` and `[rm-id]name` always work. The plain name means the
+partition of that name that was registered first, unless the setting `default-rm` names another RM that has one. So a
+new RM never changes what a name means. A shown name always leads back to its partition. With `?rm=` only the partitions
+of that RM have names.
 """
 
 from collections.abc import Iterable
@@ -16,7 +14,7 @@ from msgspec.structs import replace
 from common.query_messages import PartitionEntry, PartitionList
 
 RM_SHOWN_MAX: Final = 64
-"""Characters of the id of a resource manager that an error repeats."""
+"""Characters of an RM ID that an error repeats."""
 
 
 class UnknownRmError(LookupError):
@@ -27,11 +25,11 @@ class UnknownRmError(LookupError):
         super().__init__(f"RM {rm_id[:RM_SHOWN_MAX]!r} is not registered, those that are: {registered}")
 
 
-def narrowed(known: PartitionList, rm_id: str) -> PartitionList:
-    """What one resource manager has of it. An RM that has no partition is an RM all the same.
+def only_of_rm(known: PartitionList, rm_id: str) -> PartitionList:
+    """The part of a list of partitions that belongs to one RM. An RM without partitions may be registered.
 
     Raises:
-        UnknownRmError: there is none of that id.
+        UnknownRmError: no RM with this ID is registered.
     """
     managers = [one for one in known.managers if one.rm_id == rm_id]
     if rm_id not in known.build_information and not managers:
@@ -45,14 +43,14 @@ def narrowed(known: PartitionList, rm_id: str) -> PartitionList:
 
 
 def default_rm(known: PartitionList, preferred: str) -> str:
-    """The RM that a request is about that names neither an RM nor a partition: the preferred one if it is registered,
-    else the one that registered first. Empty while there is none.
+    """The RM of a request that names neither an RM nor a partition: the preferred one if it is registered, else the one
+    that registered first. Empty while there is none.
     """
     return preferred if preferred in known.build_information else next(iter(known.build_information), "")
 
 
-class Directory:
-    """The partitions that exist at one moment, in the order of registration, by all their names."""
+class PartitionNames:
+    """The partitions of one moment by all their names, in the order of registration."""
 
     def __init__(self, partitions: Iterable[PartitionEntry], preferred: str = "") -> None:
         """`preferred` is the RM whose partitions have their plain names even if others were registered earlier."""
@@ -71,8 +69,12 @@ class Directory:
         """The partition of that name."""
         return self._unique.get(name) or self._plain.get(name)
 
+    def is_full(self, name: str) -> bool:
+        """Whether it is the full name of a partition, which never means another one."""
+        return name in self._unique
+
     def shown(self, entry: PartitionEntry) -> str:
-        """The name to show: the plain one if it leads here, else the full one."""
+        """The name to show: the plain one if it means this partition, else the full one."""
         return entry.name if self.find(entry.name) is entry else entry.full_name
 
     def all(self) -> list[tuple[str, PartitionEntry]]:

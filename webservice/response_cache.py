@@ -1,7 +1,14 @@
-"""Gzip compression of response bodies: whether a client accepts it, and a cached body that is compressed once however
-many clients read it.
+"""The HTTP response cache: workers' answers, kept so that many equal requests cost a worker little, and gzip bodies.
 
-Not here: which answers are cached, and the bound on their bytes (`shelf.py`).
+Concurrent equal requests share one query to the worker, sent after the last of them arrived, so a caller who changed
+something sees the change. A cached answer is revalidated by its version: the worker replies that it still holds, and
+makes no document. An answer that took its worker long is served again, without asking, for a multiple of that time, so
+that all such answers together cost a worker at most SHARE of its time; while the next one is made, it is served a
+little longer, so that no one waits. Only then an answer may be older than its request.
+
+Queries with arguments are unbounded in number. A partition answers one of those at a time, with a pause as long as the
+answer took, so its worker keeps half of its time. Queries without arguments do not queue behind those: monitoring must
+not be delayed. A list that is too long for one message is queried page by page; it is not a snapshot of one moment.
 """
 
 import asyncio
@@ -74,64 +81,63 @@ class CachedBody:
 
 
 ENTRIES_MAX: Final = 1_000
-"""Questions whose answers are kept; those that were not asked for longest make way, and are asked again."""
+"""Cached answers; the least recently used ones are evicted."""
 
 BYTES_MAX: Final = 128 << 20
-"""Of all answers that are kept, each with its compressed form if it has one; beyond it those that were not asked for
-longest make way. Also of the largest list that is put together; a longer one is refused, with the advice to ask for
-pages."""
+"""Bytes of all cached answers with their compressed forms; beyond it the least recently used ones are evicted. Also the
+largest list that is joined from pages; a longer one is refused, with the advice to ask for pages."""
 
 EXPENSIVE_S: Final = 0.005
-"""An answer that took its worker less is never given again without asking."""
+"""An answer that took its worker less is always revalidated."""
 
 SHARE: Final = 1 / 40
-"""Of a worker's time that is spent on expensive answers, the same for each question that is asked again and again: with
-one such question an answer is given again for 40 times as long as it took, with two for 80 times."""
+"""Share of a worker's time for expensive answers: with one expensive query, its answer is served again for 40 times as
+long as it took, with two for 80 times."""
 
 REUSED_MAX_S: Final = 30.0
-"""The oldest answer that is given again without asking, even if more than the share is spent then."""
+"""The oldest answer that is served without asking, even if that costs more than the share."""
 
 MAKING_MAX_S: Final = 10.0
-"""For so much longer it is given while the next one is made. Who comes later waits for that."""
+"""Seconds for which an expired answer is served while the next one is made; later requests wait."""
 
 TURN_MAX_S: Final = 10.0
-"""How long a question may wait for those before it; then whoever asked is told to try again."""
+"""Seconds for which a query may wait for its turn; then the request fails with 503."""
 
 PAGE_ENTRIES: Final = 1_000
-"""Of a list that is put together: a worker is busy for some hundredths of a second with each page."""
+"""Entries of one page of a list that is joined: some hundredths of a second of the worker's time."""
 
 OK: Final = 200
 
 Ask = Callable[[str, Query], Awaitable[Answer]]
 
 
-class Shelved(NamedTuple):
-    """An answer, and how long ago it was true for certain."""
+class CachedAnswer(NamedTuple):
+    """An answer, and how long ago the worker gave or confirmed it."""
 
     answer: Answer
     age_s: float
     body: CachedBody
-    """The body of the answer, which is compressed once for all who get it."""
+    """The body of the answer, which is compressed once for all requests."""
 
 
 @dataclass(slots=True)
-class _Place:
-    """One question. Whoever holds the lock asks it."""
+class _Entry:
+    """A query and its latest outcome. The holder of the lock asks the worker."""
 
     partition: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     outcome: Answer | RequestError | None = None
     body: CachedBody | None = None
-    """That of the outcome, if it is an answer; or one that was put together from several."""
+    """The body of the outcome, if it is an answer; or one that was joined from several."""
     asked_at: float = 0.0
-    """When the question was put to which the outcome is an answer, or that it still holds."""
+    """When the query was sent that the outcome answers or confirms."""
     waiting: int = 0
     renewal: asyncio.Task[None] | None = None
-    """Makes the next answer, for nobody who waits."""
+    """Makes the next answer while the expired one is served."""
 
     @property
     def cost_s(self) -> float:
-        """What the outcome cost, if that was much."""
+        """The worker's time for the outcome; 0 if it was cheap."""
         took_s = self.outcome.took_micro_seconds / 1e6 if isinstance(self.outcome, Answer) else 0.0
         return took_s if took_s >= EXPENSIVE_S else 0.0
 
@@ -140,104 +146,102 @@ class _Place:
         return self.body.size if self.body is not None else 0
 
 
-class Shelf:
-    """The latest answer to each question; `clock` gives seconds since whenever."""
+class ResponseCache:
+    """The latest answer to each query; `clock` is monotonic, in seconds."""
 
     def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._clock = clock
-        self._places: OrderedDict[str, _Place] = OrderedDict()
-        """By partition and question, the one asked last at the end."""
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        """By partition and query; the most recently used one last."""
         self._spent_s: defaultdict[str, float] = defaultdict(float)
-        """By all workers, for each kind of question."""
+        """The time of all workers, by kind of query."""
         self._turns: defaultdict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
-        """By partition and question, without one for all that can be of any number."""
+        """By partition and kind of query; all queries with arguments share one."""
 
     def families(self) -> Iterator[Family]:
-        """What answers have cost."""
+        """The metric of the workers' time."""
         yield counter(
             "yunishard_answering_seconds_total",
-            "Seconds that workers did nothing but answer questions asked here. Worry if it grows by more than 0.05 for "
-            "each partition and second: ask for parts of lists (limit).",
+            "Seconds that workers spent on answering REST queries. Investigate growth above 0.05 per second and "
+            "partition: read lists page by page (limit).",
             ("question",),
             [((what,), spent_s) for what, spent_s in sorted(self._spent_s.items())],
         )
 
-    async def answer(self, partition: str, query: Query, generation: str = "") -> Shelved:
-        """What the partition answers. What one of another `generation` answered is not given again.
+    async def answer(self, partition: str, query: Query, generation: str = "") -> CachedAnswer:
+        """The answer of a partition, possibly cached. Answers of another `generation` are not reused.
 
         Raises:
             RequestError: 503, with what went wrong.
         """
         came = self._clock()
         key = _key(partition, query, generation)
-        place = self._places.setdefault(key, _Place(partition))
-        self._places.move_to_end(key)
-        if not self._given_again(place, MAKING_MAX_S):
-            await self._settle(partition, query, place, came)
-        elif not self._given_again(place) and (place.renewal is None or place.renewal.done()):
-            place.renewal = asyncio.create_task(self._settle(partition, query, place, came))
-        outcome, age_s = place.outcome, self._clock() - place.asked_at
+        entry = self._entries.setdefault(key, _Entry(partition))
+        self._entries.move_to_end(key)
+        if not self._is_servable(entry, MAKING_MAX_S):
+            await self._await_outcome(partition, query, entry, came)
+        elif not self._is_servable(entry) and (entry.renewal is None or entry.renewal.done()):
+            entry.renewal = asyncio.create_task(self._await_outcome(partition, query, entry, came))
+        outcome, age_s = entry.outcome, self._clock() - entry.asked_at
         if isinstance(outcome, RequestError):
             raise RequestError(outcome.status, outcome.text)
         assert outcome is not None
-        assert place.body is not None, "an answer is kept with its body"
-        return Shelved(outcome, age_s, place.body)
+        assert entry.body is not None, "an answer is kept with its body"
+        return CachedAnswer(outcome, age_s, entry.body)
 
-    def shared(self, key: str, body: bytes) -> CachedBody:
-        """A body that was put together from several answers: the one that was kept under the key, with its compressed
-        form, while it stays the same.
-        """
-        place = self._places.setdefault(key, _Place(""))
-        self._places.move_to_end(key)
-        if place.body is None or place.body.plain != body:
-            place.body = CachedBody(body, self._make_room)
-        found = place.body
+    def joined(self, key: str, body: bytes) -> CachedBody:
+        """A body that was joined from several answers: while it is equal, the cached one, with its compressed form."""
+        entry = self._entries.setdefault(key, _Entry(""))
+        self._entries.move_to_end(key)
+        if entry.body is None or entry.body.plain != body:
+            entry.body = CachedBody(body, self._make_room)
+        found = entry.body
         self._make_room()
         return found
 
-    async def _settle(self, partition: str, query: Query, place: _Place, came: float) -> None:
-        """Have an outcome that serves somebody who came then."""
-        place.waiting += 1
+    async def _await_outcome(self, partition: str, query: Query, entry: _Entry, came: float) -> None:
+        """Get an outcome for a request that came at this time."""
+        entry.waiting += 1
         try:
-            async with place.lock:
-                if place.asked_at < came and not self._given_again(place):
-                    await self._refresh(partition, query, place)
+            async with entry.lock:
+                if entry.asked_at < came and not self._is_servable(entry):
+                    await self._refresh(partition, query, entry)
         finally:
-            place.waiting -= 1
+            entry.waiting -= 1
             self._make_room()
 
-    def _given_again(self, place: _Place, longer_s: float = 0.0) -> bool:
-        """Whether the outcome is given without asking, or would be if that were done for so much longer."""
-        if not place.cost_s:
+    def _is_servable(self, entry: _Entry, longer_s: float = 0.0) -> bool:
+        """Whether the outcome is served without asking the worker, or would be with a longer lifetime."""
+        if not entry.cost_s:
             return False
         begun = self._clock() - REUSED_MAX_S
         like_it = sum(
             1
-            for one in self._places.values()
-            if one is place or (one.cost_s and one.partition == place.partition and one.asked_at > begun)
+            for one in self._entries.values()
+            if one is entry or (one.cost_s and one.partition == entry.partition and one.asked_at > begun)
         )
-        lasts_s = min(REUSED_MAX_S, place.cost_s * like_it / SHARE)
-        return self._clock() < place.asked_at + lasts_s + longer_s
+        lasts_s = min(REUSED_MAX_S, entry.cost_s * like_it / SHARE)
+        return self._clock() < entry.asked_at + lasts_s + longer_s
 
-    async def _refresh(self, partition: str, query: Query, place: _Place) -> None:
-        kept = place.outcome if isinstance(place.outcome, Answer) else None
+    async def _refresh(self, partition: str, query: Query, entry: _Entry) -> None:
+        kept = entry.outcome if isinstance(entry.outcome, Answer) else None
         asked_at = self._clock()
         try:
-            ask = self._put if _is_one_of_few(query) else self.fresh  # which is on its way only once, and then kept
+            ask = self._ask_worker if _is_one_of_few(query) else self.uncached
             answer = await ask(partition, replace(query, known=kept.version if kept else ""))
             if answer.status == TOO_LONG and "limit" not in query.args:
-                answer = await self._together(partition, query, answer)
+                answer = await self._join_pages(partition, query, answer)
         except RequestError as error:
-            place.outcome, place.body = error, None
-            place.asked_at = self._clock()  # for all who wait: it would be the same again
+            entry.outcome, entry.body = error, None
+            entry.asked_at = self._clock()  # for all waiting requests: the result would be the same
             return
         if answer.status != NOT_MODIFIED:
-            place.outcome, place.body = answer, CachedBody(answer.body, self._make_room)
-        place.asked_at = asked_at
+            entry.outcome, entry.body = answer, CachedBody(answer.body, self._make_room)
+        entry.asked_at = asked_at
 
-    async def fresh(self, partition: str, query: Query) -> Answer:
-        """What the partition answers now, not kept, when it is the question's turn.
+    async def uncached(self, partition: str, query: Query) -> Answer:
+        """The answer of a partition now, when it is the query's turn; it is not cached.
 
         Raises:
             RequestError: 503, with what went wrong.
@@ -249,24 +253,24 @@ class Shelf:
         except TimeoutError:
             raise RequestError(503, f"Too much is being asked of partition {partition}, try again later") from None
         try:
-            answer = await self._put(partition, query)
+            answer = await self._ask_worker(partition, query)
             took_s = answer.took_micro_seconds / 1e6
         finally:
             asyncio.get_running_loop().call_later(took_s, turn.release)
         return answer
 
-    async def _put(self, partition: str, query: Query) -> Answer:
+    async def _ask_worker(self, partition: str, query: Query) -> Answer:
         answer = await self._ask(partition, query)
         self._spent_s[query.what] += answer.took_micro_seconds / 1e6
         return answer
 
-    async def _together(self, partition: str, query: Query, whole: Answer) -> Answer:
-        """All pages of a list as one, of the version that it had at its beginning."""
+    async def _join_pages(self, partition: str, query: Query, whole: Answer) -> Answer:
+        """All pages of a list, joined, with the version of the first answer."""
         pieces: list[bytes] = []
         size, took, after = 0, whole.took_micro_seconds, ""
         while True:
             args = {**query.args, "limit": str(PAGE_ENTRIES), "after": after}
-            page = await self.fresh(partition, replace(query, args=args))
+            page = await self.uncached(partition, replace(query, args=args))
             if page.status != OK:
                 return page
             inner = page.body.strip()[1:-1]
@@ -280,13 +284,13 @@ class Shelf:
                 return Answer(status=OK, body=body, version=whole.version, took_micro_seconds=took)
 
     def _make_room(self) -> None:
-        size = sum(place.size for place in self._places.values())
-        for key, place in list(self._places.items()):
-            if len(self._places) <= ENTRIES_MAX and size <= BYTES_MAX:
+        size = sum(entry.size for entry in self._entries.values())
+        for key, entry in list(self._entries.items()):
+            if len(self._entries) <= ENTRIES_MAX and size <= BYTES_MAX:
                 break
-            if not place.waiting:
-                del self._places[key]
-                size -= place.size
+            if not entry.waiting:
+                del self._entries[key]
+                size -= entry.size
 
 
 def _is_one_of_few(query: Query) -> bool:

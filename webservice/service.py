@@ -24,13 +24,13 @@ from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S
 from common.process_figures import ProcessFigures
 from webservice.api import Api
-from webservice.authn import People
-from webservice.authz import Guard
-from webservice.broker_client import BrokerLink
+from webservice.authn import LoopbackUsers
+from webservice.authz import AccessControl
+from webservice.broker_client import BrokerClient
 from webservice.calls import Startup
-from webservice.history.queries import Past
-from webservice.history.recorder import Keeper
-from webservice.http1 import ImpatientHttp
+from webservice.history.queries import HistoryReader
+from webservice.history.recorder import HistoryRecorder
+from webservice.http1 import BoundedHttpProtocol
 from webservice.views import SettingView
 
 LINES_MAX: Final = 10
@@ -39,7 +39,7 @@ LINES_MAX: Final = 10
 _MINUTE_S: Final = 60.0
 
 
-class ClientFaults(logging.Filter):
+class ClientErrorFilter(logging.Filter):
     """For the logger of uvicorn."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class _Server(uvicorn.Server):
             await loop.connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
 
     def _protocol(self) -> asyncio.Protocol:
-        return ImpatientHttp(self.config, self.server_state, self.lifespan.state)
+        return BoundedHttpProtocol(self.config, self.server_state, self.lifespan.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,29 +165,29 @@ async def serve(
     *,
     broker: str,
     listener: socket.socket,
-    people: People,
+    users: LoopbackUsers,
     startup: Startup,
-    guard: Guard | None = None,
+    control: AccessControl | None = None,
     tls: Tls | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
     """Answer requests at the listener until it is time to stop, over TLS if there are files for it. A defect in the
     link to the broker ends the process.
     """
-    logging.getLogger("uvicorn.error").addFilter(ClientFaults())
-    link = BrokerLink(broker, heartbeat_s=heartbeat_s)
-    api = Api(link, people, startup, guard)
-    keeper = Keeper(startup.history) if startup.history is not None else None
-    if keeper is not None:
-        api.past, api.storage.keeper = Past(keeper), keeper
-        api.figures.around.append(keeper.families)
+    logging.getLogger("uvicorn.error").addFilter(ClientErrorFilter())
+    client = BrokerClient(broker, heartbeat_s=heartbeat_s)
+    api = Api(client, users, startup, control)
+    recorder = HistoryRecorder(startup.history) if startup.history is not None else None
+    if recorder is not None:
+        api.history, api.storage.recorder = HistoryReader(recorder), recorder
+        api.metrics.sources.append(recorder.families)
     server = _server(api, tls)
-    process = ProcessFigures(WEBSERVICE, wire=link.wire)
-    api.figures.around.append(process.families)
+    process = ProcessFigures(WEBSERVICE, wire=client.wire)
+    api.metrics.sources.append(process.families)
     async with asyncio.TaskGroup() as tasks:
-        answering = tasks.create_task(link.run())
+        answering = tasks.create_task(client.run())
         serving = tasks.create_task(server.serve(sockets=[]))
-        keeping = [tasks.create_task(keeper.run(link))] if keeper is not None else []
+        recording = [tasks.create_task(recorder.run(client))] if recorder is not None else []
         descriptors = DescriptorGuard()
         acceptor = Acceptor(listener, server.accepted, descriptors)
         host, port, *_ = listener.getsockname()
@@ -202,11 +202,11 @@ async def serve(
         listener.close()
         server.should_exit = True
         await serving
-        people.close()
-        for keep in keeping:
-            keep.cancel()
-        if api.past is not None:
-            api.past.close()
+        users.close()
+        for task in recording:
+            task.cancel()
+        if api.history is not None:
+            api.history.close()
         answering.cancel()
 
 
@@ -214,7 +214,7 @@ def _server(api: Api, tls: Tls | None) -> _Server:
     return _Server(
         uvicorn.Config(
             api,
-            http=ImpatientHttp,
+            http=BoundedHttpProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, json
 from common.extra_config import ROOT_LEVEL, effective
 from common.query_messages import PartitionEntry, PartitionList, Query, ReadConfig
 from webservice import cluster_routes, config_routes, history_routes
-from webservice.calls import Call, Reply, directory_of, document, registered
+from webservice.calls import Call, Reply, document, names_of, registered
 from webservice.views import RequestError
 
 _LEVEL = b"  "
@@ -42,7 +42,7 @@ class Listed:
 Part = Whole | Listed
 
 
-async def written(parts: AsyncIterator[Part]) -> AsyncGenerator[bytes, None]:
+async def write_json(parts: AsyncIterator[Part]) -> AsyncGenerator[bytes, None]:
     """The document, and a line break at its end."""
     before = b"{\n"
     async for part in parts:
@@ -127,12 +127,12 @@ class _Current(Struct, frozen=True):
     extra: dict[str, str] = {}
 
 
-class Gathering:
+class StateDump:
     """One dump in the making."""
 
     def __init__(self, call: Call, known: PartitionList) -> None:
         self._call = call
-        self._partitions = directory_of(call, known).all()
+        self._partitions = names_of(call, known).all()
         managers = {*known.build_information, *(one.rm_id for one in known.managers)}
         self._rms = sorted(managers | {entry.rm_id for _, entry in self._partitions})
         self._unanswered: list[UnansweredView] = []
@@ -195,7 +195,7 @@ class Gathering:
         while entry.full_name not in self._silent:
             query = Query(what=what, name=shown, args={**texts, "after": after} if after else texts)
             try:
-                answer = await self._call.link.ask(entry.full_name, query)
+                answer = await self._call.broker.ask(entry.full_name, query)
             except RequestError as error:
                 self._silent.add(entry.full_name)
                 self._unanswered.append(UnansweredView(part, entry.full_name, error.text))
@@ -233,7 +233,7 @@ class Gathering:
         return json.encode({"Error": "no partition of this resource manager can ask it"})
 
     async def _log_level(self, rm: str) -> bytes:
-        answer = await self._call.link.read(rm, ReadConfig(what="current"))
+        answer = await self._call.broker.read(rm, ReadConfig(what="current"))
         try:
             return _log_level(json.decode(document(answer), type=_Current).extra)
         except msgspec.MsgspecError as error:
@@ -252,18 +252,18 @@ class Gathering:
         try:
             return Whole(key, _whole_body(await route(self._call)))
         except RequestError as error:
-            if self._call.past is not None:
+            if self._call.history is not None:
                 self._unanswered.append(UnansweredView(key, "webservice", error.text))
             return Whole(key, b"[]")
 
 
-async def gathered(call: Call) -> AsyncGenerator[Part, None]:
+async def collect(call: Call) -> AsyncGenerator[Part, None]:
     """The parts of a dump of what is registered now.
 
     Raises:
         RequestError: it is not known what is.
     """
-    return Gathering(call, await registered(call)).parts()
+    return StateDump(call, await registered(call)).parts()
 
 
 def _whole_body(reply: Reply) -> bytes:

@@ -1,9 +1,7 @@
-"""The JSON that the web service makes itself: clusters, settings, verdicts on configurations, errors.
+"""JSON objects that the web service itself makes, and `RequestError`, the exception that becomes an error object.
 
-Everything about a partition comes from its worker as finished JSON and is passed on untouched
-(`common/rest_views.py`). A key without a default here is always shown; one with a default is left out when empty.
-
-Not here: what a partition shows of itself (`common/rest_views.py`).
+Everything about a partition comes from its worker as finished JSON (`common/rest_views.py`). A key without a default is
+always present; one with a default is omitted when it has that value.
 """
 
 from collections.abc import Sequence
@@ -21,18 +19,18 @@ class ClusterView(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     """One partition among the clusters, with the build information of every resource manager."""
 
     start_time: int = 0
-    """When scheduling began, in Unix nanoseconds."""
+    """When the system started, in Unix nanoseconds."""
     rm_build_information: list[dict[str, str]] = field(default_factory=list)
     partition: str
     cluster_name: str
     rm_id: str = ""
-    """Whose partition it is."""
+    """The RM of the partition."""
     away_since: int = 0
-    """Since when nothing has been heard of that resource manager, in Unix nanoseconds; 0 while it is there."""
+    """When that resource manager disconnected, in Unix nanoseconds; 0 while it is connected."""
 
 
 class NoEventsView(Struct, frozen=True, kw_only=True):
-    """The history while there is no partition whose history it could be."""
+    """The answer about events while there is no partition."""
 
     InstanceUUID: str
     LowestID: int = 0
@@ -41,14 +39,14 @@ class NoEventsView(Struct, frozen=True, kw_only=True):
 
 
 class VerdictView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether a configuration would be taken, and if not, its first problem."""
+    """Whether a configuration is valid, and if not, its first problem."""
 
     allowed: bool
     reason: str = ""
 
 
 class SettingView(Struct, frozen=True):
-    """One setting in force, and who set it."""
+    """One setting in force, and its source."""
 
     name: str
     value: str
@@ -56,7 +54,7 @@ class SettingView(Struct, frozen=True):
 
 
 class ProblemView(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a configuration. The line counts from 1, 0 is unknown."""
+    """One problem of a configuration. Lines count from 1; 0 is unknown."""
 
     line: int
     path: str
@@ -72,16 +70,16 @@ class ErrorView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
     description: str = ""
     problems: list[ProblemView] = field(default_factory=list)
-    """All that is wrong with a configuration; the message is the first of them."""
+    """All problems of a configuration; the message is the first of them."""
 
 
 def encoded(view: Struct | Sequence[Struct]) -> bytes:
-    """The body that shows a view: compact JSON and a newline."""
+    """Encode views as compact JSON with a line break."""
     return _encoder.encode(view) + b"\n"
 
 
 class RequestError(Exception):
-    """A request that gets an error object instead of what it asked for."""
+    """A failed request. Handlers raise it, and the client gets its `body`."""
 
     def __init__(self, status: int, text: str, *, problems: Sequence[Problem] = ()) -> None:
         super().__init__(text)

@@ -95,7 +95,7 @@ def is_api(path: str) -> bool:
     return first in ("ws", "debug")
 
 
-def serve(root: Path, path: str, headers: Mapping[str, str]) -> Served | None:
+def serve_file(root: Path, path: str, headers: Mapping[str, str]) -> Served | None:
     """What is at a path (decoded, from a slash on); None if nothing is. Reads files, so call it in a thread.
 
     Header names are in lower case.

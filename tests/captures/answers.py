@@ -19,7 +19,7 @@ from tests.captures.visitor import Answered, streaming, visit
 from tests.webservice.fakes import people
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.history.queries import Past
+from webservice.history.queries import HistoryReader
 
 HEADERS: Final = frozenset(
     {
@@ -59,12 +59,12 @@ def _played(history: Path) -> dict[Key, Answered]:
     api = Api(player.link, people(), Startup(debug=True))
     found: dict[Key, Answered] = {}
     for group in player.play():
-        if player.past is not None and api.past is None:
-            api.past = Past(player.past)
+        if player.past is not None and api.history is None:
+            api.history = HistoryReader(player.past)
         for request in played.captures[group]:
             found[group, request.name] = asyncio.run(_answer(api, request))
-    if player.past is not None and api.past is not None:
-        api.past.close()
+    if player.past is not None and api.history is not None:
+        api.history.close()
         player.past.close()
     return found
 

@@ -16,7 +16,7 @@ from tests.captures.system import SystemLink
 from tests.webservice.fakes import CLIENT, SERVER, people
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.history.queries import Past
+from webservice.history.queries import HistoryReader
 
 UNREGISTERED, EMPTY, FILLED = "unregistered", "empty", "main"
 """Moments of the scenario."""
@@ -33,7 +33,7 @@ def api(moment: str, file: Path, link: type[SystemLink] = SystemLink) -> ASGIApp
     answering = Api(link(player.system), people(0), Startup(debug=True))
     if player.past is not None:
         player.past.close()
-        answering.past = Past(player.past)
+        answering.history = HistoryReader(player.past)
 
     async def local(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name, value) for name, value in scope["headers"] if name != b"host"]

@@ -21,11 +21,11 @@ from common.query_messages import (
 )
 from tests.webservice.socket_tables import line
 from webservice.api import Api
-from webservice.authn import Account, People
-from webservice.authz import Guard
+from webservice.authn import Account, LoopbackUsers
+from webservice.authz import AccessControl
 from webservice.calls import Change, Startup
-from webservice.credentials import EXTENSION, Certificate
-from webservice.history.queries import Past
+from webservice.credentials import CERTIFICATE_EXTENSION, Certificate
+from webservice.history.queries import HistoryReader
 from webservice.views import RequestError
 
 Reader = Callable[[str, ReadConfig], Answer]
@@ -54,10 +54,10 @@ ADMIN = Actor(user="root", groups=["root"], scheduler_admin=True)
 _UIDS = {1000: Account("alice", ["staff", "dev"]), 0: Account("root", ["root"])}
 
 
-def people(uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None) -> People:
+def people(uid: int = 1000, *, admins: Acl = NOBODY, tables: Callable[[], list[str]] | None = None) -> LoopbackUsers:
     """A machine on which one user has one connection, to us; user 0 runs us."""
     table = [line(CLIENT, SERVER, uid=uid), line(SERVER, CLIENT, uid=0)]
-    return People(admins, own_uid=0, tables=tables or (lambda: ["\n".join(table)]), account=_UIDS.__getitem__)
+    return LoopbackUsers(admins, own_uid=0, tables=tables or (lambda: ["\n".join(table)]), account=_UIDS.__getitem__)
 
 
 def read(rm: str, question: ReadConfig) -> Answer:
@@ -121,6 +121,9 @@ class FakeLink:
     async def partitions(self) -> PartitionList:
         return self.known
 
+    def recent_partitions(self) -> PartitionList | None:
+        return None
+
     async def read(self, rm: str, question: ReadConfig) -> Answer:
         self.read_of.append((rm, question))
         return self.reader(rm, question)
@@ -144,20 +147,20 @@ def request(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
     client: tuple[str, int] = CLIENT,
-    who: People | None = None,
+    who: LoopbackUsers | None = None,
     startup: Startup | None = None,
-    guard: Guard | None = None,
+    guard: AccessControl | None = None,
     shown: Certificate | None = None,
-    past: Past | None = None,
+    past: HistoryReader | None = None,
 ) -> httpx.Response:
     """The API's answer; redirects are not followed and nothing is decompressed unless asked for. `shown` is the
     certificate with which the client has come.
     """
     api = Api(link, who or people(), startup or Startup(), guard)
-    api.past = past
+    api.history = past
 
     async def connection(scope: Scope, receive: Receive, send: Send) -> None:
-        await api({**scope, "extensions": {EXTENSION: {"shown": shown}}}, receive, send)
+        await api({**scope, "extensions": {CERTIFICATE_EXTENSION: {"shown": shown}}}, receive, send)
 
     async def run() -> httpx.Response:
         transport = httpx.ASGITransport(app=connection, client=client)

@@ -8,11 +8,13 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from webservice.http1 import ImpatientHttp
+from webservice.http1 import BoundedHttpProtocol
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, protocol: type[ImpatientHttp] = ImpatientHttp) -> AsyncIterator[tuple[str, int]]:
+async def serving(
+    app: ASGIApp, protocol: type[BoundedHttpProtocol] = BoundedHttpProtocol
+) -> AsyncIterator[tuple[str, int]]:
     """The address while it is served."""
     config = uvicorn.Config(app, http=protocol, lifespan="off", ws="none", log_config=None)
     config.load()

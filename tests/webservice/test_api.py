@@ -14,8 +14,8 @@ from common.query_messages import Answer, PartitionList, Query
 from tests.webservice.fakes import QUEUES, FakeLink, partition, people, request
 from webservice import api, response_cache
 from webservice.api import Api
-from webservice.authn import Door
-from webservice.authz import Entrance, Guard
+from webservice.authn import Authenticator
+from webservice.authz import AccessControl, Authorizer
 from webservice.calls import Startup
 from webservice.cross_site import Cors
 from webservice.response_cache import accepts_gzip
@@ -236,10 +236,12 @@ def test_what_yunikorn_answers_is_answered_whatever_the_host_is_called(path: str
 
 
 def test_a_private_answer_is_given_where_the_host_is_checked_by_other_means() -> None:
-    named = Guard(Entrance(people(), hosts=("core.example",)), Cors())
+    named = AccessControl(Authorizer(people(), hosts=("core.example",)), Cors())
     headers = {"Host": "Core.example.:9080"}
     assert request(LINK, "/ws/v1/settings", headers=headers, guard=named).status_code == 200
-    known = Guard(Entrance(people(), Door(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors())
+    known = AccessControl(
+        Authorizer(people(), Authenticator(proxies=(ip_network("127.0.0.1"),)), admins=parse_acl("ann")), Cors()
+    )
     headers = {"Host": "evil.example:9080", "X-Forwarded-User": "ann"}
     assert request(LINK, "/ws/v1/settings", headers=headers, guard=known).status_code == 200
     tls = {"method": "GET", "path": "/ws/v1/settings", "raw_path": b"/ws/v1/settings", "scheme": "https"}
@@ -271,7 +273,7 @@ def test_a_query_that_is_no_text_is_read_as_far_as_it_goes() -> None:
     assert (b"location", b"/ws/v1/config?\xff") in converse(asked, scope, [WHOLE])[0]["headers"]
 
 
-# Changes ------------------------------------------------------------------------------------------------------------
+# Changes --------------------------------------------------------------------------------------------------------
 
 CONFIG = "/ws/v1/config"
 KILL = "/ws/v1/partition/default/application/a/kill"
@@ -307,7 +309,7 @@ def test_from_another_machine_nothing_is_changed() -> None:
     response = request(FakeLink(partition()), KILL, "POST", client=("10.0.0.7", 40000))
     assert response.status_code == 403
     assert response.json()["message"] == (
-        "It is not known who asks: the request came from 10.0.0.7; changes are taken only from this machine,"
+        "The caller is unknown: the request came from 10.0.0.7; changes are taken only from this machine,"
         " over its loopback address: log in there and ask 127.0.0.1"
     )
 
@@ -337,7 +339,7 @@ def test_every_change_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -
     first, second, third, fourth = [record.getMessage() for record in caplog.records]
     assert first == "PUT /ws/v1/config?rm=rm-1&x=%0A by root from 127.0.0.1 port 40000: 200"
     assert second == f"POST {KILL} by alice from 127.0.0.1 port 40000: 200"
-    assert third.startswith(f"POST {KILL} by an unknown user from 10.0.0.7 port 40000: 403 It is not known who asks: ")
+    assert third.startswith(f"POST {KILL} by an unknown user from 10.0.0.7 port 40000: 403 The caller is unknown: ")
     assert fourth.startswith(f"POST {KILL} by alice from 127.0.0.1 port 40000: 409 not now xxx")
     assert len(fourth) < 300
 
@@ -365,7 +367,7 @@ def converse(
         "client": ("127.0.0.1", 40000),
         "server": ("127.0.0.1", 9080),
     }
-    guard = Guard(Entrance(people(0), hosts=hosts), Cors())
+    guard = AccessControl(Authorizer(people(0), hosts=hosts), Cors())
     asyncio.run(Api(asked, people(0), Startup(), guard)({**usual, **scope}, receive, send))
     return sent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from webservice import audit
-from webservice.audit import FILE_BYTES_MAX, FILES_MAX, VAIN_A_MINUTE_MAX, AuditLog, Entry
+from webservice.audit import FAILED_A_MINUTE_MAX, FILE_BYTES_MAX, FILES_MAX, AuditLog, Entry
 
 
 class Clock:
@@ -135,9 +135,9 @@ def many(log: AuditLog, *entries: Entry) -> Coroutine[None, None, None]:
 def test_nobody_can_drive_the_rest_out_and_what_is_left_out_is_counted(tmp_path: Path, who: str) -> None:
     file, clock = tmp_path / "audit.log", Clock()
     log = AuditLog(file, clock)
-    strangers = [entry(number, user=who, outcome="refused") for number in range(VAIN_A_MINUTE_MAX + 5)]
+    strangers = [entry(number, user=who, outcome="refused") for number in range(FAILED_A_MINUTE_MAX + 5)]
     asyncio.run(many(log, *strangers))
-    assert len(ids(file)) == VAIN_A_MINUTE_MAX
+    assert len(ids(file)) == FAILED_A_MINUTE_MAX
     asyncio.run(many(log, entry(900, outcome="refused")))
     assert json.loads(file.read_text().splitlines()[-1])["unrecorded"] == 5
     clock.now += 60
@@ -149,7 +149,7 @@ def test_nobody_can_drive_the_rest_out_and_what_is_left_out_is_counted(tmp_path:
 def test_what_is_left_out_is_counted_once_however_many_write_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     log = AuditLog(file, Clock())
-    asyncio.run(many(log, *(entry(outcome="refused") for _ in range(VAIN_A_MINUTE_MAX + 5))))
+    asyncio.run(many(log, *(entry(outcome="refused") for _ in range(FAILED_A_MINUTE_MAX + 5))))
 
     async def both() -> None:
         await asyncio.gather(log.write(entry(901)), log.write(entry(902)))
@@ -163,7 +163,7 @@ def test_what_is_left_out_is_counted_once_however_many_write_at_a_time(tmp_path:
 def test_what_is_left_out_is_not_forgotten_while_it_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "later" / "audit.log"
     log = AuditLog(file, Clock())
-    asyncio.run(many(log, *(entry(outcome="refused") for _ in range(VAIN_A_MINUTE_MAX + 5))))
+    asyncio.run(many(log, *(entry(outcome="refused") for _ in range(FAILED_A_MINUTE_MAX + 5))))
     file.parent.mkdir()
     asyncio.run(many(log, entry(901, user="bob", outcome="refused")))
     assert json.loads(file.read_text())["unrecorded"] == 5

@@ -16,83 +16,99 @@ from common.query_messages import Actor
 from tests.webservice.fakes import ADMIN, ALICE, CLIENT, SERVER, people
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
 from tests.webservice.socket_tables import line
-from webservice.authn import CERTIFICATE, PROXY, TOKEN, Account, Asked, Door, Nobody, People, Stranger, account
-from webservice.credentials import Certificate, Person, Unbelievable
-from webservice.tokens import KeyFile, Terms
+from webservice.authn import (
+    CERTIFICATE,
+    PROXY,
+    TOKEN,
+    Account,
+    Authenticator,
+    Credentials,
+    LoopbackUsers,
+    Unauthenticated,
+    UnknownUser,
+    account,
+)
+from webservice.credentials import Certificate, Identity, UntrustedHeaders
+from webservice.tokens import KeyFile, TokenTerms
 
 HERE = "127.0.0.1"
 ALICE_CERTIFICATE = Certificate(("alice",))
 BEARER = (b"authorization", f"Bearer {token()}".encode())
 FORWARDED = (b"x-forwarded-user", b"carol")
-BY_PROXY = Door(proxies=(ip_network("10.0.0.0/8"),))
-BY_CERTIFICATE = Door(certificates=True)
+BY_PROXY = Authenticator(proxies=(ip_network("10.0.0.0/8"),))
+BY_CERTIFICATE = Authenticator(certificates=True)
 
 
 @pytest.fixture
-def by_token(tmp_path: Path) -> Door:
+def by_token(tmp_path: Path) -> Authenticator:
     file = tmp_path / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    return Door(keys=KeyFile(file), clock=lambda: NOW)
+    return Authenticator(keys=KeyFile(file), clock=lambda: NOW)
 
 
-def stranger(door: Door, asked: Asked) -> str:
-    with pytest.raises(Stranger) as found:
-        door.person(asked)
+def stranger(door: Authenticator, asked: Credentials) -> str:
+    with pytest.raises(Unauthenticated) as found:
+        door.authenticate(asked)
     return str(found.value)
 
 
-def test_a_door_with_a_way_is_closed(by_token: Door) -> None:
-    assert Door().is_open
-    assert not any(door.is_open for door in (by_token, BY_CERTIFICATE, BY_PROXY))
+def test_a_door_with_a_way_is_closed(by_token: Authenticator) -> None:
+    assert Authenticator().is_off
+    assert not any(door.is_off for door in (by_token, BY_CERTIFICATE, BY_PROXY))
 
 
 @pytest.mark.parametrize("kind", [b"Bearer", b"bearer", b"BEARER", b"Bearer "])
-def test_the_word_before_a_token_may_be_written_in_any_way(by_token: Door, kind: bytes) -> None:
-    asked = Asked([(b"authorization", kind + b" " + token().encode())], HERE)
-    assert by_token.person(asked) == (Person("alice", ("dev",)), TOKEN)
+def test_the_word_before_a_token_may_be_written_in_any_way(by_token: Authenticator, kind: bytes) -> None:
+    asked = Credentials([(b"authorization", kind + b" " + token().encode())], HERE)
+    assert by_token.authenticate(asked) == (Identity("alice", ("dev",)), TOKEN)
 
 
-def test_two_tokens_are_none(by_token: Door) -> None:
-    assert "The token does not count: it is no token" in stranger(by_token, Asked([BEARER, BEARER], HERE))
+def test_two_tokens_are_none(by_token: Authenticator) -> None:
+    assert "The token is invalid: it is no token" in stranger(by_token, Credentials([BEARER, BEARER], HERE))
 
 
-def test_what_a_token_must_say_is_held_against_it(by_token: Door) -> None:
-    wanting = Door(keys=by_token.keys, terms=Terms(issuer="us"), clock=lambda: NOW)
-    assert "another issuer" in stranger(wanting, Asked([BEARER], HERE))
+def test_what_a_token_must_say_is_held_against_it(by_token: Authenticator) -> None:
+    wanting = Authenticator(keys=by_token.keys, terms=TokenTerms(issuer="us"), clock=lambda: NOW)
+    assert "another issuer" in stranger(wanting, Credentials([BEARER], HERE))
 
 
-def test_another_kind_of_authorization_says_nothing(by_token: Door) -> None:
-    asked = Asked([(b"authorization", b"Basic YWxpY2U6cw==")], HERE)
-    assert stranger(by_token, asked).startswith("It is not known who asks. Say so by a token")
+def test_another_kind_of_authorization_says_nothing(by_token: Authenticator) -> None:
+    asked = Credentials([(b"authorization", b"Basic YWxpY2U6cw==")], HERE)
+    assert stranger(by_token, asked).startswith("The caller is not authenticated. Authenticate by a token")
 
 
-def test_ways_that_are_not_open_do_not_count(by_token: Door) -> None:
-    assert stranger(by_token, Asked([], HERE, ALICE_CERTIFICATE))
-    assert stranger(BY_CERTIFICATE, Asked([BEARER], HERE))
-    assert stranger(BY_PROXY, Asked([BEARER], "10.0.0.1", ALICE_CERTIFICATE))
+def test_ways_that_are_not_open_do_not_count(by_token: Authenticator) -> None:
+    assert stranger(by_token, Credentials([], HERE, ALICE_CERTIFICATE))
+    assert stranger(BY_CERTIFICATE, Credentials([BEARER], HERE))
+    assert stranger(BY_PROXY, Credentials([BEARER], "10.0.0.1", ALICE_CERTIFICATE))
 
 
 def test_each_way_names_its_person() -> None:
-    assert BY_CERTIFICATE.person(Asked([BEARER], HERE, ALICE_CERTIFICATE)) == (Person("alice"), CERTIFICATE)
-    assert BY_PROXY.person(Asked([FORWARDED], "10.0.0.1")) == (Person("carol"), PROXY)
+    assert BY_CERTIFICATE.authenticate(Credentials([BEARER], HERE, ALICE_CERTIFICATE)) == (
+        Identity("alice"),
+        CERTIFICATE,
+    )
+    assert BY_PROXY.authenticate(Credentials([FORWARDED], "10.0.0.1")) == (Identity("carol"), PROXY)
 
 
 @pytest.mark.parametrize("address", [HERE, "::1", "11.0.0.1", ""])
 def test_only_a_proxy_that_is_named_may_name_others_even_on_this_machine(address: str) -> None:
     for door in (BY_PROXY, BY_CERTIFICATE):
-        with pytest.raises(Unbelievable, match="is no proxy that may say for whom it asks"):
-            door.person(Asked([FORWARDED], address, ALICE_CERTIFICATE))
+        with pytest.raises(UntrustedHeaders, match="is no proxy that may say for whom it asks"):
+            door.authenticate(Credentials([FORWARDED], address, ALICE_CERTIFICATE))
 
 
 def test_a_stranger_is_told_the_ways_that_there_are() -> None:
-    assert stranger(BY_CERTIFICATE, Asked([], HERE)).endswith("Say so by a client certificate")
-    assert stranger(BY_PROXY, Asked([], HERE)).endswith("Say so by the proxy in front of this port, where you log in")
+    assert stranger(BY_CERTIFICATE, Credentials([], HERE)).endswith("Authenticate by a client certificate")
+    assert stranger(BY_PROXY, Credentials([], HERE)).endswith(
+        "Authenticate by the proxy in front of this port, where you log in"
+    )
 
 
-def ask(who: People, client: tuple[str, int] = CLIENT, server: tuple[str, int] = SERVER) -> Actor:
+def ask(who: LoopbackUsers, client: tuple[str, int] = CLIENT, server: tuple[str, int] = SERVER) -> Actor:
     try:
-        return asyncio.run(who.actor(client, server))
+        return asyncio.run(who.find_owner(client, server))
     finally:
         who.close()
 
@@ -117,23 +133,23 @@ def test_others_are_not(text: str) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::1", "testclient"])
 def test_from_elsewhere_asks_nobody(address: str) -> None:
-    with pytest.raises(Nobody, match="changes are taken only from this machine"):
+    with pytest.raises(UnknownUser, match="changes are taken only from this machine"):
         ask(people(), (address, 40000))
 
 
 def test_a_connection_that_is_not_there_is_nobody_s() -> None:
-    with pytest.raises(Nobody, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
+    with pytest.raises(UnknownUser, match=r"connection from 127\.0\.0\.1 port 40001 was not found"):
         ask(people(), ("127.0.0.1", 40001))
 
 
 def test_a_connection_of_two_is_nobody_s() -> None:
     twice = [line(CLIENT, SERVER, uid=0), line(CLIENT, SERVER, uid=1000)]
-    with pytest.raises(Nobody, match="was not found"):
+    with pytest.raises(UnknownUser, match="was not found"):
         ask(people(tables=lambda: twice))
 
 
 def test_without_tables_nobody_is_known() -> None:
-    with pytest.raises(Nobody, match="was not found, which needs Linux"):
+    with pytest.raises(UnknownUser, match="was not found, which needs Linux"):
         ask(people(tables=list))
 
 
@@ -141,7 +157,7 @@ def test_a_table_that_cannot_be_read_is_told() -> None:
     def closed() -> list[str]:
         raise PermissionError(13, "Permission denied", "/proc/net/tcp")
 
-    with pytest.raises(Nobody, match=r"cannot be looked up: .*Permission denied"):
+    with pytest.raises(UnknownUser, match=r"cannot be looked up: .*Permission denied"):
         ask(people(tables=closed))
 
 
@@ -149,8 +165,8 @@ def test_an_account_that_cannot_be_read_is_told() -> None:
     def broken(uid: int) -> Account:
         raise OSError(f"the directory is down for {uid}")
 
-    who = People(own_uid=0, tables=lambda: [line(CLIENT, SERVER, uid=1000)], account=broken)
-    with pytest.raises(Nobody, match=r"of user 1000 cannot be looked up: the directory is down .*; try again"):
+    who = LoopbackUsers(own_uid=0, tables=lambda: [line(CLIENT, SERVER, uid=1000)], account=broken)
+    with pytest.raises(UnknownUser, match=r"of user 1000 cannot be looked up: the directory is down .*; try again"):
         ask(who)
 
 
@@ -173,7 +189,7 @@ def test_a_real_connection_is_the_user_s_who_opened_it() -> None:
         with socket.create_connection(server) as client:
             accepted, _ = listener.accept()
             with accepted:
-                actor = ask(People(), client.getsockname(), server)
+                actor = ask(LoopbackUsers(), client.getsockname(), server)
     assert actor.user == account(os.getuid()).user
     assert actor.scheduler_admin
 
@@ -187,5 +203,5 @@ def test_a_real_connection_that_was_closed_is_nobody_s() -> None:
         accepted, _ = listener.accept()
         with accepted:
             client.close()
-            with pytest.raises(Nobody):
-                ask(People(), name, server)
+            with pytest.raises(UnknownUser):
+                ask(LoopbackUsers(), name, server)

@@ -14,10 +14,10 @@ from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, 
 from common.rm_messages import Refused
 from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
-from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUESTIONS_MAX, BrokerLink
+from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
 from webservice.views import RequestError
 
-Talk = Callable[[BrokerLink, FakeBroker], Awaitable[None]]
+Talk = Callable[[BrokerClient, FakeBroker], Awaitable[None]]
 
 
 def talk(
@@ -32,7 +32,7 @@ def talk(
 
     async def run() -> None:
         async with broker(behaviour) as fake:
-            link = BrokerLink(
+            link = BrokerClient(
                 fake.address, answer_max_s=answer_max_s, change_max_s=change_max_s, heartbeat_s=heartbeat_s
             )
             running = asyncio.create_task(link.run())
@@ -47,7 +47,7 @@ def talk(
 
 
 def test_it_asks_under_its_name() -> None:
-    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+    async def talking(link: BrokerClient, fake: FakeBroker) -> None:
         known = await link.partitions()
         assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
         assert [delivery.header.kind for delivery in fake.heard] == ["ListPartitions"]
@@ -65,7 +65,7 @@ def test_each_question_gets_its_own_answer_in_whatever_order_they_come() -> None
         held.append(reply(delivery, Answer(status=200, body=delivery.header.partition.encode())))
         return held[::-1] if len(held) == 3 else []
 
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         answers = await asyncio.gather(*(link.ask(name, Query(what="nodes")) for name in ("a", "b", "c")))
         assert [answer.body for answer in answers] == [b"a", b"b", b"c"]
 
@@ -73,15 +73,15 @@ def test_each_question_gets_its_own_answer_in_whatever_order_they_come() -> None
 
 
 def test_more_questions_than_may_be_on_their_way_are_all_answered() -> None:
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
-        asked = [link.ask("p", Query(what="nodes")) for _ in range(QUESTIONS_MAX * 2)]
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
+        asked = [link.ask("p", Query(what="nodes")) for _ in range(QUERIES_MAX * 2)]
         assert {answer.body for answer in await asyncio.gather(*asked)} == {b'["p"]\n'}
 
     talk(talking)
 
 
 def test_a_question_without_an_answer_is_given_up() -> None:
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError, match=r"Partition p did not answer within 0\.01 s") as given_up:
             await link.ask("p", Query(what="nodes"))
         assert given_up.value.status == 503
@@ -99,7 +99,7 @@ def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice
 
     heard: dict[str, int] = {}
 
-    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+    async def talking(link: BrokerClient, fake: FakeBroker) -> None:
         question = asyncio.create_task(link.ask("rm-1_default", Query(what="nodes")))
         change = asyncio.create_task(link.change(KillApplication(application_id="a", actor=Actor(user="op"))))
         fake.incarnations.append("2")
@@ -115,7 +115,7 @@ def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
         stray = Send(delivery.source, Header(kind="Answer", ref="0-1"), b"")
         return [stray, *helpful(delivery), *helpful(delivery)]
 
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         for what in ("nodes", "queues", "nodes"):
             assert (await link.ask("p", Query(what=what))).status == 200
 
@@ -134,7 +134,7 @@ def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
     ],
 )
 def test_what_is_no_answer_is_told(answer: Callable[[Delivery], Send], text: str) -> None:
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError) as told:
             await link.ask("p", Query(what="nodes"))
         assert told.value.text.startswith(text)
@@ -152,7 +152,7 @@ def obliging(delivery: Delivery) -> list[Send]:
 
 
 def test_questions_about_a_configuration_name_its_manager() -> None:
-    async def talking(link: BrokerLink, fake: FakeBroker) -> None:
+    async def talking(link: BrokerClient, fake: FakeBroker) -> None:
         assert (await link.read("rm-1", ReadConfig(what="version", version=3))).body == b"ReadConfig rm-1"
         assert decoded(ReadConfig, fake.heard[-1].body) == ReadConfig(what="version", version=3)
         assert (await link.change(CHANGE, rm="rm-1")).body == b"ChangeConfig rm-1"
@@ -166,7 +166,7 @@ def test_a_change_may_take_longer_than_a_question() -> None:
 
 
 def test_of_a_change_without_an_answer_nobody_knows_whether_it_was_made() -> None:
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError) as told:
             await link.change(CHANGE, rm="rm-1")
         assert told.value.status == 503
@@ -187,7 +187,7 @@ def test_no_more_changes_wait_than_may() -> None:
         held.extend(obliging(delivery))
         return [held.pop() for _ in range(len(held))] if delivery.header.kind == "Query" else []
 
-    async def talking(link: BrokerLink, _: FakeBroker) -> None:
+    async def talking(link: BrokerClient, _: FakeBroker) -> None:
         waiting = [asyncio.create_task(link.change(KILL, partition="p")) for _ in range(CHANGES_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(RequestError, match=f"{CHANGES_MAX} changes are waiting") as told:

@@ -8,9 +8,9 @@ import pytest
 
 from common.query_messages import Answer
 from tests.webservice.fakes import CHECKSUM, QUEUES, FakeLink, change, partition, people, request
-from webservice.audit import VAIN_A_MINUTE_MAX, AuditLog
-from webservice.authn import Door
-from webservice.authz import Entrance, Guard
+from webservice.audit import FAILED_A_MINUTE_MAX, AuditLog
+from webservice.authn import Authenticator
+from webservice.authz import AccessControl, Authorizer
 from webservice.calls import Change
 from webservice.cross_site import Cors
 
@@ -18,8 +18,8 @@ CONFIG = "/ws/v1/config"
 KILL = "/ws/v1/partition/default/application/app-1/kill"
 
 
-def guard(file: Path, uid: int = 1000) -> Guard:
-    return Guard(Entrance(people(uid)), Cors(), AuditLog(file, lambda: 0.0))
+def guard(file: Path, uid: int = 1000) -> AccessControl:
+    return AccessControl(Authorizer(people(uid)), Cors(), AuditLog(file, lambda: 0.0))
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -76,7 +76,7 @@ def test_a_reason_can_neither_write_lines_nor_command_a_terminal(
 def test_who_tries_in_vain_again_and_again_is_refused_for_a_while(tmp_path: Path, uid: int, status: int) -> None:
     link = FakeLink(partition(), changer=lambda _: Answer(status=404, body=b"no such application"))
     file, one = tmp_path / "audit.log", guard(tmp_path / "audit.log", uid)
-    for _ in range(VAIN_A_MINUTE_MAX):
+    for _ in range(FAILED_A_MINUTE_MAX):
         assert request(link, KILL, "POST", guard=one).status_code == 404
     before = len(lines(file))
     assert request(link, KILL, "POST", guard=one).status_code == status
@@ -95,9 +95,9 @@ def test_all_of_what_was_changed_is_there_or_nothing_is_changed(tmp_path: Path) 
 
 def test_of_whom_a_proxy_asks_for_what_it_says_itself_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
-    proxy = Door(proxies=(ip_network("127.0.0.1"),))
+    proxy = Authenticator(proxies=(ip_network("127.0.0.1"),))
     behind = {"X-Forwarded-User": "alice", "X-Forwarded-For": f"{'10.0.0.1, ' * 99}192.0.2.7"}
-    one = Guard(Entrance(people(), proxy), Cors(is_open=False), AuditLog(file, lambda: 0.0))
+    one = AccessControl(Authorizer(people(), proxy), Cors(is_open=False), AuditLog(file, lambda: 0.0))
     request(FakeLink(partition()), KILL, "POST", headers=behind, guard=one)
     assert str(lines(file)[0]["forwardedFor"]).endswith(", 192.0.2.7")
 

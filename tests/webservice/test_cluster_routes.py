@@ -16,9 +16,9 @@ from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, peop
 from webservice import cluster_routes
 from webservice.api import Api
 from webservice.calls import Call, Respond, Startup
-from webservice.cluster_routes import page
-from webservice.event_streams import Streams
-from webservice.response_cache import Shelf
+from webservice.cluster_routes import metrics_page
+from webservice.event_streams import EventStreams
+from webservice.response_cache import ResponseCache
 from webservice.views import RequestError
 
 NODES = "/ws/v1/scheduler/node-utilizations"
@@ -153,7 +153,7 @@ def test_an_answer_is_as_old_as_the_oldest_of_its_parts(asked: Respond) -> None:
     async def nothing() -> bytes:
         return b""
 
-    call = Call(dear, {}, {}, nothing, Streams(dear.ask), Shelf(dear.ask, clock=lambda: now[0]), "/")
+    call = Call(dear, {}, {}, nothing, EventStreams(dear.ask), ResponseCache(dear.ask, clock=lambda: now[0]), "/")
 
     async def ages() -> AsyncIterator[str]:
         for _ in range(2):
@@ -268,7 +268,9 @@ def test_whoever_does_not_answer_in_time_is_not_waited_for() -> None:
 
     async def written() -> str:
         link = StoppedBroker()
-        reply = await page(Call(link, {}, {}, nothing, Streams(link.ask), Shelf(link.ask), METRICS), within_s=0.001)
+        reply = await metrics_page(
+            Call(link, {}, {}, nothing, EventStreams(link.ask), ResponseCache(link.ask), METRICS), within_s=0.001
+        )
         assert isinstance(reply.body, bytes)
         return reply.body.decode()
 

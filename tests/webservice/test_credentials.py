@@ -8,15 +8,15 @@ import pytest
 from tests.webservice.socket_tables import HEAD, line
 from webservice.credentials import (
     Certificate,
-    Person,
-    Unbelievable,
-    certificate_of,
-    end_of,
+    Identity,
+    UntrustedHeaders,
+    certificate_owner,
+    claims_identity,
     is_among,
-    names_somebody,
-    owner_of,
-    owners,
-    person_behind,
+    parse_certificate,
+    proxied_identity,
+    socket_end,
+    socket_owners,
 )
 
 
@@ -31,22 +31,22 @@ def test_what_ssl_says_of_a_certificate_is_understood() -> None:
             ("DirName", ((("commonName", "mallory"),),)),
         ),
     }
-    assert certificate_of(peer) == Certificate(("alice",), ("ops",), ("yunishard:user:alice",))
+    assert parse_certificate(peer) == Certificate(("alice",), ("ops",), ("yunishard:user:alice",))
 
 
 @pytest.mark.parametrize("peer", [None, {}])
 def test_without_one_there_is_none(peer: object) -> None:
-    assert certificate_of(peer) is None
+    assert parse_certificate(peer) is None
 
 
 def test_the_owner_is_the_common_name_and_the_groups_are_the_units() -> None:
-    assert owner_of(Certificate(("alice",), ("ops", "dev"))) == Person("alice", ("ops", "dev"))
+    assert certificate_owner(Certificate(("alice",), ("ops", "dev"))) == Identity("alice", ("ops", "dev"))
 
 
 def test_a_uri_of_ours_goes_before_the_common_name() -> None:
     uris = ("https://elsewhere.example", "yunishard:user:bob")
-    assert owner_of(Certificate(("alice",), ("ops",), uris)) == Person("bob", ("ops",))
-    assert owner_of(Certificate((), (), uris)) == Person("bob")
+    assert certificate_owner(Certificate(("alice",), ("ops",), uris)) == Identity("bob", ("ops",))
+    assert certificate_owner(Certificate((), (), uris)) == Identity("bob")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_uri_of_ours_goes_before_the_common_name() -> None:
     ],
 )
 def test_one_that_names_nobody_for_sure_stands_for_nobody(certificate: Certificate) -> None:
-    assert owner_of(certificate) is None
+    assert certificate_owner(certificate) is None
 
 
 NETWORKS = (ip_network("10.1.0.0/16"), ip_network("127.0.0.1"), ip_network("fd00::/8"))
@@ -79,15 +79,15 @@ def test_another_is_none(address: str) -> None:
 
 
 def test_a_proxy_names_a_user_and_their_groups() -> None:
-    assert person_behind([(b"x-forwarded-user", b" alice "), (b"x-forwarded-groups", b"ops, dev,,")]) == Person(
+    assert proxied_identity([(b"x-forwarded-user", b" alice "), (b"x-forwarded-groups", b"ops, dev,,")]) == Identity(
         "alice", ("ops", "dev")
     )
-    assert person_behind([(b"x-forwarded-user", "älice".encode())]) == Person("älice")
+    assert proxied_identity([(b"x-forwarded-user", "älice".encode())]) == Identity("älice")
 
 
 @pytest.mark.parametrize("headers", [[], [(b"x-forwarded-user", b"")], [(b"x-forwarded-groups", b"ops")]])
 def test_without_a_user_it_names_nobody(headers: list[tuple[bytes, bytes]]) -> None:
-    assert person_behind(headers) is None
+    assert proxied_identity(headers) is None
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_without_a_user_it_names_nobody(headers: list[tuple[bytes, bytes]]) -> N
     ],
 )
 def test_what_may_have_come_from_somebody_else_is_not_believed(headers: list[tuple[bytes, bytes]]) -> None:
-    with pytest.raises(Unbelievable):
-        person_behind(headers)
+    with pytest.raises(UntrustedHeaders):
+        proxied_identity(headers)
 
 
 def test_whether_somebody_is_named_is_seen_by_either_header() -> None:
-    assert names_somebody([(b"x-forwarded-user", b"")])
-    assert names_somebody([(b"x-forwarded-groups", b"ops")])
-    assert not names_somebody([(b"x-forwarded-for", b"10.0.0.1")])
+    assert claims_identity([(b"x-forwarded-user", b"")])
+    assert claims_identity([(b"x-forwarded-groups", b"ops")])
+    assert not claims_identity([(b"x-forwarded-for", b"10.0.0.1")])
 
 
 # As Linux wrote it on a machine that stores numbers with the lowest byte first.
@@ -131,7 +131,7 @@ little_endian = pytest.mark.skipif(sys.byteorder != "little", reason="recorded o
 
 
 def found(table: str, theirs: tuple[str, int], ours: tuple[str, int] = OURS) -> list[int]:
-    return owners(table, local=end_of(*theirs), remote=end_of(*ours))
+    return socket_owners(table, local=socket_end(*theirs), remote=socket_end(*ours))
 
 
 @little_endian
@@ -188,4 +188,4 @@ def test_what_is_no_connection_is_passed_over(odd: str) -> None:
 
 def test_a_text_that_is_no_address_is_refused() -> None:
     with pytest.raises(ValueError, match="testclient"):
-        end_of("testclient", 1)
+        socket_end("testclient", 1)

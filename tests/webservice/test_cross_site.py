@@ -5,13 +5,15 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.fakes import QUEUES, FakeLink, answer, partition, people, request
 from webservice.calls import Startup
-from webservice.cross_site import PREFLIGHT_S, Cors, is_known_host, objection
+from webservice.cross_site import PREFLIGHT_S, Cors, explain_not_local, is_known_host
 
 HERE = "127.0.0.1:9080"
 
 
 def said(server: str = "127.0.0.1", scheme: str = "http", **headers: str) -> str:
-    return objection({name.replace("_", "-"): value for name, value in headers.items()}, scheme=scheme, server=server)
+    return explain_not_local(
+        {name.replace("_", "-"): value for name, value in headers.items()}, scheme=scheme, server=server
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_another_name_is_refused_even_if_it_leads_here(host: str) -> None:
 
 
 def test_no_name_is_refused() -> None:
-    assert "is not an address of this machine" in objection({}, scheme="http", server="127.0.0.1")
+    assert "is not an address of this machine" in explain_not_local({}, scheme="http", server="127.0.0.1")
 
 
 def test_our_own_page_may_ask() -> None:
@@ -63,7 +65,7 @@ def test_an_address_that_a_person_typed_is_no_page() -> None:
     "header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_real_ip", "x_forwarded_user"]
 )
 def test_what_a_proxy_passes_on_is_nobody_s_we_know(header: str) -> None:
-    assert "says that a proxy asks" in said(host=HERE, **{header: "10.0.0.7"})
+    assert "says that a proxy sent the request" in said(host=HERE, **{header: "10.0.0.7"})
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,14 @@
 """What of a process is told, to whom, and that without the setting nothing of it is there."""
 
-import asyncio
+import os
 import sys
 
 import httpx
 import pytest
 
-from common.query_messages import Answer, Query
-from tests.webservice.fakes import FakeLink, partition, people, request
-from webservice.api import Api
+from tests.webservice.fakes import FakeLink, request
 from webservice.calls import Startup
-from webservice.debug_routes import HIDDEN
+from webservice.debug_routes import DEBUG
 
 ON = Startup(debug=True)
 TEXT = "text/plain; charset=utf-8"
@@ -21,7 +19,7 @@ def ask(path: str, *, link: FakeLink | None = None, method: str = "GET") -> http
     return request(link or FakeLink(), path, method, startup=ON)
 
 
-@pytest.mark.parametrize("path", [route.path for route in HIDDEN])
+@pytest.mark.parametrize("path", [route.path for route in DEBUG.routes if route.debug_only])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_without_the_setting_the_paths_are_unknown(path: str, method: str) -> None:
     response, unknown = (request(FakeLink(), one, method) for one in (path, "/debug/nosuch"))
@@ -32,7 +30,7 @@ def test_without_the_setting_the_paths_are_unknown(path: str, method: str) -> No
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_all_pages_are_there(name: str, debug: str) -> None:
-    response = ask(f"/debug/pprof/{name}?seconds=0.02&debug={debug}")
+    response = ask(f"/debug/pprof/{name}?debug={debug}")
     text = debug == "1" or name in ("cmdline", "symbol")
     assert (response.status_code, response.headers["Content-Type"]) == (
         200,
@@ -81,64 +79,10 @@ def test_a_new_path_has_the_query_as_it_came() -> None:
     assert response.headers["Location"] == "/debug/stack?c=d%20&a=1&a=2"
 
 
-def worker(query: Query) -> Answer:
-    return Answer(status=200, body=f"{query.what};{query.args['seconds']} 2\n".encode())
+@pytest.mark.parametrize("name", ["profile", "trace"])
+def test_profiles_name_the_tool_that_takes_them(name: str) -> None:
+    assert ask(f"/debug/pprof/{name}?debug=1").text.startswith(f"py-spy record --pid {os.getpid()} ")
 
 
-@pytest.mark.parametrize("query", ["partition=default", "process=worker&partition=rm-1_default"])
-def test_a_worker_is_looked_into_by_its_partition(query: str) -> None:
-    link = FakeLink(partition(), worker=worker)
-    assert ask(f"/debug/stack?{query}", link=link).content == b"stack;0 2\n"
-    assert [name for name, _ in link.asked] == ["rm-1_default"]
-
-
-def test_the_broker_can_be_looked_into() -> None:
-    link = FakeLink()
-    link.figures = Answer(status=200, body=b"what the broker tells")
-    assert ask("/debug/pprof/heap?process=broker", link=link).content == b"what the broker tells"
-
-
-def test_a_workers_profile_is_taken_in_rounds() -> None:
-    link = FakeLink(partition(), worker=worker)
-    response = ask("/debug/pprof/profile?partition=default&seconds=12", link=link)
-    assert response.text == "profile;2.0 2\nprofile;5.0 4\n"
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/debug/stack?process=rmproxy", 400),
-        ("/debug/stack?process=worker", 404),
-        ("/debug/stack?partition=nosuch", 404),
-        ("/debug/pprof/profile?seconds=abc", 400),
-        ("/debug/pprof/profile?seconds=0", 400),
-        ("/debug/pprof/profile?seconds=nan", 400),
-        ("/debug/pprof/profile?seconds=61", 400),
-        ("/debug/pprof/trace?seconds=6", 400),
-    ],
-)
-def test_what_cannot_be_looked_at_is_refused(path: str, status: int) -> None:
-    assert ask(path, link=FakeLink(partition(), worker=worker)).status_code == status
-
-
-def test_one_profile_is_taken_at_a_time() -> None:
-    asked, go_on = asyncio.Event(), asyncio.Event()
-
-    class SlowLink(FakeLink):
-        async def ask(self, partition: str, query: Query) -> Answer:
-            asked.set()
-            await go_on.wait()
-            return await super().ask(partition, query)
-
-    async def run() -> None:
-        api = Api(SlowLink(partition(), worker=worker), people(), ON)
-        path = "/debug/pprof/profile?partition=default&seconds=1"
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=api), base_url="http://x") as client:
-            first = asyncio.create_task(client.get(path))
-            await asked.wait()
-            assert (await client.get(path)).status_code == 503
-            go_on.set()
-            assert (await first).status_code == 200
-            assert (await client.get(path)).status_code == 200
-
-    asyncio.run(run())
+def test_the_memory_is_that_of_the_process() -> None:
+    assert "VmRSS:" in ask("/debug/pprof/heap?debug=1").text

@@ -18,7 +18,7 @@ from tests.webservice.fakes import FakeLink, partition, people, request
 from tests.webservice.server import serving
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.http1 import ImpatientHttp
+from webservice.http1 import BoundedHttpProtocol
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -115,12 +115,12 @@ def test_a_page_has_1_to_10000_entries(limit: str, status: int) -> None:
     assert request(FakeLink(partition()), f"/ws/v1/partition/default/nodes?limit={limit}").status_code == status
 
 
-class Narrow(ImpatientHttp):
+class Narrow(BoundedHttpProtocol):
     connections_max = 3
 
 
 def test_as_many_connections_are_served_as_stated_and_only_further_ones_are_refused() -> None:
-    assert (ImpatientHttp.connections_max, ImpatientHttp.connections_of_one_max) == (1000, 500)
+    assert (BoundedHttpProtocol.connections_max, BoundedHttpProtocol.connections_of_one_max) == (1000, 500)
     asking = HEAD.replace(b"Connection: close\r\n", b"\r\n")
 
     async def run() -> None:

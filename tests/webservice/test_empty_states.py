@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from common.query_messages import Answer, ManagerEntry, PartitionEntry, PartitionList, Query
 from tests.captures.system import SystemLink
 from tests.webservice.cluster import EMPTY, FILLED, UNREGISTERED, api
-from webservice.access import Access
+from webservice.router import Access
 from webservice.routes import routes
 from webservice.views import RequestError
 
@@ -26,6 +26,9 @@ SILENT: Final = PartitionEntry(full_name="rm-2_default", name="default", rm_id="
 
 class HalfSilentLink(SystemLink):
     """A second RM has a partition whose worker does not answer."""
+
+    def recent_partitions(self) -> PartitionList | None:
+        return None
 
     async def partitions(self) -> PartitionList:
         known = await super().partitions()

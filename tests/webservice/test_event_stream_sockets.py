@@ -1,4 +1,4 @@
-"""Streams of events over real sockets: who reads gets everything, whoever else there is."""
+"""EventStreams of events over real sockets: who reads gets everything, whoever else there is."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.webservice.fakes import FakeLink, partition, people
 from tests.webservice.server import serving
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.event_streams import CLOSED_LINE, Pace, Streams
+from webservice.event_streams import CLOSED_LINE, EventStreams, Pace
 
 FIRST = '{"InstanceUUID":"history-1"}'
 PACE = Pace(look_soon_s=0.01, look_late_s=0.01)
@@ -27,7 +27,7 @@ PADDING = {"message": "x" * 300}
 async def api(worker: FakeWorker, clock: FakeClock | None = None) -> AsyncIterator[tuple[Api, tuple[str, int]]]:
     """The API with a clock that stands still, so that nobody is cut off because the machine is busy."""
     one = Api(FakeLink(partition(), worker=worker.answer), people(), Startup())
-    one.streams = Streams(worker.ask, pace=PACE, clock=clock or FakeClock())
+    one.streams = EventStreams(worker.ask, pace=PACE, clock=clock or FakeClock())
     async with serving(one) as address:
         yield one, address
         one.streams.close()

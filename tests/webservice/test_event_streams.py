@@ -8,12 +8,21 @@ import pytest
 from common.query_messages import Answer
 from tests.webservice.event_worker import EAGER, FakeClock, FakeWorker
 from webservice import event_streams
-from webservice.event_streams import BEHIND_MAX, CLOSED_LINE, PIECE_BYTES, SILENT_MAX_S, Pace, Stream, Streams, Tape
+from webservice.event_streams import (
+    BEHIND_MAX,
+    CLOSED_LINE,
+    PIECE_BYTES,
+    SILENT_MAX_S,
+    EventBuffer,
+    EventStream,
+    EventStreams,
+    Pace,
+)
 from webservice.views import RequestError
 
 
-def tape(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> Tape:
-    one = Tape(first, bytes_max=bytes_max)
+def tape(*lines: bytes, first: int = 10, bytes_max: int = 1000) -> EventBuffer:
+    one = EventBuffer(first, bytes_max=bytes_max)
     one.add(lines)
     return one
 
@@ -75,20 +84,22 @@ FIRST = b'{"InstanceUUID":"history-1"}\n'
 
 
 def run(
-    test: Callable[[FakeWorker, FakeClock, Streams], Awaitable[None]], worker: FakeWorker, pace: Pace = EAGER
+    test: Callable[[FakeWorker, FakeClock, EventStreams], Awaitable[None]], worker: FakeWorker, pace: Pace = EAGER
 ) -> None:
     async def running() -> None:
         clock = FakeClock()
-        await test(worker, clock, Streams(worker.ask, pace=pace, clock=clock))
+        await test(worker, clock, EventStreams(worker.ask, pace=pace, clock=clock))
 
     asyncio.run(running())
 
 
-async def begun(all_: Streams, *, partition: str = "rm_p", rm: str = "rm", host: str = "h", count: str = "") -> Stream:
-    return await all_.begin(partition, rm, host=host, count=count)
+async def begun(
+    all_: EventStreams, *, partition: str = "rm_p", rm: str = "rm", host: str = "h", count: str = ""
+) -> EventStream:
+    return await all_.open_stream(partition, rm, host=host, count=count)
 
 
-async def read(stream: Stream, lines: int) -> list[bytes]:
+async def read(stream: EventStream, lines: int) -> list[bytes]:
     """So many lines, or fewer if the stream ends."""
     found: list[bytes] = []
     while len(found) < lines and (piece := await anext(stream, None)) is not None:
@@ -106,7 +117,7 @@ def numbers(first: int, end: int) -> list[bytes]:
 
 
 def test_it_says_which_history_it_is_and_then_what_happens_from_now_on() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]
         worker.end += 3
@@ -117,7 +128,7 @@ def test_it_says_which_history_it_is_and_then_what_happens_from_now_on() -> None
 
 @pytest.mark.parametrize("count", ["3", "700", "18446744073709551615"])
 def test_past_events_come_first_as_many_as_there_are(count: str) -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         worker.lowest = 100
         stream = await begun(all_, count=count)
         worker.end += 2
@@ -128,7 +139,7 @@ def test_past_events_come_first_as_many_as_there_are(count: str) -> None:
 
 
 def test_a_burst_reaches_who_reads_without_gaps_and_without_repetition() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         readers = [await begun(all_) for _ in range(3)]
         worker.end += 20_000
         clock.now += 100  # nothing that it takes to write counts against who takes it
@@ -139,7 +150,7 @@ def test_a_burst_reaches_who_reads_without_gaps_and_without_repetition() -> None
 
 
 def test_a_reader_who_is_behind_the_tape_gets_what_the_partition_still_has() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         slow, quick = await begun(all_), await begun(all_)
         worker.end += 5000
         assert len(await read(quick, 5001)) == 5001
@@ -149,7 +160,7 @@ def test_a_reader_who_is_behind_the_tape_gets_what_the_partition_still_has() -> 
 
 
 def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         slow = await begun(all_)
         worker.end += 1
         assert await read(slow, 2) == [FIRST, *numbers(0, 1)]
@@ -164,7 +175,7 @@ def test_a_reader_who_is_behind_what_the_partition_has_is_cut_off() -> None:
 
 
 def test_a_connection_that_takes_nothing_is_cut_off_and_the_others_go_on() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stuck, other = await begun(all_), await begun(all_)
         await anext(stuck)  # and never asks for more: the piece is not written yet
         assert await read(other, 1) == [FIRST]
@@ -185,7 +196,7 @@ def test_a_connection_that_takes_nothing_is_cut_off_and_the_others_go_on() -> No
 
 
 def test_one_that_is_far_behind_as_well_is_cut_off_sooner() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stuck = await begun(all_)
         await anext(stuck)
         worker.end += BEHIND_MAX + 1
@@ -202,7 +213,7 @@ def test_one_that_is_far_behind_as_well_is_cut_off_sooner() -> None:
 
 
 def test_who_only_waits_is_not_cut_off() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         reading = asyncio.create_task(read(stream, 2))
         await worker.asked_again()
@@ -228,7 +239,7 @@ def went_before_they_were_asked_for(worker: FakeWorker) -> None:
 
 @pytest.mark.parametrize("change", [other_instance, lost_its_end, went_before_they_were_asked_for])
 def test_all_streams_end_where_what_follows_is_not_what_comes_next(change: Callable[[FakeWorker], None]) -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]
         change(worker)
@@ -242,7 +253,7 @@ def test_all_streams_end_where_what_follows_is_not_what_comes_next(change: Calla
 
 
 def test_an_end_that_is_another_one_than_was_told_ends_all_streams() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.end += 1
         assert await read(stream, 2) == [FIRST, *numbers(10, 11)]
@@ -255,7 +266,7 @@ def test_an_end_that_is_another_one_than_was_told_ends_all_streams() -> None:
 
 
 def test_a_ring_without_room_for_more_is_followed_all_the_same() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]
         for number in range(10, 20):
@@ -266,7 +277,7 @@ def test_a_ring_without_room_for_more_is_followed_all_the_same() -> None:
 
 
 def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         old = await begun(all_)
         other_instance(worker)
         new = await begun(all_)
@@ -277,7 +288,7 @@ def test_a_new_stream_of_a_history_that_began_anew_ends_those_of_the_old_one() -
 
 
 def test_a_partition_that_is_silent_for_a_while_goes_on_where_it_was() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.silent = True
         await worker.asked_again()
@@ -291,7 +302,7 @@ def test_a_partition_that_is_silent_for_a_while_goes_on_where_it_was() -> None:
 
 
 def test_one_that_stays_silent_ends_its_streams() -> None:
-    async def test(worker: FakeWorker, clock: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, clock: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.silent = True
         await worker.asked_again()
@@ -302,7 +313,7 @@ def test_one_that_stays_silent_ends_its_streams() -> None:
 
 
 def test_streams_stay_open_while_nothing_is_recorded_and_go_on_when_it_is_again() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         worker.tracking = False
         await worker.asked_again()
@@ -317,7 +328,7 @@ def test_streams_stay_open_while_nothing_is_recorded_and_go_on_when_it_is_again(
 
 
 def test_there_may_be_so_many_in_all_and_for_one_host() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         first = await begun(all_, host="a")
         await begun(all_, host="a")
         with pytest.raises(RequestError, match="Too many streaming connections") as refused:
@@ -336,7 +347,7 @@ def test_there_may_be_so_many_in_all_and_for_one_host() -> None:
 
 
 def test_none_may_be_begun_where_none_is_allowed() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         with pytest.raises(RequestError, match="Too many streaming connections"):
             await begun(all_)
         assert worker.asked == [{}]
@@ -345,7 +356,7 @@ def test_none_may_be_begun_where_none_is_allowed() -> None:
 
 
 def test_all_resource_managers_together_may_have_so_many() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         for number in range(event_streams.STREAMS_MAX):
             await begun(all_, rm=f"rm-{number}", partition=f"rm-{number % 10}_p")
         with pytest.raises(RequestError, match="Too many"):
@@ -363,7 +374,7 @@ def test_all_resource_managers_together_may_have_so_many() -> None:
     ],
 )
 def test_a_count_that_is_none_is_refused(count: str, text: str) -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         with pytest.raises(RequestError) as refused:
             await begun(all_, count=count)
         assert (refused.value.status, refused.value.text, all_.open) == (400, text, [])
@@ -372,7 +383,7 @@ def test_a_count_that_is_none_is_refused(count: str, text: str) -> None:
 
 
 def test_the_worker_is_not_asked_any_more_once_nobody_reads() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         await stream.aclose()
         await nobody_reads()
@@ -385,7 +396,7 @@ def test_the_worker_is_not_asked_any_more_once_nobody_reads() -> None:
 
 
 def test_however_many_read_it_is_asked_once() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         readers = [await begun(all_) for _ in range(10)]
         before = len(worker.asked)
         worker.end += 100
@@ -397,7 +408,7 @@ def test_however_many_read_it_is_asked_once() -> None:
 
 
 def test_at_the_end_all_are_told_that_it_is_over_and_none_begins() -> None:
-    async def test(worker: FakeWorker, _: FakeClock, all_: Streams) -> None:
+    async def test(worker: FakeWorker, _: FakeClock, all_: EventStreams) -> None:
         stream = await begun(all_)
         assert await read(stream, 1) == [FIRST]
         reading = asyncio.create_task(read(stream, 1))

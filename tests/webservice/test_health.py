@@ -14,7 +14,7 @@ from tests.full_disk import full_disk
 from tests.webservice.fakes import FakeLink, partition, request
 from webservice import audit, health
 from webservice.audit import PROBE_S, AuditLog
-from webservice.health import StorageHealth, StorageProblems, SystemProblems, view
+from webservice.health import StorageHealth, StorageProblems, SystemProblems, health_view
 from webservice.views import RequestError
 
 SOUND: Final[dict[str, object]] = {
@@ -36,11 +36,11 @@ def found(**more: object) -> bytes:
 
 
 def diagnoses(*bodies: tuple[str, bytes]) -> list[str]:
-    return [check.DiagnosisMessage for check in view(bodies).HealthChecks]
+    return [check.DiagnosisMessage for check in health_view(bodies).HealthChecks]
 
 
 def failed(**more: object) -> list[str]:
-    shown = view([("rm-1_default", found(**more))])
+    shown = health_view([("rm-1_default", found(**more))])
     wrong = [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded]
     assert shown.Healthy == (not wrong)
     return wrong
@@ -53,7 +53,7 @@ def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() ->
         "drift": ["root.secret: 1 instead of 2"],
         "journal_problem": "/var/lib/secret: no space left",
     }
-    shown = view([("rm-1_default", found(**wrong))], whole=False)
+    shown = health_view([("rm-1_default", found(**wrong))], whole=False)
     assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
         "Orphan allocations: [(hidden)]",
         "OrphanAllocations: [(hidden) (hidden)]",
@@ -66,7 +66,7 @@ def test_who_does_not_see_everything_is_told_how_much_is_wrong_and_not_what() ->
 def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where() -> None:
     storage = StorageProblems(space=("/var: full",), audit="/var/audit.log: full", history="/var/history: full")
     problems = SystemProblems(unstartable=[("rm-1_default", "/var: full")], record="/var: full", storage=storage)
-    shown = view([("rm-1_default", found())], problems, whole=False)
+    shown = health_view([("rm-1_default", found())], problems, whole=False)
     assert [check.DiagnosisMessage for check in shown.HealthChecks if not check.Succeeded] == [
         'Workers that cannot start: ["rm-1_default: (hidden)"]',
         'File systems without room: ["(hidden)"]',
@@ -103,7 +103,7 @@ def test_who_does_not_see_everything_is_told_that_the_disk_is_full_and_not_where
     ],
 )
 def test_what_all_processes_need_is_checked_too(problems: SystemProblems, name: str, diagnosis: str) -> None:
-    shown = view([("rm-1_default", found())], problems)
+    shown = health_view([("rm-1_default", found())], problems)
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name, wrong.DiagnosisMessage) == (False, name, diagnosis)
 
@@ -127,7 +127,7 @@ def test_why_a_worker_cannot_start_and_the_record_not_be_written_comes_from_the_
 
 
 def test_a_sound_system_shows_the_nine_checks_of_yunikorn_and_ten_more() -> None:
-    shown = view([("rm-1_default", found())])
+    shown = health_view([("rm-1_default", found())])
     assert shown.Healthy
     assert [(check.Name, check.DiagnosisMessage) for check in shown.HealthChecks] == [
         ("Scheduling errors", "There were 0 scheduling errors logged in the metrics"),
@@ -185,7 +185,7 @@ def test_nodes_of_the_same_name_are_told_apart() -> None:
 
 
 def test_who_is_away_or_reports_anew_is_shown_and_no_failure() -> None:
-    shown = view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
+    shown = health_view([("rm-1_default", found(syncing=True))], SystemProblems(away=["rm-2"]))
     assert shown.Healthy
     assert shown.HealthChecks[12].DiagnosisMessage == (
         'Away: ["rm-2"], partitions that are reported anew: ["rm-1_default"]'
@@ -226,11 +226,11 @@ def test_a_partition_that_does_not_answer_makes_no_health() -> None:
 
 def test_an_answer_that_cannot_be_read_is_told() -> None:
     with pytest.raises(RequestError, match="rm-1_default answered what cannot be read"):
-        view([("rm-1_default", b"[]")])
+        health_view([("rm-1_default", b"[]")])
 
 
 def test_nodes_for_a_partition_that_does_not_exist_are_a_failure() -> None:
-    shown = view([("rm-1_default", found())], SystemProblems(failed_nodes={"rm-1": 1}))
+    shown = health_view([("rm-1_default", found())], SystemProblems(failed_nodes={"rm-1": 1}))
     [wrong] = [check for check in shown.HealthChecks if not check.Succeeded]
     assert (shown.Healthy, wrong.Name) == (False, "Failed nodes")
     assert wrong.DiagnosisMessage == "There were 1 failed nodes logged in the metrics"
@@ -251,7 +251,7 @@ def test_what_one_rm_did_wrong_does_not_make_the_core_unhealthy_for_others() -> 
     assert told["DiagnosisMessage"] == "There were 3 failed nodes logged in the metrics"
 
 
-class Keeper:
+class HistoryRecorder:
     failure = "the disk is full"
 
 
@@ -289,7 +289,7 @@ def test_a_directory_that_is_gone_is_a_problem(tmp_path: Path) -> None:
 
 def test_a_history_that_is_not_kept_is_a_problem() -> None:
     health = StorageHealth()
-    health.keeper = Keeper()
+    health.recorder = HistoryRecorder()
     assert problems(health).history == "the disk is full"
 
 

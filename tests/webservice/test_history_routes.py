@@ -14,15 +14,15 @@ from common.acl import parse_acl
 from common.query_messages import Actor, Answer, Query
 from tests.webservice.fakes import FakeLink, answer, partition, people, request
 from tests.webservice.history.accounts import GPU, MINUTE, NOW, OTHER, S, application, began, portion, sample, usage
-from webservice.authn import Door
-from webservice.authz import Entrance, Guard
+from webservice.authn import Authenticator
+from webservice.authz import AccessControl, Authorizer
 from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
-from webservice.history.queries import Past
+from webservice.history.queries import HistoryReader
 from webservice.history.store import Store
 from webservice.history.tables import LISTS, ListName
-from webservice.openapi.past import PAST
+from webservice.history_routes import HISTORY
 
 H = "/ws/v1/history"
 OFF = "Internal metrics collection is not enabled."
@@ -61,7 +61,7 @@ Ask = Callable[..., httpx.Response]
 @pytest.fixture
 def ask(kept: Kept) -> Ask:
     def asked(path: str, **headers: str) -> httpx.Response:
-        return request(FakeLink(partition()), H + path, headers=headers, past=Past(kept))
+        return request(FakeLink(partition()), H + path, headers=headers, past=HistoryReader(kept))
 
     return asked
 
@@ -109,7 +109,7 @@ def test_without_one_the_others_say_what_to_set() -> None:
 
 @pytest.mark.parametrize("path", ["/apps", "/gaps"])
 def test_while_none_is_kept_the_reason_is_told(kept: Kept, path: str) -> None:
-    past = Past(replace(kept, problem="disk full"))
+    past = HistoryReader(replace(kept, problem="disk full"))
     assert refusal(request(FakeLink(), H + path, past=past)) == (503, "There is no history: disk full")
 
 
@@ -220,8 +220,9 @@ def test_who_wants_json_gets_it_whatever_else_they_would_take(ask: Ask) -> None:
 # Who sees what --------------------------------------------------------------------------------------------------------
 
 
-CLOSED = Guard(
-    Entrance(people(), Door(certificates=True), admins=parse_acl("root")), Cors((), is_open=False, credentials=True)
+CLOSED = AccessControl(
+    Authorizer(people(), Authenticator(certificates=True), admins=parse_acl("root")),
+    Cors((), is_open=False, credentials=True),
 )
 ADMINISTERS = {"carl": {"submit": ["root.a"], "admin": ["root.a"]}, "eve": {"submit": ["root"], "admin": []}}
 
@@ -235,7 +236,7 @@ def rights(query: Query) -> Answer:
 
 def asked_by(user: str, path: str, kept: Kept, link: FakeLink | None = None, *groups: str) -> httpx.Response:
     known = link or FakeLink(partition(), worker=rights)
-    return request(known, H + path, guard=CLOSED, shown=Certificate((user,), groups), past=Past(kept))
+    return request(known, H + path, guard=CLOSED, shown=Certificate((user,), groups), past=HistoryReader(kept))
 
 
 @pytest.mark.parametrize(
@@ -293,8 +294,8 @@ def test_what_ran_each_minute_is_the_same_for_all(kept: Kept) -> None:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_what_the_document_says_may_be_asked_is_what_may_be_asked(name: ListName) -> None:
-    told = {one.name for one in PAST.operations[f"GET {H}/{name}"].parameters}
-    response = request(FakeLink(), f"{H}/{name}?no-such-name", past=Past(Kept(Path("/none"))))
+    told = {one.name for route in HISTORY.routes if route.path == f"{H}/{name}" for one in route.parameters}
+    response = request(FakeLink(), f"{H}/{name}?no-such-name", past=HistoryReader(Kept(Path("/none"))))
     assert told == set(refusal(response)[1].partition("those are: ")[2].split(", "))
 
 
@@ -314,14 +315,14 @@ TWO = FakeLink(partition("rm-2"), partition("rm-1"), worker=rights)
 def test_a_plain_name_means_the_same_partition_as_elsewhere_or_all_that_are_gone(
     kept: Kept, link: FakeLink, startup: Startup, expected: list[str]
 ) -> None:
-    response = request(link, f"{H}/applications?partition=default", past=Past(kept), startup=startup)
+    response = request(link, f"{H}/applications?partition=default", past=HistoryReader(kept), startup=startup)
     assert shown(response) == expected
 
 
 def test_the_sums_of_a_plain_name_are_those_of_one_partition(kept: Kept) -> None:
-    assert request(TWO, f"{H}/apps?partition=default", past=Past(kept)).json() == []
-    first = request(TWO, f"{H}/apps?partition=default&rm=rm-1", past=Past(kept)).json()
-    assert first == request(TWO, f"{H}/apps", past=Past(kept)).json() != []
+    assert request(TWO, f"{H}/apps?partition=default", past=HistoryReader(kept)).json() == []
+    first = request(TWO, f"{H}/apps?partition=default&rm=rm-1", past=HistoryReader(kept)).json()
+    assert first == request(TWO, f"{H}/apps", past=HistoryReader(kept)).json() != []
 
 
 def test_a_viewer_sees_nothing_of_another_rm_by_the_plain_name(kept: Kept) -> None:

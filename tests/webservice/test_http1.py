@@ -16,20 +16,20 @@ from tests.webservice.fakes import FakeLink, people
 from tests.webservice.server import serving
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.http1 import Flow, ImpatientHttp
+from webservice.http1 import BoundedHttpProtocol, StreamResponse
 
 REQUEST = b"GET /ws/v1/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"HEAD /ws/v1/clusters HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-class VeryImpatientHttp(ImpatientHttp):
+class VeryImpatientHttp(BoundedHttpProtocol):
     """What was sent before it is there comes in time all the same: reading goes before looking at the time."""
 
     head_max_s = 0.02
     body_max_s = 0.02
 
 
-def converse(sent: bytes, protocol: type[ImpatientHttp] = VeryImpatientHttp) -> bytes:
+def converse(sent: bytes, protocol: type[BoundedHttpProtocol] = VeryImpatientHttp) -> bytes:
     """What comes back until the server ends the connection."""
 
     async def run() -> bytes:
@@ -83,7 +83,7 @@ def test_what_is_no_request_is_refused() -> None:
 @pytest.mark.parametrize("head", [b"GET /", REQUEST[:-2] + b"X: "], ids=["path", "header"])
 @pytest.mark.parametrize("length", [70_000, 3_000_000], ids=["longer", "much longer"])
 def test_a_head_that_is_too_long_is_refused_and_said_so(head: bytes, length: int) -> None:
-    received = converse(head + b"x" * length, ImpatientHttp)
+    received = converse(head + b"x" * length, BoundedHttpProtocol)
     assert received.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
     assert received.endswith(b"\r\n\r\nThe head of the request is too long\n")
 
@@ -101,7 +101,7 @@ async def lots(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(bytes(32 << 20))(scope, receive, send)
 
 
-class Deaf(ImpatientHttp):
+class Deaf(BoundedHttpProtocol):
     """Tells when a connection is over; waits for a client to take what it is sent for no time worth the name."""
 
     taken_within_s = 0.02
@@ -142,7 +142,7 @@ def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
     assert asyncio.run(run()) > 32 << 20
 
 
-class Narrow(ImpatientHttp):
+class Narrow(BoundedHttpProtocol):
     connections_of_one_max = 2
 
 
@@ -201,8 +201,8 @@ class Pieces:
         self.left.set()
 
 
-def flow(pieces: Pieces, write_max_s: float = 60) -> Flow:
-    return Flow(pieces, 200, {"Content-Type": "text/plain"}, write_max_s=write_max_s)
+def flow(pieces: Pieces, write_max_s: float = 60) -> StreamResponse:
+    return StreamResponse(pieces, 200, {"Content-Type": "text/plain"}, write_max_s=write_max_s)
 
 
 def test_each_piece_arrives_before_the_next_one_is_there() -> None:

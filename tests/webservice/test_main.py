@@ -8,8 +8,8 @@ import pytest
 from common.acl import Acl
 from common.token_keys import write_secret
 from tests.webservice.fakes import people
-from webservice.__main__ import acl, guard_of, host_and_port, options, startup_of
-from webservice.authz import Guard
+from webservice.__main__ import access_control_of, acl, host_and_port, options, startup_of
+from webservice.authz import AccessControl
 from webservice.calls import HistoryFile, Startup
 from webservice.views import SettingView
 
@@ -64,13 +64,13 @@ def test_the_routes_know_what_they_need_of_the_command_line(tmp_path: Path) -> N
     assert found.default_rm == "a"
 
 
-def guard(*words: str) -> Guard:
-    return guard_of(options().parse_args(["--broker", "ipc://b", "--rest", ":0", *words]), people())
+def guard(*words: str) -> AccessControl:
+    return access_control_of(options().parse_args(["--broker", "ipc://b", "--rest", ":0", *words]), people())
 
 
 def test_without_more_the_door_is_open_and_nothing_is_written_down() -> None:
     found = guard()
-    assert (found.entrance.is_open, found.cors.named_only, found.audit) == (True, False, None)
+    assert (found.authorizer.is_off, found.cors.named_only, found.audit) == (True, False, None)
 
 
 def test_each_way_closes_the_door(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_each_way_closes_the_door(tmp_path: Path) -> None:
         ("--auth=proxy", "--auth-proxy=::1,10.0.0.0/8"),
     ):
         found = guard(*words, "--audit", str(tmp_path / "audit.log"))
-        assert (found.entrance.is_open, found.cors.named_only) == (False, True)
+        assert (found.authorizer.is_off, found.cors.named_only) == (False, True)
         assert found.cors.credentials is ("token" not in words[0])
         assert found.audit is not None
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from common.families import Family, families
 from webservice import metrics
-from webservice.metrics import number, text
+from webservice.metrics import number, render
 
 
 def family(
@@ -31,7 +31,7 @@ def histogram(
 def written(*partitions: list[Family]) -> bytes:
     """Of as many partitions, called `p0` and so on."""
     named = [(f"p{number}", found) for number, found in enumerate(partitions)]
-    return text(named, several=len(partitions) > 1)
+    return render(named, several=len(partitions) > 1)
 
 
 def lines(*partitions: list[Family]) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_partition_that_stands_alone_has_the_labels_of_yunikorn() -> None:
 
 
 def test_of_several_partitions_the_only_one_that_answers_is_named_all_the_same() -> None:
-    shown = text([("p1", [family("node", (["active"], 2))])], several=True)
+    shown = render([("p1", [family("node", (["active"], 2))])], several=True)
     assert b'node{partition="p1",state="active"} 2\n' in shown
 
 
@@ -66,7 +66,7 @@ def test_a_series_that_names_its_partition_itself_is_not_named_twice() -> None:
 
 def test_what_is_about_the_system_names_no_partition() -> None:
     away = family("away", (["rm-1"], 7), labels=("rm",))
-    assert b'away{rm="rm-1"} 7\n' in text([("p0", []), ("p1", [])], [away], several=True)
+    assert b'away{rm="rm-1"} 7\n' in render([("p0", []), ("p1", [])], [away], several=True)
 
 
 def test_families_come_by_name_and_series_by_their_labels() -> None:
@@ -136,7 +136,7 @@ def test_a_histogram_is_what_the_client_library_reads() -> None:
 def test_families_of_one_name_from_several_processes_have_one_help_and_one_type() -> None:
     one = Family("up", "gauge", "Whether.", ("process", "partition"), [(("worker", "p0"), 1)])
     other = Family("up", "gauge", "Whether it is.", ("process",), [(("broker",), 1)])
-    assert text([("p0", [one])], [other]) == (
+    assert render([("p0", [one])], [other]) == (
         b'# HELP up Whether.\n# TYPE up gauge\nup{partition="p0",process="worker"} 1\nup{process="broker"} 1\n'
     )
 
@@ -185,7 +185,7 @@ def test_a_number_is_written_in_its_shortest_form(value: float, shown: str) -> N
 
 
 def test_without_partitions_there_are_no_metrics() -> None:
-    assert text([]) == b""
+    assert render([]) == b""
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

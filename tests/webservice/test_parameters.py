@@ -3,18 +3,18 @@
 import pytest
 
 from webservice.parameters import (
-    LENGTH_MAX,
+    LOG_LENGTH_MAX,
     active_status,
     application_state,
     decoded,
     entity_tag,
+    escape_for_log,
     expected_checksum,
     has_bad_escape,
     is_known,
     moment_ns,
+    parse_query,
     queue_path,
-    values,
-    written,
 )
 from webservice.views import RequestError
 
@@ -75,7 +75,7 @@ def test_states_and_statuses_are_words_in_any_case() -> None:
     ],
 )
 def test_a_query_is_read_as_far_as_it_can_be_decoded(query: str, found: dict[str, str]) -> None:
-    assert values(query) == found
+    assert parse_query(query) == found
 
 
 SUM = "0123456789ABCDEF" * 4
@@ -127,11 +127,11 @@ def test_who_has_the_version_need_not_get_it_again(header: str | None, known: bo
     ],
 )
 def test_it_is_one_line_of_ascii(text: bytes | str, query: bytes, shown: str) -> None:
-    assert written(text, query) == shown
+    assert escape_for_log(text, query) == shown
 
 
 def test_only_so_much_of_it_is_kept() -> None:
-    assert written(b"x" * 9999) == "x" * LENGTH_MAX
+    assert escape_for_log(b"x" * 9999) == "x" * LOG_LENGTH_MAX
 
 
 S = 10**9

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from common.query_messages import ManagerEntry, PartitionEntry, PartitionList
 from tests.webservice.fakes import partition
-from webservice.partition_names import Directory, UnknownRmError, default_rm, narrowed
+from webservice.partition_names import PartitionNames, UnknownRmError, default_rm, only_of_rm
 
 
 def test_a_name_that_one_partition_has_leads_there() -> None:
     one = partition("rm-1", "gpu")
-    directory = Directory([one, partition("rm-1", "default")])
+    directory = PartitionNames([one, partition("rm-1", "default")])
     assert directory.find("gpu") == one
     assert directory.find("rm-1_gpu") == one
     assert directory.find("[rm-1]gpu") == one
@@ -20,14 +20,14 @@ def test_a_name_that_one_partition_has_leads_there() -> None:
 def test_two_partitions_with_one_usual_name_are_told_apart() -> None:
     first = PartitionEntry(full_name="a_b_default", name="default", rm_id="a_b")
     second = PartitionEntry(full_name="a_b_default~1", name="b_default", rm_id="a")
-    directory = Directory([first, second])
+    directory = PartitionNames([first, second])
     for entry in (first, second):
         for name in (entry.full_name, entry.name, f"[{entry.rm_id}]{entry.name}", directory.shown(entry)):
             assert directory.find(name) is entry
 
 
 def test_an_unknown_name_leads_nowhere() -> None:
-    directory = Directory([partition()])
+    directory = PartitionNames([partition()])
     assert directory.find("") is None
     assert directory.find("Default") is None
     assert directory.find("rm-2_default") is None
@@ -35,34 +35,34 @@ def test_an_unknown_name_leads_nowhere() -> None:
 
 def test_a_plain_name_means_the_partition_that_was_registered_first() -> None:
     first, second = partition("b"), partition("a")
-    directory = Directory([first, second])
+    directory = PartitionNames([first, second])
     assert directory.find("default") is first
     assert directory.all() == [("default", first), ("a_default", second)]
 
 
 def test_a_plain_name_means_the_partition_of_the_preferred_rm_where_it_has_one() -> None:
     first, gpu, second = partition("b"), partition("b", "gpu"), partition("a")
-    directory = Directory([first, gpu, second], "a")
+    directory = PartitionNames([first, gpu, second], "a")
     assert (directory.find("default"), directory.find("gpu")) == (second, gpu)
     assert directory.all() == [("b_default", first), ("gpu", gpu), ("default", second)]
-    assert Directory([first, gpu], "a").find("default") is first
+    assert PartitionNames([first, gpu], "a").find("default") is first
 
 
 def test_partitions_are_listed_in_the_order_of_registration() -> None:
     names = ["zeta", "alpha", "default"]
-    assert [shown for shown, _ in Directory([partition(name=one) for one in names]).all()] == names
+    assert [shown for shown, _ in PartitionNames([partition(name=one) for one in names]).all()] == names
 
 
 def test_a_plain_name_that_looks_like_an_inner_one_does_not_hide_it() -> None:
     plain, odd = partition("a", "default"), partition("b", "a_default")
-    directory = Directory([plain, odd])
+    directory = PartitionNames([plain, odd])
     assert directory.find("a_default") == plain
     assert directory.shown(odd) == "b_a_default"
 
 
 @pytest.mark.parametrize("names", [[("a", "x"), ("b", "x"), ("a", "y"), ("c", "a_x")], [("a", "x"), ("x", "a_x")]])
 def test_what_is_shown_leads_back(names: list[tuple[str, str]]) -> None:
-    directory = Directory([partition(rm_id, name) for rm_id, name in names])
+    directory = PartitionNames([partition(rm_id, name) for rm_id, name in names])
     assert len(directory.all()) == len(names)
     assert all(directory.find(shown) is entry for shown, entry in directory.all())
 
@@ -75,7 +75,7 @@ def listing(*entries: PartitionEntry, away: str = "rm-3") -> PartitionList:
 
 def test_what_one_manager_has_is_told_without_what_others_have() -> None:
     first, second = partition("rm-1"), partition("rm-2")
-    assert narrowed(listing(first, second), "rm-2") == PartitionList(
+    assert only_of_rm(listing(first, second), "rm-2") == PartitionList(
         partitions=[second],
         build_information={"rm-2": {"version": "rm-2"}},
         started_ns=7,
@@ -84,14 +84,14 @@ def test_what_one_manager_has_is_told_without_what_others_have() -> None:
 
 
 def test_a_manager_without_partitions_is_known_all_the_same() -> None:
-    assert narrowed(listing(partition("rm-1")), "rm-3").partitions == []
+    assert only_of_rm(listing(partition("rm-1")), "rm-3").partitions == []
 
 
 def test_an_unknown_manager_is_told_with_those_there_are() -> None:
     with pytest.raises(UnknownRmError, match="RM 'RM-1' is not registered, those that are: rm-1, rm-3"):
-        narrowed(listing(partition("rm-1")), "RM-1")
+        only_of_rm(listing(partition("rm-1")), "RM-1")
     with pytest.raises(UnknownRmError, match="those that are: none") as refused:
-        narrowed(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
+        only_of_rm(PartitionList(partitions=[], build_information={}, started_ns=7), "x" * 5000)
     assert len(str(refused.value)) < 150
 
 

@@ -2,7 +2,16 @@
 
 import pytest
 
-from common.query_messages import STEPS_MAX, Answer, KillApplication, MoveApplication, PartitionEntry, Query, Schedule
+from common.query_messages import (
+    STEPS_MAX,
+    Answer,
+    KillApplication,
+    MoveApplication,
+    PartitionEntry,
+    PartitionList,
+    Query,
+    Schedule,
+)
 from tests.machines import said
 from tests.partition_worker.bench import Bench
 from tests.partition_worker.test_actions import TWO_QUEUES
@@ -234,3 +243,20 @@ def test_steps_that_the_worker_refuses_are_told_as_it_says() -> None:
     asked = FakeLink(partition(), changer=lambda _: Answer(status=409, body=b"it decides by itself"))
     response = request(asked, SCHEDULE, "POST", who=people(0))
     assert (response.status_code, response.json()["message"]) == (409, "it decides by itself")
+
+
+@pytest.mark.parametrize(("path", "lists"), [("rm-2_default", 0), ("[rm-2]default", 0), ("default", 1), ("rm-3_x", 1)])
+def test_a_partition_named_in_full_is_asked_without_asking_the_broker_first(path: str, lists: int) -> None:
+    class Counting(FakeLink):
+        listed = 0
+
+        def recent_partitions(self) -> PartitionList:
+            return self.known
+
+        async def partitions(self) -> PartitionList:
+            self.listed += 1
+            return self.known
+
+    link = Counting(partition("rm-1"), partition("rm-2"))
+    response = request(link, f"/ws/v1/partition/{path}/queues")
+    assert (response.status_code, link.listed) == (404 if path == "rm-3_x" else 200, lists)

@@ -9,7 +9,7 @@ import pytest
 
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from webservice import response_cache
-from webservice.response_cache import Shelf
+from webservice.response_cache import ResponseCache
 from webservice.views import RequestError
 
 QUEUES = Query(what="queues", name="default")
@@ -47,20 +47,20 @@ class Clock:
         return self.now
 
 
-async def told(one: Shelf, query: Query = QUEUES) -> bytes:
+async def told(one: ResponseCache, query: Query = QUEUES) -> bytes:
     return (await one.answer("rm-1_default", query)).answer.body
 
 
-def played(story: Callable[[Worker, Shelf, Clock], object]) -> None:
+def played(story: Callable[[Worker, ResponseCache, Clock], object]) -> None:
     async def run() -> None:
         worker, clock = Worker(), Clock()
-        await story(worker, Shelf(worker.ask, clock), clock)  # type: ignore[misc]
+        await story(worker, ResponseCache(worker.ask, clock), clock)  # type: ignore[misc]
 
     asyncio.run(run())
 
 
 def test_a_small_answer_is_always_asked_for_and_made_only_if_something_changed() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         assert [await told(one), await told(one)] == [b"{}", b"{}"]
         assert [query.known for query in worker.asked] == ["", "v1"]
         worker.body, worker.version = b"[]", 2
@@ -70,7 +70,7 @@ def test_a_small_answer_is_always_asked_for_and_made_only_if_something_changed()
 
 
 def test_those_who_come_while_it_is_asked_share_the_next_answer() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first = asyncio.create_task(told(one))
         await asyncio.sleep(0)
@@ -86,7 +86,7 @@ def test_those_who_come_while_it_is_asked_share_the_next_answer() -> None:
 
 
 def test_however_many_questions_there_are_a_worker_has_half_of_its_time_for_its_work() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = 30_000
         loop, put_at = asyncio.get_running_loop(), list[float]()
         ask = worker.ask
@@ -95,7 +95,7 @@ def test_however_many_questions_there_are_a_worker_has_half_of_its_time_for_its_
             put_at.append(loop.time())
             return await ask(partition, query)
 
-        one = Shelf(noted, clock)
+        one = ResponseCache(noted, clock)
         pages = [Query(what="nodes", args={"limit": "1", "after": str(number)}) for number in range(3)]
         await asyncio.gather(*(told(one, page) for page in pages), told(one))
         assert not worker.asked[1].args, "the one without arguments waits for nobody"
@@ -105,10 +105,10 @@ def test_however_many_questions_there_are_a_worker_has_half_of_its_time_for_its_
 
 
 def test_what_is_not_kept_has_a_turn_of_its_own() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         figures, page = Query(what="metrics"), Query(what="nodes", args={"limit": "1"})
-        asked = [asyncio.create_task(one.fresh("rm-1_default", query)) for query in (page, figures, figures)]
+        asked = [asyncio.create_task(one.uncached("rm-1_default", query)) for query in (page, figures, figures)]
         await asyncio.sleep(0)
         assert worker.asked == [page, figures]
         worker.open.set()
@@ -119,7 +119,7 @@ def test_what_is_not_kept_has_a_turn_of_its_own() -> None:
 
 
 def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first = asyncio.create_task(told(one, Query(what="nodes", args={"limit": "1"})))
         await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.open.clear()
         first, second = asyncio.create_task(told(one)), asyncio.create_task(told(one))
         await asyncio.sleep(0)
@@ -147,7 +147,7 @@ def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
 
 
 def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.fails = "it does not answer"
         worker.open.clear()
         waiting = [asyncio.create_task(told(one)) for _ in range(5)]
@@ -163,7 +163,7 @@ def test_a_failure_is_told_to_all_who_wait_and_not_kept() -> None:
 
 
 def test_an_expensive_answer_is_given_again_until_the_worker_has_done_something_else() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         await told(one)
         worker.body, worker.version = b"[]", 2
@@ -177,7 +177,7 @@ def test_an_expensive_answer_is_given_again_until_the_worker_has_done_something_
 
 
 def test_while_the_next_one_is_made_nobody_waits() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         await told(one)
         worker.body, worker.version = b"[]", 2
@@ -199,7 +199,7 @@ def test_while_the_next_one_is_made_nobody_waits() -> None:
 
 
 def test_those_for_whom_it_is_too_old_wait_for_the_one_that_is_made_for_nobody() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         await told(one)
         worker.body, worker.version = b"[]", 2
@@ -220,7 +220,7 @@ def test_those_for_whom_it_is_too_old_wait_for_the_one_that_is_made_for_nobody()
 
 
 def test_no_answer_is_given_again_that_is_too_old() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = 1000 * DEAR_US
         await told(one)
         clock.now += response_cache.REUSED_MAX_S + response_cache.MAKING_MAX_S
@@ -233,7 +233,7 @@ def test_no_answer_is_given_again_that_is_too_old() -> None:
 def test_expensive_questions_share_what_they_may_cost() -> None:
     """Each of three is asked once a second for two minutes."""
 
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         for _ in range(120):
             for what in ("queues", "nodes", "users"):
@@ -252,7 +252,7 @@ def test_expensive_questions_share_what_they_may_cost() -> None:
 
 
 def test_what_one_sees_is_not_given_to_another() -> None:
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.took = DEAR_US
         for viewer in (None, Actor(user="ann"), Actor(user="ann", groups=["dev"]), Actor(user="bob")):
             await told(one, Query(what="queues", viewer=viewer))
@@ -264,7 +264,7 @@ def test_what_one_sees_is_not_given_to_another() -> None:
 def test_kept_answers_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_cache, "ENTRIES_MAX", 2)
 
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         for what in ("queues", "nodes", "users", "queues"):
             await told(one, Query(what=what))
         assert [query.known for query in worker.asked] == ["", "", "", ""], "the first had made way"
@@ -279,7 +279,7 @@ def test_kept_answers_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bound_on_bytes_counts_the_compressed_form_too(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b"x" * 10_000
 
-    async def story(worker: Worker, one: Shelf, clock: Clock) -> None:
+    async def story(worker: Worker, one: ResponseCache, clock: Clock) -> None:
         worker.body = body
         found = await one.answer("rm-1_default", QUEUES)
         gzipped = await found.body.gzipped()
@@ -326,7 +326,7 @@ def test_a_list_that_is_too_long_is_put_together(monkeypatch: pytest.MonkeyPatch
     lister = Lister(entries)
 
     async def run() -> None:
-        one = Shelf(lister.ask)
+        one = ResponseCache(lister.ask)
         found = (await one.answer("p", Query(what="nodes", args={"state": "active"}))).answer
         assert (found.status, found.version) == (200, "v1")
         assert json.loads(found.body) == lister.entries
@@ -340,7 +340,7 @@ def test_a_list_that_has_not_changed_since_it_was_begun_is_not_put_together_agai
     lister, clock = Lister(3), Clock()
 
     async def run() -> None:
-        one = Shelf(lister.ask, clock)
+        one = ResponseCache(lister.ask, clock)
         await one.answer("p", Query(what="nodes"))
         clock.now += response_cache.REUSED_MAX_S
         asked = len(lister.asked)
@@ -354,7 +354,7 @@ def test_a_list_that_is_too_long_for_us_too_is_refused_with_advice(monkeypatch: 
     monkeypatch.setattr(response_cache, "BYTES_MAX", 20)
 
     async def run() -> None:
-        found = (await Shelf(Lister(9).ask).answer("p", Query(what="nodes"))).answer
+        found = (await ResponseCache(Lister(9).ask).answer("p", Query(what="nodes"))).answer
         assert (found.status, found.body) == (503, b"the list has more than 20 bytes: ask for pages of it with limit")
 
     asyncio.run(run())

@@ -16,12 +16,12 @@ from common.acl import parse_acl
 from common.query_messages import Actor, KillApplication, MoveApplication, Query
 from tests.webservice.fakes import CLIENT, QUEUES, FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
-from webservice.access import Access
-from webservice.authn import Door
-from webservice.authz import Entrance, Guard
-from webservice.calls import ApiRoute, Changing, Startup
+from webservice.authn import Authenticator
+from webservice.authz import AccessControl, Authorizer
+from webservice.calls import Startup
 from webservice.credentials import Certificate
 from webservice.cross_site import Cors
+from webservice.router import Access, Route
 from webservice.routes import ROUTES
 from webservice.tokens import KeyFile
 
@@ -32,8 +32,6 @@ QUERIES = {
     "/ws/v1/config/rollback": "?version=3",
     "/move": "?queue=root.a",
     "/events/stream": "?count=0",  # its answer has no end, so it is asked what is wrong; who asks is let in before
-    "/pprof/profile": "?seconds=0.01",
-    "/pprof/trace": "?seconds=0.01",
 }
 DEBUG = Startup(debug=True)
 
@@ -50,7 +48,7 @@ class Role:
     is_admin: bool = False
     read_only: bool = False
 
-    def status(self, route: ApiRoute, access: str) -> int:
+    def status(self, route: Route, access: str) -> int:
         """What they are refused with; 0 if they are let in."""
         if access == "anybody":
             return 0
@@ -90,21 +88,21 @@ ROLES = {
 
 
 @pytest.fixture(scope="module")
-def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
+def guard(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
     return closed(tmp_path_factory.mktemp("keys"))
 
 
-def closed(folder: Path, *origins: str) -> Guard:
+def closed(folder: Path, *origins: str) -> AccessControl:
     """A door at which everybody has to say who they are, in any way."""
     file = folder / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    door = Door(keys=KeyFile(file), certificates=True, proxies=(ip_network("10.1.0.0/16"),), clock=lambda: NOW)
-    entrance = Entrance(people(), door, admins=parse_acl(ADMINS), origins=origins)
-    return Guard(entrance, Cors(origins, is_open=False, credentials=True))
+    door = Authenticator(keys=KeyFile(file), certificates=True, proxies=(ip_network("10.1.0.0/16"),), clock=lambda: NOW)
+    entrance = Authorizer(people(), door, admins=parse_acl(ADMINS), origins=origins)
+    return AccessControl(entrance, Cors(origins, is_open=False, credentials=True))
 
 
-def path_of(route: ApiRoute) -> str:
+def path_of(route: Route) -> str:
     """A path that the route takes, with what it needs."""
     names = {"partition": "default", "queue": "root.a", "application": "app-1", "node": "n1", "state": "active"}
     names |= {"user": "alice", "group": "dev", "number": "3", "profile": "heap"}
@@ -114,12 +112,12 @@ def path_of(route: ApiRoute) -> str:
     return path + next((query for end, query in QUERIES.items() if route.path.endswith(end)), "")
 
 
-def link_for(route: ApiRoute) -> FakeLink:
+def link_for(route: Route) -> FakeLink:
     """One with a partition, but for the state dump: that looks closely at what workers answer."""
     return FakeLink() if route.path.startswith("/debug/") else FakeLink(partition())
 
 
-def named(route: ApiRoute) -> str:
+def named(route: Route) -> str:
     return f"{route.method} {route.path}"
 
 
@@ -145,16 +143,18 @@ def test_only_what_tells_nothing_of_anybody_s_work_is_for_everybody() -> None:
 
 def test_every_change_is_for_administrators_or_decided_by_the_worker() -> None:
     for route in ROUTES:
-        assert isinstance(route.answer, Changing) == (route.access is Access.OWN or route.method != "GET") or (
+        assert route.changes == (route.access is Access.OWN or route.method != "GET") or (
             route.path == "/ws/v1/validate-conf"
         ), named(route)
-        if isinstance(route.answer, Changing):
+        if route.changes:
             assert route.access in (Access.OWN, Access.ADMINS), named(route)
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(role: str, route: ApiRoute, guard: Guard) -> None:
+def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(
+    role: str, route: Route, guard: AccessControl
+) -> None:
     who, link = ROLES[role], link_for(route)
     expected = who.status(route, rules_of_all()[named(route)])
     answer = request(
@@ -181,7 +181,7 @@ def test_every_role_is_let_in_where_the_rule_says_so_and_nowhere_else(role: str,
 
 @pytest.mark.parametrize("role", [name for name, one in ROLES.items() if one.user])
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.access in (Access.SEEN, Access.OWN)], ids=named)
-def test_workers_hear_for_whom_they_answer(role: str, route: ApiRoute, guard: Guard) -> None:
+def test_workers_hear_for_whom_they_answer(role: str, route: Route, guard: AccessControl) -> None:
     who, link = ROLES[role], FakeLink(partition())
     if who.status(route, route.access.value):
         return
@@ -197,8 +197,8 @@ def test_workers_hear_for_whom_they_answer(role: str, route: ApiRoute, guard: Gu
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: ApiRoute) -> None:
-    if isinstance(route.answer, Changing):
+def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: Route) -> None:
+    if route.changes:
         return
     link = link_for(route)
     answer = request(link, path_of(route), route.method, client=("192.0.2.7", 1), startup=DEBUG)
@@ -208,7 +208,7 @@ def test_with_the_door_open_everybody_reads_and_workers_show_everything(route: A
 
 @pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Forwarded-Groups"])
 @pytest.mark.parametrize("role", ["nobody", "scheduler administrator", "with a certificate"])
-def test_who_is_no_proxy_may_name_nobody(header: str, role: str, guard: Guard) -> None:
+def test_who_is_no_proxy_may_name_nobody(header: str, role: str, guard: AccessControl) -> None:
     who = ROLES[role]
     headers = {**who.headers, header: "root"}
     answer = request(FakeLink(partition()), "/ws/v1/clusters", headers=headers, guard=guard, shown=who.shown)
@@ -216,7 +216,7 @@ def test_who_is_no_proxy_may_name_nobody(header: str, role: str, guard: Guard) -
     assert "is no proxy that may say for whom it asks" in answer.text
 
 
-def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: Guard) -> None:
+def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: AccessControl) -> None:
     def seen(headers: dict[str, str], shown: Certificate | None) -> Actor | None:
         link = FakeLink(partition())
         path = "/ws/v1/partition/default/queues"
@@ -229,19 +229,19 @@ def test_a_token_goes_before_a_certificate_and_that_before_a_proxy(guard: Guard)
     assert seen(forwarded, None) == Actor(user="carol")
 
 
-def test_a_wrong_token_is_not_mended_by_another_way(guard: Guard) -> None:
+def test_a_wrong_token_is_not_mended_by_another_way(guard: AccessControl) -> None:
     headers = {"Authorization": "Bearer wrong"}
     answer = request(
         FakeLink(partition()), "/ws/v1/clusters", headers=headers, guard=guard, shown=Certificate(("bob",))
     )
     assert answer.status_code == 401
-    assert "The token does not count: it is no token (JWT). Say so by a token" in answer.text
+    assert "The token is invalid: it is no token (JWT). Authenticate by a token" in answer.text
 
 
-def test_who_is_not_known_is_told_every_way_that_there_is(guard: Guard) -> None:
+def test_who_is_not_known_is_told_every_way_that_there_is(guard: AccessControl) -> None:
     text = request(FakeLink(), "/ws/v1/clusters", guard=guard).json()["message"]
     assert text == (
-        "It is not known who asks. Say so by a token (`yunishard token` makes one) in the header"
+        "The caller is not authenticated. Authenticate by a token (`yunishard token` makes one) in the header"
         " `Authorization: Bearer TOKEN`, or a client certificate, or the proxy in front of this port, where you log in"
     )
 
@@ -250,7 +250,7 @@ _RULES: dict[str, str] = {}
 
 
 def rules_of_all() -> dict[str, str]:
-    """Asked for once."""
+    """Credentials for once."""
     if not _RULES:
         _RULES.update(rules())
     return _RULES
@@ -286,7 +286,7 @@ def test_what_browsers_send_by_themselves_counts_for_our_pages_only(
     assert bool(link.changes) == (answer.status_code == 200)
 
 
-def test_behind_a_proxy_our_own_page_is_the_one_that_the_browser_sees(guard: Guard) -> None:
+def test_behind_a_proxy_our_own_page_is_the_one_that_the_browser_sees(guard: AccessControl) -> None:
     def status(client: tuple[str, int], shown: Certificate | None, user: dict[str, str]) -> int:
         there = {"X-Forwarded-Host": "yunikorn.example", "X-Forwarded-Proto": "https"}
         headers = {"Origin": "https://yunikorn.example", **there, **user}

@@ -19,11 +19,10 @@ from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, partition, people, request
 from tests.webservice.identities import NOW, jwks, secret_jwk, token
-from webservice.access import Access
-from webservice.authn import Door
-from webservice.authz import Entrance, Guard
-from webservice.calls import ApiRoute
+from webservice.authn import Authenticator
+from webservice.authz import AccessControl, Authorizer
 from webservice.cross_site import Cors
+from webservice.router import Access, Route
 from webservice.routes import ROUTES
 from webservice.tokens import KeyFile
 
@@ -77,22 +76,22 @@ def link() -> FakeLink:
 
 
 @pytest.fixture(scope="module")
-def guard(tmp_path_factory: pytest.TempPathFactory) -> Guard:
+def guard(tmp_path_factory: pytest.TempPathFactory) -> AccessControl:
     file: Path = tmp_path_factory.mktemp("keys") / "keys"
     file.write_bytes(jwks(secret_jwk()))
     file.chmod(0o600)
-    entrance = Entrance(people(), Door(keys=KeyFile(file), clock=lambda: NOW), admins=parse_acl("root"))
-    return Guard(entrance, Cors(is_open=False))
+    entrance = Authorizer(people(), Authenticator(keys=KeyFile(file), clock=lambda: NOW), admins=parse_acl("root"))
+    return AccessControl(entrance, Cors(is_open=False))
 
 
 @cache
-def read(link: FakeLink, guard: Guard | None, path: str, user: str) -> httpx.Response:
+def read(link: FakeLink, guard: AccessControl | None, path: str, user: str) -> httpx.Response:
     """What somebody is answered, who asks once."""
     headers = {"Authorization": f"Bearer {token(sub=user, groups=[])}"}
     return request(link, path, headers=headers, guard=guard)
 
 
-def paths(route: ApiRoute) -> Iterator[str]:
+def paths(route: Route) -> Iterator[str]:
     """The path with everything that there is to ask for."""
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     for values in product(*(NAMES.get(name, ("x",)) for name in names)):
@@ -108,7 +107,7 @@ READ = [route for route in ROUTES if route.method == "GET" and route.access in (
 
 @pytest.mark.parametrize("user", SECRETS)
 @pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
-def test_nobody_reads_of_what_is_not_theirs(route: ApiRoute, user: str, link: FakeLink, guard: Guard) -> None:
+def test_nobody_reads_of_what_is_not_theirs(route: Route, user: str, link: FakeLink, guard: AccessControl) -> None:
     for path in paths(route):
         answer = read(link, guard, path, user)
         asked_for = [text for text in path.replace("?", "/").split("/") if text]
@@ -121,7 +120,7 @@ def test_nobody_reads_of_what_is_not_theirs(route: ApiRoute, user: str, link: Fa
 
 @pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
 def test_a_scheduler_administrator_reads_what_everybody_does_without_the_door(
-    route: ApiRoute, link: FakeLink, guard: Guard
+    route: Route, link: FakeLink, guard: AccessControl
 ) -> None:
     for path in paths(route):
         theirs, everybody_s = read(link, guard, path, "root"), read(link, None, path, "root")
@@ -134,7 +133,7 @@ def test_what_nobody_may_read_of_is_there_to_be_read(link: FakeLink) -> None:
     assert [secret for secret in SECRETS["nora"] if secret not in text] == []
 
 
-def test_people_do_read_of_what_is_theirs(link: FakeLink, guard: Guard) -> None:
+def test_people_do_read_of_what_is_theirs(link: FakeLink, guard: AccessControl) -> None:
     def text(user: str) -> str:
         return "".join(read(link, guard, path, user).text for route in READ for path in paths(route))
 

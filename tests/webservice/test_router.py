@@ -2,16 +2,38 @@
 
 import pytest
 
-from webservice.access import Access
-from webservice.router import Elsewhere, Match, OtherMethods, Route, find
+from webservice.calls import Call, Reply
+from webservice.router import Access, Content, Elsewhere, Match, OtherMethods, RouteGroup, find
 
-LIST = Route("GET", "/v/lists", 1, Access.KNOWN)
-ONE = Route("GET", "/v/list/{list}/items", 2, Access.KNOWN)
-STATE = Route("GET", "/v/list/{list}/items/{state}", 3, Access.KNOWN)
-CHECK = Route("POST", "/v/check", 4, Access.KNOWN)
-INDEX = Route("GET", "/v/pages/", 5, Access.KNOWN)
-PAGE = Route("GET", "/v/pages/one", 6, Access.KNOWN)
-ROUTES = (LIST, ONE, STATE, CHECK, INDEX, PAGE)
+GROUP = RouteGroup("group", "Routes of the test.")
+
+
+async def respond(call: Call) -> Reply:
+    """One thing.
+
+    More about it.
+
+    Raises:
+        RequestError: never.
+    """
+    return Reply(call.raw_path.encode())
+
+
+for method, path in (
+    ("GET", "/v/lists"),
+    ("GET", "/v/list/{list}/items"),
+    ("GET", "/v/list/{list}/items/{state}"),
+    ("POST", "/v/check"),
+    ("GET", "/v/pages/"),
+    ("GET", "/v/pages/one"),
+):
+    GROUP.route(method, path, Access.KNOWN, int)(respond)
+ROUTES = LIST, ONE, STATE, CHECK, INDEX, PAGE = tuple(GROUP.routes)
+
+
+def test_a_declaration_takes_the_summary_and_the_description_from_the_docstring() -> None:
+    assert (LIST.group, LIST.summary, LIST.description) == ("group", "One thing", "More about it.")
+    assert LIST.answers == (Content(int),)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +68,7 @@ ROUTES = (LIST, ONE, STATE, CHECK, INDEX, PAGE)
         ("*", None),
     ],
 )
-def test_a_path_is_found_mended_or_unknown(path: str, found: Match[int] | Elsewhere | OtherMethods | None) -> None:
+def test_a_path_is_found_mended_or_unknown(path: str, found: Match | Elsewhere | OtherMethods | None) -> None:
     assert find(ROUTES, "GET", path) == found
 
 

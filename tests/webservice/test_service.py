@@ -17,9 +17,9 @@ from common.query_messages import ChangeConfig
 from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
-from webservice.authn import People, account
+from webservice.authn import LoopbackUsers, account
 from webservice.calls import Startup
-from webservice.service import LINES_MAX, ClientFaults, listen, read_settings, serve
+from webservice.service import LINES_MAX, ClientErrorFilter, listen, read_settings, serve
 from webservice.views import SettingView
 
 
@@ -40,7 +40,7 @@ def visit(visiting: Callable[[str, FakeLife], Awaitable[None]], behaviour: Behav
         async with broker(behaviour) as fake:
             listener = listen("127.0.0.1", 0)
             serving = asyncio.create_task(
-                serve(life, broker=fake.address, listener=listener, people=People(), startup=Startup())
+                serve(life, broker=fake.address, listener=listener, users=LoopbackUsers(), startup=Startup())
             )
             try:
                 await visiting((await life.endpoints)["rest"], life)
@@ -149,7 +149,7 @@ def test_it_listens_on_ipv6_where_there_is_one() -> None:
         assert listener.family == socket.AF_INET6
 
 
-def said(faults: ClientFaults, text: str, at: float, error: Exception | None = None) -> str:
+def said(faults: ClientErrorFilter, text: str, at: float, error: Exception | None = None) -> str:
     """What comes into the log; empty for nothing."""
     info = (type(error), error, None) if error else None
     record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 1, text, (), info)
@@ -160,7 +160,7 @@ def said(faults: ClientFaults, text: str, at: float, error: Exception | None = N
 
 
 def test_a_few_lines_a_minute_and_then_how_many_there_were() -> None:
-    faults = ClientFaults()
+    faults = ClientErrorFilter()
     lines = [said(faults, "100 % wrong", 1000.0) for _ in range(LINES_MAX + 7)]
     assert lines == [*["100 % wrong"] * LINES_MAX, *[""] * 7]
     assert said(faults, "100 % wrong", 1060.0) == "100 % wrong (and 7 more)"
@@ -169,10 +169,13 @@ def test_a_few_lines_a_minute_and_then_how_many_there_were() -> None:
 
 def test_a_client_that_breaks_the_protocol_costs_one_line() -> None:
     error = h11.LocalProtocolError("too late")
-    assert said(ClientFaults(), "Exception in ASGI application\n", 1.0, error) == "an answer cannot be given: too late"
+    assert (
+        said(ClientErrorFilter(), "Exception in ASGI application\n", 1.0, error)
+        == "an answer cannot be given: too late"
+    )
 
 
 def test_a_defect_of_ours_is_always_logged_whole() -> None:
-    faults = ClientFaults()
+    faults = ClientErrorFilter()
     for _ in range(LINES_MAX + 1):
         assert said(faults, "Exception", 1.0, KeyError("x")) == "Exception with a traceback"

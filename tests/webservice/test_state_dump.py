@@ -1,4 +1,4 @@
-"""The indented document, written as its parts come."""
+"""The indented document, write_json as its parts come."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from common.query_messages import Answer, Query, ReadConfig
 from tests.webservice.fakes import FakeLink, partition, people, request
 from webservice.api import Api
 from webservice.calls import Startup
-from webservice.state_dump import Listed, Part, Whole, written
+from webservice.state_dump import Listed, Part, Whole, write_json
 from webservice.views import RequestError
 
 
@@ -25,7 +25,7 @@ def document(*parts: Part) -> str:
             yield part
 
     async def run() -> str:
-        return b"".join([piece async for piece in written(given())]).decode()
+        return b"".join([piece async for piece in write_json(given())]).decode()
 
     return asyncio.run(run())
 

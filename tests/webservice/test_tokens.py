@@ -28,19 +28,19 @@ from tests.webservice.identities import (
     secret_jwk,
     token,
 )
-from webservice.credentials import Person
-from webservice.tokens import LEEWAY_S, LOOK_EVERY_S, TOKEN_BYTES_MAX, KeyFile, Terms, Wrong, bearer_of
+from webservice.credentials import Identity
+from webservice.tokens import CHECK_EVERY_S, LEEWAY_S, TOKEN_BYTES_MAX, InvalidToken, KeyFile, TokenTerms, verify_token
 
-ALICE = Person("alice", ("dev",))
+ALICE = Identity("alice", ("dev",))
 CLAIMS = json.dumps({"sub": "root", "exp": NOW + 60}).encode()
 
 
-def bearer(text: str, *, now: float = NOW, issuer: str = "", audience: str = "") -> Person:
-    return bearer_of(text, all_keys(), terms=Terms(issuer, audience), now=now)
+def bearer(text: str, *, now: float = NOW, issuer: str = "", audience: str = "") -> Identity:
+    return verify_token(text, all_keys(), terms=TokenTerms(issuer, audience), now=now)
 
 
 def refusal(text: str, *, now: float = NOW, issuer: str = "", audience: str = "") -> str:
-    with pytest.raises(Wrong) as wrong:
+    with pytest.raises(InvalidToken) as wrong:
         bearer(text, now=now, issuer=issuer, audience=audience)
     return str(wrong.value)
 
@@ -58,7 +58,7 @@ def test_a_token_of_each_kind_says_who_somebody_is(algorithm: str) -> None:
 
 
 def test_a_token_without_groups_names_only_a_user() -> None:
-    assert bearer(token(groups=None)) == Person("alice")
+    assert bearer(token(groups=None)) == Identity("alice")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_token_that_names_no_key_means_the_only_one_of_its_kind() -> None:
     text = jwt.encode({"sub": "alice", "exp": NOW + 9}, SECRET, "HS256")
     assert bearer(text).user == "alice"
     two = token_keys(jwks(secret_jwk(), secret_jwk(bytes(32), kid="other")))
-    with pytest.raises(Wrong, match="no key here"):
-        bearer_of(text, two, terms=Terms(), now=NOW)
+    with pytest.raises(InvalidToken, match="no key here"):
+        verify_token(text, two, terms=TokenTerms(), now=NOW)
 
 
 @pytest.mark.parametrize("claim", ["sub", "exp"])
@@ -143,13 +143,13 @@ def test_content_that_is_no_set_of_claims_is_wrong(payload: bytes) -> None:
 
 def test_claims_that_are_too_deep_for_this_python_are_wrong_and_nothing_worse() -> None:
     payload = b'{"sub":"root","exp":1900000000,"x":' + b"[" * 2500 + b"]" * 2500 + b"}"
-    with suppress(Wrong):
+    with suppress(InvalidToken):
         assert bearer(signed(payload)).user == "root"
 
 
 @pytest.mark.parametrize("name", ["älice", "алиса", "愛", "a b", "o'neil", "x" * 256])
 def test_a_name_may_have_any_letters_and_is_taken_as_it_is(name: str) -> None:
-    assert bearer(token(sub=name, groups=[name])) == Person(name, (name,))
+    assert bearer(token(sub=name, groups=[name])) == Identity(name, (name,))
 
 
 # Attacks --------------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_a_token_with_one_letter_changed_is_wrong_or_the_same(algorithm: str, pl
     changed = text[:place] + chr(ord(text[place]) ^ change) + text[place + 1 :]
     try:
         assert bearer(changed) == ALICE
-    except Wrong:
+    except InvalidToken:
         return
     raise AssertionError(f"a changed token counts: {changed}")
 
@@ -255,7 +255,7 @@ _JSON = st.recursive(
 def test_whatever_is_signed_names_a_person_or_is_wrong(claims: dict[str, object]) -> None:
     try:
         found = bearer(signed(json.dumps(claims).encode()))
-    except Wrong:
+    except InvalidToken:
         return
     end = claims["exp"]
     assert isinstance(end, int | float)
@@ -272,8 +272,8 @@ def test_no_header_makes_a_signature_right(header: dict[str, object]) -> None:
 
 def test_a_key_of_one_kind_does_not_vouch_for_another() -> None:
     only = token_keys(jwks(ec_jwk(kid="own"), rsa_jwk(kid="own")))
-    with pytest.raises(Wrong, match="no key here"):
-        bearer_of(token(), only, terms=Terms(), now=NOW)
+    with pytest.raises(InvalidToken, match="no key here"):
+        verify_token(token(), only, terms=TokenTerms(), now=NOW)
 
 
 _TOKENS = {algorithm: token(algorithm) for algorithm in SIGNERS}
@@ -296,11 +296,11 @@ def test_another_content_counts_after_the_next_look(tmp_path: Path) -> None:
     file = KeyFile(path, clock)
     path.write_bytes(jwks(rsa_jwk(kid="new"), rsa_jwk()))
     assert ids(file) == ["rsa"]
-    clock.now += LOOK_EVERY_S
+    clock.now += CHECK_EVERY_S
     assert ids(file) == ["new", "rsa"]
     path.write_bytes(jwks(rsa_jwk(kid="newest")))
     assert ids(file) == ["new", "rsa"]
-    clock.now += LOOK_EVERY_S
+    clock.now += CHECK_EVERY_S
     assert ids(file) == ["newest"]
 
 
@@ -315,12 +315,12 @@ def test_while_it_is_broken_the_keys_before_hold_and_the_log_says_it_once(
     file = KeyFile(path, clock)
     path.write_bytes(broken) if broken is not None else path.unlink()
     for _ in range(3):
-        clock.now += LOOK_EVERY_S
+        clock.now += CHECK_EVERY_S
         assert ids(file) == ["rsa"]
     [line] = caplog.messages
     assert line.startswith(f"the token keys are not usable, so the previous ones stay in force: {path}: ")
     path.write_bytes(jwks(rsa_jwk(kid="mended")))
-    clock.now += LOOK_EVERY_S
+    clock.now += CHECK_EVERY_S
     assert ids(file) == ["mended"]
 
 

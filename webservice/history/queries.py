@@ -50,7 +50,7 @@ class BadCursor(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class QueueRights:
     """What a viewer may see of a partition: the queues where a right begins that holds for all below."""
 
     submit: frozenset[str]
@@ -58,18 +58,18 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Viewer:
+class HistoryViewer:
     """Who asks and does not see everything: what is theirs, and what their rights are, by full name of the partition.
     Of a partition that is not mentioned they see nothing.
     """
 
     user: str
     groups: tuple[str, ...]
-    rights: Mapping[str, Right]
+    rights: Mapping[str, QueueRights]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class HistoryFilter:
     """Which rows; what is empty or None does not narrow them."""
 
     partition: str = ""
@@ -86,7 +86,7 @@ class Wanted:
     since_ns: int | None = None
     until_ns: int | None = None
     """Up to here, without."""
-    viewer: Viewer | None = None
+    viewer: HistoryViewer | None = None
     """None for one who sees everything."""
 
 
@@ -98,7 +98,7 @@ class Page(NamedTuple):
 
 
 def page(
-    path: Path, name: ListName, wanted: Wanted, *, limit: int, after: str, seconds_max: float = SECONDS_MAX
+    path: Path, name: ListName, wanted: HistoryFilter, *, limit: int, after: str, seconds_max: float = SECONDS_MAX
 ) -> Page:
     """So many rows after this cursor, the oldest first.
 
@@ -112,7 +112,9 @@ def page(
     return Page(rows, _written(found[limit - 1][0], found[limit - 1][1]) if len(found) > limit else "")
 
 
-def question(file: sqlite3.Connection, name: ListName, wanted: Wanted, *, after: str) -> tuple[str, list[str | int]]:
+def question(
+    file: sqlite3.Connection, name: ListName, wanted: HistoryFilter, *, after: str
+) -> tuple[str, list[str | int]]:
     """In SQL, with the values of its question marks but the last, which is how many rows.
 
     Raises:
@@ -134,7 +136,7 @@ def question(file: sqlite3.Connection, name: ListName, wanted: Wanted, *, after:
     return sql, conditions.values
 
 
-def applications_at(path: Path, wanted: Wanted) -> list[ApplicationsAtView]:
+def applications_at(path: Path, wanted: HistoryFilter) -> list[ApplicationsAtView]:
     """How many applications ran, minute by minute.
 
     Raises:
@@ -143,7 +145,7 @@ def applications_at(path: Path, wanted: Wanted) -> list[ApplicationsAtView]:
     return [ApplicationsAtView(timestamp=at, total_applications=str(n)) for at, n in _sums(path, wanted, "running")]
 
 
-def containers_at(path: Path, wanted: Wanted) -> list[ContainersAtView]:
+def containers_at(path: Path, wanted: HistoryFilter) -> list[ContainersAtView]:
     """How many allocations there were, minute by minute.
 
     Raises:
@@ -153,7 +155,7 @@ def containers_at(path: Path, wanted: Wanted) -> list[ContainersAtView]:
     return [ContainersAtView(timestamp=at, total_containers=str(n)) for at, n in found]
 
 
-def _sums(path: Path, wanted: Wanted, what: str) -> list[tuple[int, int]]:
+def _sums(path: Path, wanted: HistoryFilter, what: str) -> list[tuple[int, int]]:
     conditions = _Conditions()
     with opened(path) as file:
         _choose_partitions(file, conditions, wanted)
@@ -181,7 +183,7 @@ class _Conditions:
         return " AND ".join(self._texts) or "TRUE"
 
 
-def _narrow(conditions: _Conditions, one: PastList, wanted: Wanted) -> None:
+def _narrow(conditions: _Conditions, one: PastList, wanted: HistoryFilter) -> None:
     if wanted.since_ns is not None:
         conditions.add("at >= ?", wanted.since_ns)
     if wanted.until_ns is not None:
@@ -200,7 +202,7 @@ def _narrow(conditions: _Conditions, one: PastList, wanted: Wanted) -> None:
         conditions.add("lower(state) = ?", wanted.state)
 
 
-def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted: Wanted) -> None:
+def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted: HistoryFilter) -> None:
     """By name and RM; those that are gone too."""
     if wanted.partition:
         name = wanted.partition
@@ -216,7 +218,7 @@ def _choose_partitions(file: sqlite3.Connection, conditions: _Conditions, wanted
 
 
 def _restrict(
-    file: sqlite3.Connection, conditions: _Conditions, name: ListName, one: PastList, viewer: Viewer | None
+    file: sqlite3.Connection, conditions: _Conditions, name: ListName, one: PastList, viewer: HistoryViewer | None
 ) -> None:
     """Leave what the viewer may see."""
     if viewer is None:
@@ -325,7 +327,7 @@ class Kept(Protocol):
         """Why it is not kept at present; empty while it is."""
 
 
-class Past:
+class HistoryReader:
     """The history in one file, for reading."""
 
     def __init__(self, kept: Kept) -> None:

@@ -24,9 +24,9 @@ import msgspec
 from common.families import Family, gauge
 from common.query_messages import PartitionEntry, Query
 from common.records import Account
-from webservice.calls import HistoryFile, Link
+from webservice.calls import Broker, HistoryFile
 from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, Portion
-from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, Store, tidy
+from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, Store, delete_expired
 from webservice.views import RequestError
 
 RETRY_S: Final = 5.0
@@ -43,7 +43,7 @@ _log = logging.getLogger("core.history")
 _account: Final = msgspec.json.Decoder(Account)
 
 
-class Keeper:
+class HistoryRecorder:
     """Keeps the history of all partitions in one file while it runs. `problem` says why it does not at present."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Keeper:
         size = sum(_size(_beside(self.path, suffix)) for suffix in ("", "-wal"))
         yield gauge("yunishard_history_bytes", what, (), [((), size)])
 
-    async def run(self, link: Link) -> None:
+    async def run(self, link: Broker) -> None:
         """Keep it until cancelled."""
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="history") as writer:
             while True:
@@ -86,14 +86,14 @@ class Keeper:
                     self._fail(error)
                     await asyncio.sleep(self._retry_s)
 
-    async def _keep_or_put_aside(self, link: Link, writer: ThreadPoolExecutor) -> None:
+    async def _keep_or_put_aside(self, link: Broker, writer: ThreadPoolExecutor) -> None:
         try:
             await self._keep(link, writer)
         except HistoryDamaged as damage:
             self._put_aside(damage)
             await asyncio.sleep(self._round_s)  # or a disk that damages each new one would fill the log
 
-    async def _keep(self, link: Link, writer: ThreadPoolExecutor) -> None:
+    async def _keep(self, link: Broker, writer: ThreadPoolExecutor) -> None:
         """Open the file and go on with it, round by round, until something is wrong."""
         loop = asyncio.get_running_loop()
         opened = await loop.run_in_executor(writer, partial(_open, self.path, self._clock_ns()))
@@ -119,7 +119,7 @@ class Keeper:
     def _write(self, opened: "_Opened", portions: list[Portion], now_ns: int) -> None:
         opened.store.write(portions)
         age_ns = int(self._kept.age_max_s * _NS)
-        tidy(opened.store, bytes_max=self._kept.bytes_max, age_max_ns=age_ns, now_ns=now_ns)
+        delete_expired(opened.store, bytes_max=self._kept.bytes_max, age_max_ns=age_ns, now_ns=now_ns)
 
     def _put_aside(self, damage: HistoryDamaged) -> None:
         """Whoever wants to look at it, can."""
@@ -193,7 +193,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-async def _round(link: Link, collector: Collector, now_ns: int) -> list[Portion]:
+async def _round(link: Broker, collector: Collector, now_ns: int) -> list[Portion]:
     """Ask every partition; what is to be written of the answers. Who does not answer is asked in the next round."""
     try:
         partitions = (await link.partitions()).partitions
@@ -210,7 +210,7 @@ async def _round(link: Link, collector: Collector, now_ns: int) -> list[Portion]
     return [one for one in (*heard, *collector.gone(partitions, now_ns)) if one is not None]
 
 
-async def _asked(link: Link, partition: PartitionEntry, query: Query) -> Account | None:
+async def _asked(link: Broker, partition: PartitionEntry, query: Query) -> Account | None:
     """What a partition says; None if nothing that can be read."""
     try:
         async with asyncio.timeout(ANSWER_MAX_S):

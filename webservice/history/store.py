@@ -23,7 +23,7 @@ from webservice.history.collector import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.tables import FORMAT, SCHEMA, TIMED
 
 PRIVATE: Final = 0o600
-"""Nobody else is to read what ran where."""
+"""UnknownUser else is to read what ran where."""
 
 LOG_BYTES: Final = 16 << 20
 """What SQLite's log may keep on the disk once it is empty again."""
@@ -56,7 +56,7 @@ class HistoryUnusable(OSError):
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def sqlite_errors() -> Iterator[None]:
     """What SQLite complains about, as HistoryDamaged or HistoryUnusable."""
     try:
         yield
@@ -94,10 +94,10 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        with explained():
+        with sqlite_errors():
             self.file: Final = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S, check_same_thread=False)
         try:
-            with explained():
+            with sqlite_errors():
                 self._open(path)
         except BaseException:
             self.file.close()
@@ -139,7 +139,7 @@ class Store:
         return self._pragma("page_count") * self._pragma("page_size")
 
     def _pragma(self, name: str) -> int:
-        with explained():
+        with sqlite_errors():
             value: int = self.file.execute(f"PRAGMA {name}").fetchone()[0]
         return value
 
@@ -160,7 +160,7 @@ class Store:
     def places(self) -> dict[str, Place]:
         """Up to where each partition has been read, by full name."""
         columns = "full_name, instance, next_event, last_event_ns, ended_ns, sampled_ns, unsure"
-        with explained():
+        with sqlite_errors():
             rows = self.file.execute(f"SELECT {columns} FROM partitions").fetchall()  # noqa: S608
         return {
             name: Place(instance, next_event, last_event_ns, ended_ns, sampled_ns, bool(unsure))
@@ -171,7 +171,7 @@ class Store:
         """The latest usage of everybody who has some, by full name of the partition."""
         found: dict[str, Named] = {}
         for kind in KINDS:
-            with explained():
+            with sqlite_errors():
                 rows = self.file.execute(
                     f"SELECT full_name, usage.name, max(at), running, allocated, pending FROM {kind} AS usage"  # noqa: S608
                     " JOIN partitions ON partitions.id = usage.partition WHERE at >= sampled_ns - ?"
@@ -193,7 +193,7 @@ class Store:
             HistoryDamaged, HistoryUnusable: none of them is kept.
         """
         self._ids.clear()  # some may be of a transaction that was taken back
-        with explained(), self.transaction():
+        with sqlite_errors(), self.transaction():
             for portion in portions:
                 self._write(portion)
 
@@ -374,7 +374,7 @@ PARTS: Final = 64
 PART_MIN_NS: Final = 60 * 10**9
 
 
-def tidy(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int) -> None:
+def delete_expired(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int) -> None:
     """Forget what is due, as much as may be done at a time.
 
     Raises:
@@ -385,13 +385,13 @@ def tidy(store: Store, *, bytes_max: int, age_max_ns: int, now_ns: int) -> None:
         part_ns = max((now_ns - oldest) // PARTS, PART_MIN_NS)
         left = _forget(store, oldest + part_ns, left, bytes_max=bytes_max)
     if store.file_bytes() > bytes_max:
-        with explained():
+        with sqlite_errors():
             store.file.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES_MAX})")  # `execute` frees one page only
 
 
 def _oldest(store: Store) -> int | None:
     """The time of the oldest row of all."""
-    with explained():
+    with sqlite_errors():
         times = [store.file.execute(f"SELECT min(at) FROM {table}").fetchone()[0] for table in TIMED]  # noqa: S608
     return min((at for at in times if at is not None), default=None)
 
@@ -405,7 +405,7 @@ def _forget(store: Store, before_ns: int, slices: int, *, bytes_max: int = 0) ->
         while deleted == SLICE_ROWS and slices:
             if bytes_max and store.used_bytes() <= bytes_max:
                 return slices
-            with explained():
+            with sqlite_errors():
                 deleted = store.file.execute(
                     f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT ?)",  # noqa: S608
                     (before_ns, SLICE_ROWS),

@@ -99,12 +99,12 @@ class PastList(NamedTuple):
     columns: Mapping[str, str]
     """By the key that the view shows."""
     queue: str = ""
-    """The column by which it is narrowed to a queue; empty if it has none. So are those below."""
+    """The column by which it is only_of_rm to a queue; empty if it has none. So are those below."""
     user: str = ""
     group: str = ""
     application: str = ""
     state: bool = False
-    """Whether it can be narrowed by a state."""
+    """Whether it can be only_of_rm by a state."""
 
     @property
     def selected(self) -> str:
@@ -218,7 +218,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 _TIMES: Final = frozenset({"submission_time", "start_time", "finished_time", "timestamp", "since", "until"})
 
 
-def pieces(view: type[PastRow], rows: Sequence[PastRow]) -> Iterator[bytes]:
+def csv_pieces(view: type[PastRow], rows: Sequence[PastRow]) -> Iterator[bytes]:
     """The text, in pieces of several lines."""
     names = view.__struct_fields__
     yield _lines([view.__struct_encode_fields__])

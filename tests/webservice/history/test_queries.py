@@ -32,19 +32,19 @@ from webservice.history.queries import (
     READERS_MAX,
     WAITING_MAX,
     BadCursor,
+    HistoryFilter,
+    HistoryReader,
+    HistoryViewer,
     NoSuchPartition,
-    Past,
-    Right,
+    QueueRights,
     TooMuch,
     Unreadable,
-    Viewer,
-    Wanted,
 )
 from webservice.history.store import Store
 from webservice.history.tables import LISTS, ListName
 from webservice.views import RequestError
 
-ALL = Wanted()
+ALL = HistoryFilter()
 AFTER = base64.urlsafe_b64encode(b"5.7").decode()
 
 
@@ -80,11 +80,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def rows(path: Path, name: ListName, wanted: Wanted = ALL, limit: int = 100) -> list[PastRow]:
+def rows(path: Path, name: ListName, wanted: HistoryFilter = ALL, limit: int = 100) -> list[PastRow]:
     return queries.page(path, name, wanted, limit=limit, after="").rows
 
 
-def names(path: Path, name: ListName, wanted: Wanted = ALL) -> list[str]:
+def names(path: Path, name: ListName, wanted: HistoryFilter = ALL) -> list[str]:
     key = {"applications": "application_id", "allocations": "allocation_key", "gaps": "what"}
     attribute = key.get(name, f"{name[:-1]}_name")
     return [getattr(row, attribute) for row in rows(path, name, wanted)]
@@ -128,7 +128,7 @@ def test_what_ran_each_minute_is_the_sum_over_partitions(tmp_path: Path) -> None
     path = written(tmp_path, *portions)
     found = [(one.timestamp, one.total_applications) for one in queries.applications_at(path, ALL)]
     assert found == [(NOW, "3"), (NOW + MINUTE, "6"), (NOW + 2 * MINUTE, "6")]
-    assert [one.total_containers for one in queries.containers_at(path, Wanted(partition="gpu"))] == ["16", "16"]
+    assert [one.total_containers for one in queries.containers_at(path, HistoryFilter(partition="gpu"))] == ["16", "16"]
 
 
 def test_no_more_than_a_day_of_minutes_is_shown(tmp_path: Path) -> None:
@@ -144,45 +144,45 @@ def test_no_more_than_a_day_of_minutes_is_shown(tmp_path: Path) -> None:
     ("name", "wanted", "expected"),
     [
         ("allocations", ALL, ["a", "b", "g"]),
-        ("allocations", Wanted(partition="gpu"), ["g"]),
-        ("allocations", Wanted(partition="rm-1_gpu"), ["g"]),
-        ("allocations", Wanted(partition="[rm-1]gpu"), ["g"]),
-        ("applications", Wanted(partition="default"), ["app-1", "app-2", "app-3"]),
-        ("applications", Wanted(partition="default", rm="rm-2"), ["app-3"]),
-        ("applications", Wanted(rm="nobody"), []),
-        ("allocations", Wanted(queue="root.a"), ["a", "g"]),
-        ("allocations", Wanted(queue="root.a", subtree=True), ["a", "b", "g"]),
-        ("applications", Wanted(queue="root.a", subtree=True), ["app-1"]),
-        ("queues", Wanted(queue="root", subtree=True), ["root", "root.a"]),
-        ("queues", Wanted(queue="root"), ["root"]),
-        ("allocations", Wanted(user="eve"), ["b"]),
-        ("users", Wanted(user="eve"), ["eve"]),
-        ("groups", Wanted(group="ops"), ["ops"]),
-        ("allocations", Wanted(application="app-2"), ["b"]),
-        ("applications", Wanted(state="failed"), ["app-2"]),
-        ("allocations", Wanted(state="running"), ["b", "g"]),
-        ("allocations", Wanted(state="ended"), ["a"]),
-        ("allocations", Wanted(since_ns=NOW + S), ["b", "g"]),
-        ("allocations", Wanted(until_ns=NOW + S), ["a"]),
-        ("allocations", Wanted(since_ns=NOW + S, until_ns=NOW + 2 * S), ["b"]),
+        ("allocations", HistoryFilter(partition="gpu"), ["g"]),
+        ("allocations", HistoryFilter(partition="rm-1_gpu"), ["g"]),
+        ("allocations", HistoryFilter(partition="[rm-1]gpu"), ["g"]),
+        ("applications", HistoryFilter(partition="default"), ["app-1", "app-2", "app-3"]),
+        ("applications", HistoryFilter(partition="default", rm="rm-2"), ["app-3"]),
+        ("applications", HistoryFilter(rm="nobody"), []),
+        ("allocations", HistoryFilter(queue="root.a"), ["a", "g"]),
+        ("allocations", HistoryFilter(queue="root.a", subtree=True), ["a", "b", "g"]),
+        ("applications", HistoryFilter(queue="root.a", subtree=True), ["app-1"]),
+        ("queues", HistoryFilter(queue="root", subtree=True), ["root", "root.a"]),
+        ("queues", HistoryFilter(queue="root"), ["root"]),
+        ("allocations", HistoryFilter(user="eve"), ["b"]),
+        ("users", HistoryFilter(user="eve"), ["eve"]),
+        ("groups", HistoryFilter(group="ops"), ["ops"]),
+        ("allocations", HistoryFilter(application="app-2"), ["b"]),
+        ("applications", HistoryFilter(state="failed"), ["app-2"]),
+        ("allocations", HistoryFilter(state="running"), ["b", "g"]),
+        ("allocations", HistoryFilter(state="ended"), ["a"]),
+        ("allocations", HistoryFilter(since_ns=NOW + S), ["b", "g"]),
+        ("allocations", HistoryFilter(until_ns=NOW + S), ["a"]),
+        ("allocations", HistoryFilter(since_ns=NOW + S, until_ns=NOW + 2 * S), ["b"]),
     ],
 )
-def test_rows_are_narrowed(path: Path, name: ListName, wanted: Wanted, expected: list[str]) -> None:
+def test_rows_are_narrowed(path: Path, name: ListName, wanted: HistoryFilter, expected: list[str]) -> None:
     assert names(path, name, wanted) == expected
 
 
 def test_a_partition_that_never_was_is_told(path: Path) -> None:
     with pytest.raises(NoSuchPartition):
-        rows(path, "queues", Wanted(partition="nonsense"))
+        rows(path, "queues", HistoryFilter(partition="nonsense"))
 
 
 # Who may see them -----------------------------------------------------------------------------------------------------
 
 
-def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> Wanted:
+def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> HistoryFilter:
     """Somebody with rights in the partition `default` of rm-1 only."""
-    right = Right(frozenset(submit.split()), frozenset(admin.split()))
-    return Wanted(viewer=Viewer(user, groups, {"rm-1_default": right}))
+    right = QueueRights(frozenset(submit.split()), frozenset(admin.split()))
+    return HistoryFilter(viewer=HistoryViewer(user, groups, {"rm-1_default": right}))
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def viewer(user: str, *groups: str, submit: str = "", admin: str = "") -> Wanted
         ("groups", viewer("carl"), []),
         ("groups", viewer("carl", admin="root"), ["dev", "ops"]),
         ("gaps", viewer("carl"), ["events"]),
-        ("allocations", Wanted(viewer=Viewer("bob", (), {})), []),
-        ("gaps", Wanted(viewer=Viewer("bob", (), {})), []),
+        ("allocations", HistoryFilter(viewer=HistoryViewer("bob", (), {})), []),
+        ("gaps", HistoryFilter(viewer=HistoryViewer("bob", (), {})), []),
     ],
 )
 def test_a_viewer_gets_what_is_theirs_and_their_queues(
-    path: Path, name: ListName, wanted: Wanted, expected: list[str]
+    path: Path, name: ListName, wanted: HistoryFilter, expected: list[str]
 ) -> None:
     assert names(path, name, wanted) == expected
 
@@ -264,16 +264,16 @@ def test_a_cursor_that_is_none_of_ours_is_told(path: Path, after: str) -> None:
         queries.page(path, "allocations", ALL, limit=2, after=after)
 
 
-def plan(path: Path, name: ListName, wanted: Wanted) -> str:
+def plan(path: Path, name: ListName, wanted: HistoryFilter) -> str:
     with queries.opened(path) as file:
         sql, values = queries.question(file, name, wanted, after=AFTER)
         return "; ".join(row[3] for row in file.execute(f"EXPLAIN QUERY PLAN {sql}", (*values, 10)).fetchall())
 
 
 @pytest.mark.parametrize("name", list(LISTS))
-@pytest.mark.parametrize("wanted", [ALL, Wanted(since_ns=1, until_ns=NOW), Wanted(partition="default")])
+@pytest.mark.parametrize("wanted", [ALL, HistoryFilter(since_ns=1, until_ns=NOW), HistoryFilter(partition="default")])
 def test_no_list_is_sorted_or_searched_from_its_beginning_to_be_shown(
-    path: Path, name: ListName, wanted: Wanted
+    path: Path, name: ListName, wanted: HistoryFilter
 ) -> None:
     steps = plan(path, name, wanted)
     assert f"SEARCH entry USING INDEX {name}_at (at>" in steps
@@ -282,7 +282,7 @@ def test_no_list_is_sorted_or_searched_from_its_beginning_to_be_shown(
 
 @pytest.mark.parametrize("name", ["applications", "allocations"])
 def test_what_there_is_of_one_application_is_found_by_its_name(path: Path, name: ListName) -> None:
-    assert "(application=?" in plan(path, name, Wanted(application="app-1", since_ns=1))
+    assert "(application=?" in plan(path, name, HistoryFilter(application="app-1", since_ns=1))
 
 
 # What goes wrong ------------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_what_there_is_of_one_application_is_found_by_its_name(path: Path, name:
 def test_a_question_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     path = written(tmp_path, portion(*(began(f"k{number}", NOW + number) for number in range(20_000))))
     with pytest.raises(TooMuch):
-        queries.page(path, "allocations", Wanted(user="nobody"), limit=1, after="", seconds_max=0.0)
+        queries.page(path, "allocations", HistoryFilter(user="nobody"), limit=1, after="", seconds_max=0.0)
 
 
 def test_a_file_that_is_not_there_or_is_none_is_told(tmp_path: Path) -> None:
@@ -309,14 +309,14 @@ class Kept:
     problem: str = ""
 
 
-def refused(past: Past, question: Callable[[Path], object]) -> tuple[int, str]:
+def refused(past: HistoryReader, question: Callable[[Path], object]) -> tuple[int, str]:
     with pytest.raises(RequestError) as caught:
         asyncio.run(past.read(question))
     return caught.value.status, caught.value.text
 
 
 def test_a_question_is_answered_in_another_thread() -> None:
-    past = Past(Kept())
+    past = HistoryReader(Kept())
     assert asyncio.run(past.read(lambda path: (path, threading.current_thread() is threading.main_thread()))) == (
         Path("/somewhere"),
         False,
@@ -337,15 +337,15 @@ def test_what_goes_wrong_is_told(problem: Exception, status: int, told: str) -> 
     def fail(_: Path) -> None:
         raise problem
 
-    assert refused(Past(Kept()), fail) == (status, told)
+    assert refused(HistoryReader(Kept()), fail) == (status, told)
 
 
 def test_while_it_is_not_kept_nothing_is_read() -> None:
-    assert refused(Past(Kept(problem="disk full")), lambda _: 1) == (503, "There is no history: disk full")
+    assert refused(HistoryReader(Kept(problem="disk full")), lambda _: 1) == (503, "There is no history: disk full")
 
 
 def test_more_questions_than_can_wait_are_refused_and_the_others_answered() -> None:
-    past, go_on = Past(Kept()), threading.Event()
+    past, go_on = HistoryReader(Kept()), threading.Event()
     bound = READERS_MAX + WAITING_MAX
 
     async def ask() -> list[int]:

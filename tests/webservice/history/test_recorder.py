@@ -16,7 +16,7 @@ from common.records import Account
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
 from webservice.calls import HistoryFile
-from webservice.history.recorder import Keeper
+from webservice.history.recorder import HistoryRecorder
 from webservice.history.tables import FORMAT
 
 AMPLE = 1 << 30
@@ -50,9 +50,9 @@ class World:
         )
         return Answer(status=200, body=msgspec.json.encode(said))
 
-    def run(self, rounds: int, until: Callable[[Keeper], bool] = lambda _: True) -> Keeper:
+    def run(self, rounds: int, until: Callable[[HistoryRecorder], bool] = lambda _: True) -> HistoryRecorder:
         """Keep the history for so many rounds at least, and until this is so."""
-        keeper = Keeper(
+        keeper = HistoryRecorder(
             HistoryFile(self.path, AMPLE, 1000 * 3600.0), clock_ns=self.clock_ns, round_s=0.0, retry_s=0.001
         )
 
@@ -134,7 +134,7 @@ def test_a_failure_counts_until_something_is_written_again_or_all_had_nothing_to
     path.mkdir()
     world = World(path)
 
-    def failed(keeper: Keeper) -> bool:
+    def failed(keeper: HistoryRecorder) -> bool:
         if keeper.failure and path.is_dir():
             path.rmdir()
             return False
@@ -169,7 +169,7 @@ def test_once_the_file_can_be_used_it_is_and_that_is_told(path: Path, caplog: py
     path.mkdir()  # something is in the way
     seen: list[str] = []
 
-    def mended(keeper: Keeper) -> bool:
+    def mended(keeper: HistoryRecorder) -> bool:
         if "cannot be used" in keeper.problem and path.is_dir():
             seen.append(keeper.problem)
             path.rmdir()

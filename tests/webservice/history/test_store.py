@@ -28,7 +28,7 @@ from tests.webservice.history.accounts import (
     usage,
 )
 from webservice.history.collector import Gap, Place, Portion
-from webservice.history.store import SLICE_ROWS, SLICES_MAX, HistoryDamaged, HistoryUnusable, Store, tidy
+from webservice.history.store import SLICE_ROWS, SLICES_MAX, HistoryDamaged, HistoryUnusable, Store, delete_expired
 from webservice.history.tables import TIMED
 
 Rows = list[tuple[object, ...]]
@@ -312,16 +312,16 @@ def times(store: Store, table: str) -> list[int]:
 def test_what_is_too_old_goes_from_every_table(store: Store) -> None:
     for at_ns in (NOW - 2 * HOUR, NOW - HOUR, NOW):
         store.write([replace(portion(ended=[application(at_ns=at_ns)]), at_ns=at_ns, sample=sample())])
-    tidy(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
+    delete_expired(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
     assert times(store, "applications") == times(store, "totals") == [NOW - HOUR, NOW]
 
 
 def test_no_more_than_so_many_rows_go_at_a_time_and_the_rest_the_next_time(store: Store) -> None:
     some = SLICE_ROWS * SLICES_MAX + 100
     store.write([portion(*(began(f"k{number}", number) for number in range(some)))])
-    tidy(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
+    delete_expired(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
     assert times(store, "allocations") == list(range(some - 100, some)), "the oldest first"
-    tidy(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
+    delete_expired(store, bytes_max=AMPLE, age_max_ns=HOUR, now_ns=NOW)
     assert times(store, "allocations") == []
 
 
@@ -331,7 +331,7 @@ def test_where_there_is_too_much_the_oldest_of_everything_goes(store: Store) -> 
         events = [began(f"k{number}-{each}-{'x' * 100}", at_ns) for each in range(20)]
         store.write([replace(portion(*events), at_ns=at_ns, sample=sample())])
     full = store.used_bytes()
-    tidy(store, bytes_max=full // 2, age_max_ns=30 * HOUR, now_ns=NOW)
+    delete_expired(store, bytes_max=full // 2, age_max_ns=30 * HOUR, now_ns=NOW)
     assert full // 3 < store.used_bytes() <= full // 2
     left = times(store, "allocations")
     assert (left[0], left[-1]) > (NOW - HOUR + 100 * S, NOW - HOUR + 398 * S)
@@ -340,7 +340,7 @@ def test_where_there_is_too_much_the_oldest_of_everything_goes(store: Store) -> 
 
 def test_what_fits_stays(store: Store) -> None:
     store.write([portion(began("a", NOW - HOUR))])
-    tidy(store, bytes_max=store.used_bytes(), age_max_ns=30 * HOUR, now_ns=NOW)
+    delete_expired(store, bytes_max=store.used_bytes(), age_max_ns=30 * HOUR, now_ns=NOW)
     assert times(store, "allocations") == [NOW - HOUR]
 
 
@@ -349,7 +349,7 @@ def test_room_is_used_again_so_that_the_file_grows_no_further(store: Store) -> N
     for day in range(30):
         at_ns = NOW + day * HOUR
         store.write([portion(*(began(f"k{day}-{number}", at_ns + number) for number in range(2000)))])
-        tidy(store, bytes_max=1_000_000, age_max_ns=30 * HOUR, now_ns=at_ns + MINUTE)
+        delete_expired(store, bytes_max=1_000_000, age_max_ns=30 * HOUR, now_ns=at_ns + MINUTE)
         sizes.append(store.file_bytes())
     assert max(sizes) < 2_500_000
 
@@ -358,7 +358,7 @@ def test_a_bound_that_became_lower_gives_room_back_to_the_disk_piece_by_piece(st
     store.write([portion(*(began(f"k{number}-{'x' * 200}", NOW - HOUR + number) for number in range(20_000)))])
     before = store.file_bytes()
     for _ in range(10):
-        tidy(store, bytes_max=1_000_000, age_max_ns=30 * HOUR, now_ns=NOW)
+        delete_expired(store, bytes_max=1_000_000, age_max_ns=30 * HOUR, now_ns=NOW)
     assert store.file_bytes() <= 1_100_000 < before
 
 

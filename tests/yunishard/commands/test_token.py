@@ -9,8 +9,8 @@ import pytest
 
 from common.token_keys import read_token_keys
 from tests.webservice.identities import jwks, rsa_jwk
-from webservice.credentials import Person
-from webservice.tokens import Terms, Wrong, bearer_of
+from webservice.credentials import Identity
+from webservice.tokens import InvalidToken, TokenTerms, verify_token
 from yunishard.cli import main
 
 
@@ -62,21 +62,21 @@ def test_a_token_says_who_somebody_is_and_nothing_else_is_printed(
 ) -> None:
     text = made(capsys, "alice", "--groups", "ops, dev")
     began = issued(text)
-    assert bearer_of(text, read_token_keys(keys), terms=Terms(), now=began) == Person("alice", ("ops", "dev"))
+    assert verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=began) == Identity("alice", ("ops", "dev"))
     assert shown(text)["exp"] - began == 12 * 3600
 
 
 def test_one_for_looking_can_only_look(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = made(capsys, "prometheus", "--scope", "read", "--lifetime", "90d")
-    found = bearer_of(text, read_token_keys(keys), terms=Terms(), now=issued(text) + 89 * 86400)
-    assert found == Person("prometheus", read_only=True)
+    found = verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=issued(text) + 89 * 86400)
+    assert found == Identity("prometheus", read_only=True)
 
 
 def test_issuer_and_audience_are_named_where_they_are_wanted(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, terms = made(capsys, "alice", "--issuer", "us", "--audience", "here"), Terms("us", "here")
-    assert bearer_of(text, read_token_keys(keys), terms=terms, now=issued(text)).user == "alice"
-    with pytest.raises(Wrong, match="issuer"):
-        bearer_of(made(capsys, "alice"), read_token_keys(keys), terms=terms, now=issued(text))
+    text, terms = made(capsys, "alice", "--issuer", "us", "--audience", "here"), TokenTerms("us", "here")
+    assert verify_token(text, read_token_keys(keys), terms=terms, now=issued(text)).user == "alice"
+    with pytest.raises(InvalidToken, match="issuer"):
+        verify_token(made(capsys, "alice"), read_token_keys(keys), terms=terms, now=issued(text))
 
 
 def test_a_token_of_another_key_file_does_not_count(
@@ -85,8 +85,8 @@ def test_a_token_of_another_key_file_does_not_count(
     other = tmp_path / "other"
     assert token("--new-key", "--keys", str(other)) == 0
     text = made(capsys, "alice", "--keys", str(other))
-    with pytest.raises(Wrong, match="no key here"):
-        bearer_of(text, read_token_keys(keys), terms=Terms(), now=issued(text))
+    with pytest.raises(InvalidToken, match="no key here"):
+        verify_token(text, read_token_keys(keys), terms=TokenTerms(), now=issued(text))
 
 
 def test_json_has_the_token_and_what_is_in_it(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +94,10 @@ def test_json_has_the_token_and_what_is_in_it(keys: Path, capsys: pytest.Capture
     assert token("alice", "--lifetime", "1h", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["claims"]["exp"] - found["claims"]["iat"] == 3600
-    assert bearer_of(found["token"], read_token_keys(keys), terms=Terms(), now=found["claims"]["iat"]).user == "alice"
+    assert (
+        verify_token(found["token"], read_token_keys(keys), terms=TokenTerms(), now=found["claims"]["iat"]).user
+        == "alice"
+    )
 
 
 @pytest.mark.parametrize("lifetime", ["91d", "0s", "-1h", "soon", "", "0.5s", "9999d", "2161h"])
