@@ -5,7 +5,7 @@ A line for each key, other lines are empty or begin with `#`:
     rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7  rm-1,test-*  # 2026-11-21 the cluster upstairs
 
 The ids are as in `rm_ids.py`. The comment may begin with the day on which the key was allowed. Not here: the file
-and its changes (`rmproxy/doorkeeper.py` follows it, `yunishard keys` writes it).
+and its changes (`rmproxy/zap_authenticator.py` follows it, `yunishard keys` writes it).
 """
 
 import re

@@ -1,14 +1,14 @@
-"""The proxy: the ports that resource managers connect to.
+"""The proxy: the ports that RMs connect to.
 
-What gRPC's library is told by way of the environment is said here, as it looks only when it is imported. Who sets these
-variables otherwise has it his way.
+gRPC's library reads its settings from the environment when it is imported, so they are set here. Variables that an
+operator has set stay.
 """
 
 import os
 
-# Its library would write into the log what clients send, byte for byte and as often as they like.
+# The library would otherwise log whatever clients send, as often as they send it.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-# Whoever waits for calls then reads the connections, too. Otherwise what arrives passes two or three threads of the
-# library first, which costs each request 0.1 to 0.2 ms where the machine is not busy.
+# The thread that waits for calls then also reads the connections. Otherwise each request passes two or three threads of
+# the library first, which adds 0.1 to 0.2 ms where the machine is not busy.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")

@@ -39,7 +39,7 @@ from common.wire import decoded, frames_of, header_of
 from partition_worker.engine.checks.invariants import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
-from rmproxy.front import BROKER, Front
+from rmproxy.proxy import BROKER, Proxy
 from tests.machines import partition_of
 from tests.world_rm import RM
 
@@ -83,7 +83,7 @@ class World:
         self.kinds: dict[str, int] = {}
         """How many of each kind were delivered."""
         self._rng = random.Random(seed)
-        self._front = Front()
+        self._front = Proxy()
         self.record: list[tuple[str, ConfigVersion]] = []
         """RM id and version: what is on the broker's disk, which outlives the broker."""
         self.facts: dict[str, Facts] = {}
@@ -154,7 +154,7 @@ class World:
         self._packets = [one for one in self._packets if self._outlives_proxy(one)]
         heapq.heapify(self._packets)
         self._proxies += 1
-        self._front = Front(instance=f"{self._proxies}.")
+        self._front = Proxy(instance=f"{self._proxies}.")
         for rm in self.rms.values():
             if rm.session.state != "refused":
                 self.reconnect(rm)

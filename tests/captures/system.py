@@ -22,7 +22,7 @@ from common.rm_messages import (
 from common.wire import decoded
 from partition_worker.engine.allocation import CREATION_TIME
 from partition_worker.engine.predicates.predicate import NodeView
-from rmproxy.front import BROKER
+from rmproxy.proxy import BROKER
 from tests.captures.scenario import Manager
 from tests.world import STEPS_MAX, World
 from tests.world_rm import RM

@@ -17,7 +17,7 @@ from common.rm_messages import (
     Registered,
     RegisterResourceManager,
 )
-from rmproxy import convert
+from rmproxy import grpc_conversion
 from rmproxy.si import scheduler_pb2 as pb
 from tests.captures.scenario import Request
 from tests.captures.system import System, SystemLink
@@ -83,11 +83,11 @@ class _VirtualManager(RM):
             case Refused():
                 self.refusals.append(message)
             case NodeResponse():
-                self._hear(convert.nodes_to(message))
+                self._hear(grpc_conversion.write_nodes(message))
             case ApplicationResponse():
-                self._hear(convert.applications_to(message))
+                self._hear(grpc_conversion.write_applications(message))
             case AllocationResponse():
-                self._hear(convert.allocations_to(message))
+                self._hear(grpc_conversion.write_allocations(message))
         return self._sends(self.session.acknowledgements())
 
 
@@ -109,11 +109,11 @@ class VirtualWire:
     def send(self, request: Any) -> None:
         match request:
             case pb.NodeRequest():
-                command = convert.nodes_from(request)
+                command = grpc_conversion.read_nodes(request)
             case pb.ApplicationRequest():
-                command = convert.applications_from(request)
+                command = grpc_conversion.read_applications(request)
             case pb.AllocationRequest():
-                command = convert.allocations_from(request)
+                command = grpc_conversion.read_allocations(request)
         self._system.carry(self._rm.peer, self._rm.update(command))
 
     def close(self) -> None:

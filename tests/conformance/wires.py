@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import grpc
 
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
-from rmproxy import convert
+from rmproxy import grpc_conversion
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from yunishard.client import RegistrationRefused, ResourceManager
@@ -153,12 +153,12 @@ class NativeWire:
         while True:
             match await self._requests.get():
                 case pb.NodeRequest() as request:
-                    await self._rm.update_nodes(convert.nodes_from(request).nodes)
+                    await self._rm.update_nodes(grpc_conversion.read_nodes(request).nodes)
                 case pb.ApplicationRequest() as request:
-                    applications = convert.applications_from(request)
+                    applications = grpc_conversion.read_applications(request)
                     await self._rm.update_applications(new=applications.new, remove=applications.remove)
                 case pb.AllocationRequest() as request:
-                    update = convert.allocations_from(request)
+                    update = grpc_conversion.read_allocations(request)
                     releases = update.releases.allocations_to_release
                     await self._rm.update_allocations(allocations=update.allocations, releases=releases)
 
@@ -167,11 +167,11 @@ class NativeWire:
             async for _, news in self._rm.results():
                 match news:
                     case NodeResponse():
-                        self._hear(convert.nodes_to(news))
+                        self._hear(grpc_conversion.write_nodes(news))
                     case ApplicationResponse():
-                        self._hear(convert.applications_to(news))
+                        self._hear(grpc_conversion.write_applications(news))
                     case AllocationResponse():
-                        self._hear(convert.allocations_to(news))
+                        self._hear(grpc_conversion.write_allocations(news))
             return
         self.failed = [True] * len(STREAMS)
 

@@ -20,7 +20,7 @@ from common.machine import MALFORMED, Delivery, Send
 from common.messages import Header
 from common.names import BROKER, worker_name
 from common.wire import WireError, check_size, header_of
-from rmproxy.patience import LINES_MAX, REFUSALS_MAX
+from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
 from tests.fuzz.frames import Mad
 from tests.world import PROXY, World
@@ -106,8 +106,8 @@ class Arena:
     def _settle(self) -> None:
         self.world.settle()
         front = self.world.machine(PROXY)
-        self._complaints += len(front.patience.complaints)  # type: ignore[attr-defined]
-        front.patience.complaints.clear()  # type: ignore[attr-defined]
+        self._complaints += len(front.rate_limiter.log_lines)  # type: ignore[attr-defined]
+        front.rate_limiter.log_lines.clear()  # type: ignore[attr-defined]
 
     def _count(self, sends: list[Send]) -> None:
         """Nobody is answered more than once, nor for ever."""

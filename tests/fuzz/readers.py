@@ -38,11 +38,10 @@ from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.reader import JournalReader, decode_step
 from partition_worker.remembered import RememberedWronglyError, restore, written
 from partition_worker.replica import Replica
-from rmproxy import convert
-from rmproxy.front import Front
-from rmproxy.grpc_endings import EndedError, stopping
-from rmproxy.grpc_registry import Registry
-from rmproxy.grpc_requests import request_of
+from rmproxy import grpc_conversion
+from rmproxy.grpc_manager import GrpcRegistry
+from rmproxy.grpc_status import StatusError, parse_request, stopping
+from rmproxy.proxy import Proxy
 from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
 from tests.fuzz.protobuf import requests
@@ -250,17 +249,17 @@ def _record_read(folder: Path, data: bytes) -> None:
 def _requests() -> dict[str, Target]:
     """Protobuf, to our own messages."""
     kinds = {
-        "RegisterResourceManager": lambda data: request_of(
-            si.RegisterResourceManagerRequest, convert.registration_from, data
+        "RegisterResourceManager": lambda data: parse_request(
+            si.RegisterResourceManagerRequest, grpc_conversion.read_registration, data
         ),
-        "UpdateNode": lambda data: request_of(si.NodeRequest, convert.nodes_from, data),
-        "UpdateApplication": lambda data: request_of(si.ApplicationRequest, convert.applications_from, data),
-        "UpdateAllocation": lambda data: request_of(si.AllocationRequest, convert.allocations_from, data),
+        "UpdateNode": lambda data: parse_request(si.NodeRequest, grpc_conversion.read_nodes, data),
+        "UpdateApplication": lambda data: parse_request(si.ApplicationRequest, grpc_conversion.read_applications, data),
+        "UpdateAllocation": lambda data: parse_request(si.AllocationRequest, grpc_conversion.read_allocations, data),
     }
     good = requests(VOICE)
     return {
         f"request of {name}": Target(
-            good[f"/si.v1.Scheduler/{name}"], lambda data, kind=kind: _decoded(*_passed_on(kind(data))), (EndedError,)
+            good[f"/si.v1.Scheduler/{name}"], lambda data, kind=kind: _decoded(*_passed_on(kind(data))), (StatusError,)
         )
         for name, kind in kinds.items()
     }
@@ -317,7 +316,7 @@ async def _hear_grpc(header: bytes, body: bytes) -> None:
         said = header_of([b"YSH1", header, body])
     except WireError:
         return
-    registry = Registry(lambda delivery: None, new_session=lambda: VOICE.session)
+    registry = GrpcRegistry(lambda delivery: None, new_session=lambda: VOICE.session)
     request = examples()["RegisterResourceManager"]
     assert isinstance(request, RegisterResourceManager)
     joining = asyncio.create_task(registry.register(replace(request, rm_id=VOICE.rm)))
@@ -333,7 +332,7 @@ async def _hear_grpc(header: bytes, body: bytes) -> None:
 
 def _hear_front(header: bytes, body: bytes) -> None:
     """Whatever the broker says: it cannot be followed, or it can."""
-    front = Front()
+    front = Proxy()
     register, resume = VOICE.registers(), VOICE.says(Resume(), partition="")
     for frames in (register, resume):
         front.handle(Delivery("native:00", header_of(frames), frames[2]), 1.0)

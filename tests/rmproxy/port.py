@@ -9,7 +9,7 @@ from common.driver import Transport
 from common.keys import Pair
 from common.machine import Delivery
 from common.transport import NativePort
-from rmproxy.doorkeeper import Doorkeeper
+from rmproxy.zap_authenticator import ZapAuthenticator
 
 PATIENCE_S = 20
 SERVER = Pair.new()
@@ -21,7 +21,7 @@ class Port:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.wire = Transport()
-        self.doorkeeper = Doorkeeper(SERVER, file, look_every_s=0.01)
+        self.doorkeeper = ZapAuthenticator(SERVER, file, check_every_s=0.01)
         self.router = NativePort(
             "tcp://127.0.0.1:0", prefix="native:", wake=self.wire.wake, authenticator=self.doorkeeper
         )

@@ -12,8 +12,8 @@ import pytest
 from common.machine import Send
 from common.messages import Header
 from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
-from rmproxy.grpc_endings import RETRY_METADATA
-from rmproxy.grpc_rm import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
+from rmproxy.grpc_manager import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
+from rmproxy.grpc_status import RETRY_METADATA
 from tests.rmproxy.world import (
     BOUND,
     PARTITION,
@@ -323,6 +323,6 @@ def test_news_that_can_never_be_read_are_asked_for_a_few_times_and_then_the_rm_h
             garble(world)
             code, text = await end_of(call)
             assert code is Code.ABORTED
-            assert f"partition {PARTITION} says what cannot be followed" in text
+            assert f"partition {PARTITION} sends messages that cannot be used" in text
 
     play(scenario)

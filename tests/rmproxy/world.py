@@ -22,11 +22,10 @@ from common.rm_messages import (
     ResumeWanted,
 )
 from common.wire import body_of, decoded
-from rmproxy.grpc_admin import Admin
-from rmproxy.grpc_authz import Authorizer
-from rmproxy.grpc_port import GrpcPort
-from rmproxy.grpc_registry import Registry
-from rmproxy.grpc_rm import ACKNOWLEDGE_S
+from rmproxy.grpc_admin_service import AdminService
+from rmproxy.grpc_authorization import Authorizer
+from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
+from rmproxy.grpc_scheduler_service import GrpcServer
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 
@@ -41,7 +40,7 @@ class Front:
     """The proxy's machine and all behind it: admits every RM and takes every command, unless it is told otherwise."""
 
     def __init__(self) -> None:
-        self.registry: Registry
+        self.registry: GrpcRegistry
         self.refusal, self.refusal_code = "", "registration"
         self.silent = False
         """Does not answer registrations."""
@@ -150,7 +149,7 @@ async def acknowledgements_are_due() -> None:
 class World:
     """A running port, the machine behind it, and a client."""
 
-    def __init__(self, front: Front, port: GrpcPort, channel: grpc.aio.Channel, address: str) -> None:
+    def __init__(self, front: Front, port: GrpcServer, channel: grpc.aio.Channel, address: str) -> None:
         self.front = front
         self.port = port
         self.channel = channel
@@ -179,12 +178,12 @@ async def running(
     """`keyed` are the RM ids that have native keys; it may change meanwhile."""
     front = Front()
     sessions: Iterator[str] = (f"session-{number}" for number in range(1000))
-    front.registry = registry = Registry(
+    front.registry = registry = GrpcRegistry(
         front.deliver, new_session=lambda: next(sessions), registration_s=registration_s, streamless_s=streamless_s
     )
     authorizer = Authorizer(lambda rm: rm in keyed)
-    admin = Admin(registry, authorizer, look_every_s=0.01, write_max_s=write_max_s)
-    port = GrpcPort(registry, admin, authorizer, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
+    admin = AdminService(registry, authorizer, query_every_s=0.01, write_max_s=write_max_s)
+    port = GrpcServer(registry, admin, authorizer, keepalive_s=keepalive_s, keepalive_answer_s=keepalive_answer_s)
     address = await port.start("127.0.0.1:0")
     try:
         async with grpc.aio.insecure_channel(address) as channel:
@@ -193,11 +192,11 @@ async def running(
         await port.stop(0)
 
 
-def port_of(front: Front, *, keyed: Collection[str] = ()) -> GrpcPort:
+def port_of(front: Front, *, keyed: Collection[str] = ()) -> GrpcServer:
     """One that speaks to this machine."""
-    front.registry = Registry(front.deliver)
+    front.registry = GrpcRegistry(front.deliver)
     authorizer = Authorizer(lambda rm: rm in keyed)
-    return GrpcPort(front.registry, Admin(front.registry, authorizer), authorizer)
+    return GrpcServer(front.registry, AdminService(front.registry, authorizer), authorizer)
 
 
 def play(scenario: Callable[[], Coroutine[None, None, None]], *, uv: bool = False) -> None:

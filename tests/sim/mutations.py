@@ -26,7 +26,7 @@ from partition_worker.engine.partition import Partition
 from partition_worker.lane import Lane
 from partition_worker.recorder import Recorder
 from partition_worker.worker import Worker
-from rmproxy.front import Front
+from rmproxy.proxy import Proxy
 from tests.sim.disk import Writer
 
 Defect = Callable[[], Iterator[None]]
@@ -107,12 +107,12 @@ def forget_time() -> Iterator[None]:
 
 def drop_resume_wanted() -> Iterator[None]:
     """The proxy does not pass on that an RM is to resume."""
-    before = Front._from_core
+    before = Proxy._from_core
 
-    def from_core(front: Front, delivery: Delivery, now: float) -> list[Send]:
+    def from_core(front: Proxy, delivery: Delivery, now: float) -> list[Send]:
         return [one for one in before(front, delivery, now) if one.header.kind != "ResumeWanted"]
 
-    return _replaced(Front, "_from_core", from_core)
+    return _replaced(Proxy, "_from_core", from_core)
 
 
 def take_again() -> Iterator[None]:

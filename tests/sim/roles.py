@@ -25,7 +25,7 @@ from partition_worker.recorder import Diverged
 from partition_worker.remembered import RememberedWronglyError
 from partition_worker.replica import GROUPS
 from partition_worker.worker import Worker
-from rmproxy.front import Front
+from rmproxy.proxy import Proxy
 from tests.sim.asker import Asker
 from tests.sim.auditor import Violation
 from tests.sim.disk import DamagedError, Writer
@@ -83,7 +83,7 @@ class Roles:
         match process.machine:
             case Worker() as worker:
                 process.say(worker.leave(self._world.timeline.now), "SIGTERM")
-            case Front() as front:
+            case Proxy() as front:
                 process.say(front.goodbye(), "SIGTERM")
         self._world.timeline.after(0.02, partial(self._world.kill, process, "it was asked to stop"))
 
@@ -138,7 +138,7 @@ class Roles:
     def _proxy(self, process: Process) -> None:
         world = self._world
         self._fronts += 1
-        front = Front(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=POLICY.silence_s)
+        front = Proxy(instance=f"{self._fronts}.", heartbeat_s=HEARTBEAT_S, silence_s=POLICY.silence_s)
         process.peer = RMPROXY
         dealer = world.dealer(process, RMPROXY, BROKER)
         router = world.network.listen(process, RMPROXY)

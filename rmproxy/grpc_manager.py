@@ -1,0 +1,517 @@
+"""RMs that are connected over gRPC: their registration, and their session with the core.
+
+    none --register--> registering --Registered--> registered --register, Refused--> registered, as it was
+                          |                          |--register, Registered or no answer--> the next one, or none
+                          +--Refused, no answer--> none <--the session was lost, leave--+
+
+A gRPC RM is a native RM whose SDK (`common/session.py`) runs inside the proxy. gRPC has neither sequence numbers nor
+acknowledgements, so `GrpcRm` holds the session, acknowledges messages, resumes after a restart behind the proxy, and
+queues responses until a stream writes them. Memory is bounded without dropping anything: commands wait while their
+partition has too many unacknowledged ones, and results are not acknowledged while too many responses are queued, so
+that the partitions of this RM stop allocating. A registration continues to its end if its caller goes.
+
+Not here: streams (`grpc_streams.py`), calls (`grpc_scheduler_service.py`, `grpc_admin_service.py`).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from common.control_messages import ManagerAway
+from common.machine import Delivery, Send
+from common.messages import Command, Header, Message
+from common.query_messages import Answer, Query
+from common.rm_messages import (
+    NODE_CREATE,
+    NODE_CREATE_DRAIN,
+    AllocationRequest,
+    AllocationResponse,
+    ApplicationRequest,
+    ApplicationResponse,
+    Goodbye,
+    Left,
+    NodeRequest,
+    NodeResponse,
+    PartitionRestarted,
+    Refused,
+    Registered,
+    RegisterResourceManager,
+    ResumeWanted,
+    UpdateConfiguration,
+)
+from common.session import Outgoing, Session
+from common.split import split
+from common.wire import WireError, body_of, decoded
+from rmproxy import grpc_status
+from rmproxy.grpc_conversion import Response, Update, split_request, split_response
+from rmproxy.grpc_status import Status, StatusError
+from rmproxy.grpc_streams import ResponseQueue, RmStream
+
+PEER: Final = "grpc:"
+"""A gRPC RM is the peer `grpc:<rm-id>` of the proxy's machine."""
+
+RESPONSES_QUEUED_MAX: Final = 1024
+RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
+"""Queued responses of an RM, above which results are not acknowledged to the core, and updates of the RM are not read.
+The core may then still send one window for each partition (`common/outbox.py`)."""
+
+STREAMLESS_S: Final = 60.0
+"""Seconds without any stream after which an RM counts as away: no ask of it is allocated until it opens one."""
+
+ACKNOWLEDGE_S: Final = 0.01
+"""Delay of acknowledgements; shorter than any partition takes to fill a window."""
+
+RESUME_RETRY_S: Final = 1.0
+"""Pause before another attempt to resume, where the core was too busy to answer."""
+
+_RETRIABLE: Final = frozenset({"busy", "flood", "window"})
+"""Refusals after which the same call can be repeated later."""
+
+FAULTS_MAX: Final = 3
+"""Resumptions because of unreadable or missing messages of one partition; at one more the session ends."""
+
+_RECOVERABLE: Final = frozenset({"gap", "unknown-session"})
+"""Refusals of an update after which a resumption recovers, or shows that the session is lost."""
+
+_HELD_STATES: Final = ("open", "resuming", "away")
+"""Session states in which the core holds state of this RM."""
+
+
+def parse_session(reference: str) -> str:
+    """Return the session in the reference of a call or query."""
+    return reference.rpartition("-")[0]
+
+
+class SessionLostError(Exception):
+    """The states of the core and this RM differ: the RM has to register again."""
+
+
+class GrpcRm:
+    """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
+
+    def __init__(
+        self, *, rm_id: str, session: str, deliver: Callable[[Delivery], None], streamless_s: float = STREAMLESS_S
+    ) -> None:
+        self.session: Final = Session(rm_id=rm_id, session=session)
+        self.status: Status | None = None
+        """Status with which the registration ended; None while it is in force."""
+        self.ended: Final = asyncio.Event()
+        self.answered: Final = asyncio.Event()
+        """Set when the core has answered the registration, or it ended."""
+        self._source = PEER + rm_id
+        self._deliver = deliver
+        self._request: RegisterResourceManager | None = None
+        self._queues: dict[type[Response], ResponseQueue] = {
+            kind: ResponseQueue(on_written=self._continue_after_write, on_stream_end=self._start_absence_timer)
+            for kind in (NodeResponse, ApplicationResponse, AllocationResponse)
+        }
+        self._room = asyncio.Event()
+        """Set when commands may have been acknowledged, or responses written."""
+        self._acknowledging: asyncio.TimerHandle | None = None
+        """Set while an acknowledgement is due."""
+        self._streamless_s = streamless_s
+        self._absence: asyncio.TimerHandle | None = None
+        """Set while the RM has no stream and is not away."""
+        self._away = False
+        self._retry: asyncio.TimerHandle | None = None
+        """Set while an attempt to resume is scheduled."""
+        self._fault_counts: dict[str, int] = {}
+        """Partition to the number of its unreadable or missing messages since the last good one."""
+        self._calls = 0
+        self._asked: dict[str, asyncio.Future[Message]] = {}
+        """Calls and queries without an answer, by reference."""
+
+    # To the core ----------------------------------------------------------------------------------------------------
+
+    def register(self, request: RegisterResourceManager) -> None:
+        """Send the registration to the core; `answered` is set when it has answered."""
+        self._request = request
+        self._send(self.session.register(request))
+
+    async def update(self, command: Update) -> None:
+        """Send an update to its partitions, once their windows have room and the RM has read its responses."""
+        for part in split_request(command):
+            parts = split(self.session.rm_id, part)
+            while self.session.state != "open" or self._congested or any(map(self.session.partition_full, parts)):
+                self._room.clear()
+                await self._room.wait()
+            for outgoing in self.session.numbered(parts):
+                self._send(outgoing)
+
+    async def reconfigure(self, request: UpdateConfiguration) -> Message:
+        """Request another configuration; return the core's answer."""
+        ref = self._reference()
+        return await self._answer(ref, self.session.update_configuration(request, ref=ref))
+
+    async def leave(self, reason: str) -> Message:
+        """Leave for good; return the core's answer. If the core refuses, the RM stays."""
+        ref = self._reference()
+        answer = await self._answer(ref, self.session.leave(reason, ref=ref))
+        if isinstance(answer, Refused):
+            self._resume()
+        return answer
+
+    async def ask(self, partition: str, query: Query) -> Answer:
+        """Query one of the RM's partitions.
+
+        Raises:
+            WireError: the reply is not an answer.
+            StatusError: the registration is over.
+        """
+        ref = self._reference()
+        rm, session = self.session.rm_id, self.session.session
+        header = Header(kind=Query.__name__, rm=rm, partition=partition, session=session, ref=ref)
+        answer = await self._answer(ref, Outgoing(header, body_of(query)))
+        if not isinstance(answer, Answer):
+            raise WireError(f"expected an answer, got {answer}")
+        return answer
+
+    async def _answer(self, ref: str, outgoing: Outgoing) -> Message:
+        if self.status is not None:
+            raise StatusError(self.status)
+        self._asked[ref] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(outgoing)
+            return await self._asked[ref]
+        finally:
+            del self._asked[ref]
+
+    def _reference(self) -> str:
+        self._calls += 1
+        return f"{self.session.session}-{self._calls}"
+
+    def _send(self, outgoing: Outgoing) -> None:
+        self._deliver(Delivery(source=self._source, header=outgoing.header, body=outgoing.body))
+
+    # From the core --------------------------------------------------------------------------------------------------
+
+    def receive(self, header: Header, body: bytes) -> None:
+        """Handle a message of the core to this session.
+
+        Raises:
+            SessionLostError: the message cannot be used, or the core lost state of this RM.
+        """
+        if header.kind == Answer.__name__:
+            self._settle(header.ref, _answer_in(body))
+            return
+        try:
+            message = self.session.receive(header, body)
+        except WireError as error:
+            self._recover(header.partition, error)
+            return
+        if message is not None:
+            self._fault_counts.pop(header.partition, None)
+        self._room.set()
+        self._schedule_acknowledgement()
+        answered = message is not None and self._settle(header.ref, message)
+        if isinstance(message, Left):
+            self._end_after_flush()
+        if message is None or answered:
+            return
+        match message:
+            case NodeResponse() | ApplicationResponse() | AllocationResponse():
+                try:
+                    self._queues[type(message)].extend(split_response(message))
+                except ValueError as error:  # a number beyond the range of protobuf
+                    text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
+                    raise SessionLostError(text) from error
+            case Registered():
+                self._complete_registration()
+            case ResumeWanted():
+                self._resume()
+            case Goodbye(retry_after_milli_seconds=retry_ms):
+                self._end_streams(grpc_status.stopping(retry_ms / 1000))
+            case PartitionRestarted(reason=reason):
+                why = f": {reason}" if reason else ""
+                raise SessionLostError(f"partition {header.partition} was restarted and lost its state{why}")
+            case Refused() if header.ref and self.session.state != "refused":
+                return  # the caller does not wait any more
+            case Refused():
+                self._handle_refusal(header, message)
+            case _:
+                return  # the scheduler interface has no message for it
+
+    def _recover(self, partition: str, error: WireError) -> None:
+        """Resume after a missing or unreadable message, at most FAULTS_MAX times."""
+        if self.session.state != "open":
+            return  # a resumption is in progress
+        self._fault_counts[partition] = self._fault_counts.get(partition, 0) + 1
+        if self._fault_counts[partition] > FAULTS_MAX:
+            raise SessionLostError(f"partition {partition} sends messages that cannot be used: {error}")
+        self._resume()
+
+    def _settle(self, ref: str, message: Message) -> bool:
+        """Pass an answer to the caller that waits for it; return whether one does."""
+        asked = self._asked.get(ref)
+        if asked is None or asked.done():
+            return False
+        asked.set_result(message)
+        return True
+
+    def _complete_registration(self) -> None:
+        """Complete a registration or resumption."""
+        self.answered.set()
+        for outgoing in self.session.repeated():
+            self._send(outgoing)
+        if self._away:  # a restarted broker does not know
+            self._send_away()
+        elif self._streamless:
+            self._start_absence_timer()
+
+    def _handle_refusal(self, header: Header, refused: Refused) -> None:
+        """Handle the refusal of a registration, a resumption or an update."""
+        if not self.answered.is_set():
+            self.end(grpc_status.refused(refused.code, refused.reason))
+        elif refused.code in _RETRIABLE:
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume)
+        elif refused.seq and refused.code in _RECOVERABLE:
+            if self.session.state == "open":
+                self._resume()
+        elif refused.code == "poison":
+            command = self.session.waiting(header, refused.seq)
+            if command is not None and not _only_adds(command):  # additions are rejected by separate responses
+                why = f"the core set aside an update that ends or changes something: {refused.reason}"
+                raise SessionLostError(why)
+        elif refused.seq:
+            raise SessionLostError(f"the core refused an update: {refused.reason}")
+        else:
+            raise SessionLostError(refused.reason)
+
+    def _resume(self) -> None:
+        """Ask the core to resume: both sides retransmit what the other has not acknowledged."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self.status is not None:
+            return
+        if self._request is not None and not self.answered.is_set():
+            self._send(self.session.register(self._request))
+        else:
+            self._send(self.session.resume(ref=self._reference()))
+
+    @property
+    def _congested(self) -> bool:
+        """Whether the queued responses exceed a limit."""
+        count = size = 0
+        for queue in self._queues.values():
+            count += len(queue)
+            size += queue.size
+        return count >= RESPONSES_QUEUED_MAX or size >= RESPONSES_QUEUED_BYTES_MAX
+
+    def _schedule_acknowledgement(self) -> None:
+        """Schedule one acknowledgement for all messages until then; a command to the partition carries it, too."""
+        if self._acknowledging is None and self.status is None:
+            self._acknowledging = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._acknowledging = None
+        if not self._congested:
+            for outgoing in self.session.acknowledgements():
+                self._send(outgoing)
+
+    def _continue_after_write(self) -> None:
+        """Continue with waiting updates and acknowledgements, as a response was written."""
+        self._room.set()
+        self._schedule_acknowledgement()
+
+    # Streams --------------------------------------------------------------------------------------------------------
+
+    def bind(self, kind: type[Response], stream: RmStream) -> None:
+        """Write responses of this kind on this stream; the stream that had them ends."""
+        if self._absence is not None:
+            self._absence.cancel()
+            self._absence = None
+        queue = self._queues[kind]
+        if queue.stream is not None:
+            queue.stream.end(grpc_status.taken_over(self.session.rm_id))
+        queue.bind(stream)
+        if self._away:
+            self._away = False
+            self._resume()
+
+    @property
+    def _streamless(self) -> bool:
+        return all(queue.stream is None for queue in self._queues.values())
+
+    def _start_absence_timer(self) -> None:
+        """Start the timer after which the RM counts as away, if it has no stream left."""
+        if self._streamless and self._absence is None and not self._away and self.status is None:
+            self._absence = asyncio.get_running_loop().call_later(self._streamless_s, self._report_away)
+
+    def _report_away(self) -> None:
+        self._absence, self._away = None, True
+        self._send_away()
+
+    def _send_away(self) -> None:
+        header = Header(kind=ManagerAway.__name__, rm=self.session.rm_id, session=self.session.session)
+        self._send(Outgoing(header, body_of(ManagerAway())))
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def end(self, status: Status) -> None:
+        """End this registration and its streams, and discard queued responses. The first status holds.
+
+        The core is told that the RM is away, which it ignores if another registration has replaced this one.
+        """
+        if self.status is None and self.answered.is_set() and self.session.state in _HELD_STATES:
+            self._send_away()
+        self._finish(status)
+        self._end_streams(status)
+        for queue in self._queues.values():
+            queue.clear()
+
+    def _end_after_flush(self) -> None:
+        """End the registration of an RM that left; its streams end once all responses are written."""
+        self._finish(grpc_status.left(self.session.rm_id))
+        for queue in self._queues.values():
+            if queue.stream is not None:
+                queue.stream.half_close()
+
+    def _finish(self, status: Status) -> None:
+        self.status = self.status or status
+        self.answered.set()
+        self.ended.set()
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(StatusError(self.status))
+        for timer in (self._absence, self._acknowledging):
+            if timer is not None:
+                timer.cancel()
+        self._absence = self._acknowledging = None
+
+    def _end_streams(self, status: Status) -> None:
+        for queue in self._queues.values():
+            if queue.stream is not None:
+                queue.stream.end(status)
+
+
+def _answer_in(body: bytes) -> Message:
+    """Decode an answer; a refusal if it cannot be decoded."""
+    try:
+        return decoded(Answer, body)
+    except WireError as error:
+        return Refused(code="malformed", reason=str(error))
+
+
+def _only_adds(command: Command) -> bool:
+    """Return whether an update only creates nodes, submits applications or asks."""
+    match command:
+        case NodeRequest(nodes=nodes):
+            return all(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes)
+        case ApplicationRequest(remove=remove):
+            return not remove
+        case AllocationRequest(releases=releases):
+            return not releases.allocations_to_release
+    return False
+
+
+# Registry ------------------------------------------------------------------------------------------------------------
+
+REGISTRATION_S: Final = 60.0
+"""Seconds that a registration may take, during which the core starts a worker for each partition."""
+
+
+class GrpcRegistry:
+    """All RMs that are registered over gRPC. Once it is stopping it refuses all calls."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Delivery], None],
+        *,
+        new_session: Callable[[], str] = secrets.token_hex,
+        registration_s: float = REGISTRATION_S,
+        streamless_s: float = STREAMLESS_S,
+    ) -> None:
+        self._deliver = deliver
+        self._new_session = new_session
+        self._registration_s = registration_s
+        self._streamless_s = streamless_s
+        self._stopping = False
+        self._registered: dict[str, GrpcRm] = {}
+        """RM id to its registration, which stays until the core has accepted the next one."""
+        self._registering: dict[str, GrpcRm] = {}
+        """RM id to the registration that the core has not answered."""
+        self._outcomes: set[asyncio.Task[None]] = set()
+        """Tasks that wait for the answers to these."""
+
+    def receive(self, message: Send) -> None:
+        """Handle a message of the proxy's machine to the peer `grpc:<rm-id>`."""
+        rm_id, header = message.to.removeprefix(PEER), message.header
+        session = header.session or parse_session(header.ref)
+        for rms in (self._registering, self._registered):
+            rm = rms.get(rm_id)
+            if rm is not None and rm.session.session == session:
+                try:
+                    rm.receive(header, message.body)
+                except SessionLostError as lost:
+                    rm.end(grpc_status.lost(str(lost)))
+                if rm.status is not None and self._registered.get(rm_id) is rm:
+                    del self._registered[rm_id]
+                return
+        if header.kind == Registered.__name__:  # too late: this session has ended here
+            away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
+            self._deliver(Delivery(message.to, away, body_of(ManagerAway())))
+
+    async def register(self, request: RegisterResourceManager) -> None:
+        """Register an RM, or register it again.
+
+        Raises:
+            StatusError: the registration failed.
+        """
+        rm_id = request.rm_id
+        if self._stopping:
+            raise StatusError(grpc_status.stopping())
+        if rm_id in self._registering:
+            raise StatusError(grpc_status.in_progress(rm_id))
+        rm = GrpcRm(rm_id=rm_id, session=self._new_session(), deliver=self._deliver, streamless_s=self._streamless_s)
+        self._registering[rm_id] = rm
+        rm.register(request)
+        outcome = asyncio.create_task(self._await_answer(rm))
+        self._outcomes.add(outcome)
+        outcome.add_done_callback(self._outcomes.discard)
+        await asyncio.shield(outcome)
+        if rm.status is not None:
+            raise StatusError(rm.status)
+
+    def find(self, rm_id: str, request: str) -> GrpcRm:
+        """Return the RM with this id; `request` is the kind of request for an error message.
+
+        Raises:
+            StatusError: it is not registered, or not yet.
+        """
+        if self._stopping:
+            raise StatusError(grpc_status.stopping())
+        if rm_id in self._registering:
+            raise StatusError(grpc_status.in_progress(rm_id))
+        rm = self._registered.get(rm_id)
+        if rm is None:
+            raise StatusError(grpc_status.unregistered(request, rm_id))
+        return rm
+
+    def stop(self, status: Status) -> None:
+        """End all registrations, and refuse calls from now on."""
+        self._stopping = True
+        for rm in (*self._registering.values(), *self._registered.values()):
+            rm.end(status)
+
+    async def _await_answer(self, rm: GrpcRm) -> None:
+        try:
+            async with asyncio.timeout(self._registration_s):
+                await rm.answered.wait()
+        except TimeoutError:
+            rm.end(grpc_status.unanswered(self._registration_s))
+        self._settle(rm)
+
+    def _settle(self, rm: GrpcRm) -> None:
+        """Conclude a registration. If it was refused, the earlier one stays; otherwise the earlier one ends.
+
+        It ends without an answer, too, because the core may have replaced the earlier session.
+        """
+        rm_id = rm.session.rm_id
+        del self._registering[rm_id]
+        if rm.session.state != "refused" and (earlier := self._registered.pop(rm_id, None)) is not None:
+            earlier.end(grpc_status.registered_again(rm_id))
+        if rm.status is None:
+            self._registered[rm_id] = rm

@@ -1,0 +1,307 @@
+"""The gRPC server, and the service `si.v1.Scheduler` for RMs that do not use the native protocol.
+
+A gRPC RM is a native RM whose SDK runs inside the proxy (`grpc_manager.py`): it is the peer `grpc:<rm-id>` of the
+proxy's machine and sends ordinary native messages. This file has the server and the rules for streams: which RM a
+stream belongs to, and when and how it ends. The rules are ours, since the reference has no gRPC server.
+
+Not here: protobuf (`grpc_conversion.py`), the other service (`grpc_admin_service.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import grpc
+
+from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse
+from common.wire import BODY_BYTES_MAX
+from rmproxy import grpc_conversion, grpc_status
+from rmproxy.grpc_admin_service import AdminService
+from rmproxy.grpc_authorization import Authorizer, permitted_rm_ids
+from rmproxy.grpc_conversion import Response, Update
+from rmproxy.grpc_manager import GrpcRegistry, GrpcRm
+from rmproxy.grpc_status import StatusError, abort, parse_request, rm_in_metadata
+from rmproxy.grpc_streams import RmStream
+from rmproxy.si import scheduler_pb2 as pb
+
+CHECK_EVERY_S: Final = 0.05
+"""Seconds between two checks whether the server runs; also the pause between two attempts to bind its address."""
+
+REPLACED_MAX: Final = 8
+"""Replaced servers that may wait for the end of their streams. Beyond it, the streams of the oldest are cut off."""
+
+STREAMS_MAX_S: Final = 30 * 86_400.0
+"""Seconds that they may wait."""
+
+LOG_EVERY_S: Final = 60.0
+"""Least time between two log lines about a replaced server."""
+
+_LOGGERS: Final = ("asyncio", "grpc._cython.cygrpc")
+"""Loggers that log the end of a server each time, with a traceback."""
+
+_log = logging.getLogger("core.rmproxy")
+
+
+class ResilientServer:
+    """A gRPC server that is replaced if it ends; `make` returns a server that is not started.
+
+    A call whose name is not UTF-8 ends a server of grpcio 1.85, because the library decodes the name without handling
+    the error. A new server then listens at the same address; streams that are open stay at the old one until they end.
+    """
+
+    def __init__(self, make: Callable[[], grpc.aio.Server]) -> None:
+        self._make = make
+        self._server: grpc.aio.Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._replaced: dict[grpc.aio.Server, asyncio.Task[None]] = {}
+        """Replaced servers, which accept no calls and wait for the end of their streams; the oldest first."""
+        self._cuts: set[asyncio.Task[None]] = set()
+        """Tasks that cut off the streams of replaced servers."""
+        self._logged_at = -LOG_EVERY_S
+
+    async def start(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
+        """Listen and serve; return the address with the bound port.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        bound = await self._open(address, credentials)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_is_other_problem)
+        self._keeper = asyncio.create_task(self._keep(bound, credentials))
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, and cut off those that are left after the grace period."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for server in (*self._replaced, *([self._server] if self._server is not None else ())):
+            await server.stop(grace_s)
+        if waiting := {*self._replaced.values(), *self._cuts}:
+            await asyncio.wait(waiting)
+
+    async def _open(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
+        server = self._make()
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError:  # its text has no details
+            raise OSError(f"cannot listen for gRPC on {address}: it is in use, or no address of this machine") from None
+        await server.start()
+        self._server = server
+        host, colon, _ = address.rpartition(":")
+        return address if address.startswith("unix:") else f"{host}{colon}{port}"
+
+    async def _keep(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
+        while True:
+            assert self._server is not None
+            try:
+                await self._server.wait_for_termination(CHECK_EVERY_S)
+            except UnicodeDecodeError:
+                self._retire(self._server)
+                await self._open_again(address, credentials)
+
+    def _retire(self, server: grpc.aio.Server) -> None:
+        self._server = None
+        task = self._replaced[server] = asyncio.create_task(server.stop(STREAMS_MAX_S))
+        task.add_done_callback(lambda _: self._replaced.pop(server, None))
+        if len(self._replaced) > REPLACED_MAX:
+            oldest = next(iter(self._replaced))
+            cut = asyncio.create_task(oldest.stop(None))
+            self._cuts.add(cut)
+            cut.add_done_callback(self._cuts.discard)
+
+    async def _open_again(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
+        while self._server is None:
+            try:
+                await self._open(address, credentials)
+            except OSError:
+                await asyncio.sleep(CHECK_EVERY_S)
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
+            _log.warning("a call with a name that is not UTF-8 ended the gRPC server; a new one listens at %s", address)
+
+
+def _is_other_problem(record: logging.LogRecord) -> bool:
+    """Return whether a log record is not about the end of such a server."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error or record.msg, UnicodeDecodeError)
+
+
+SERVICE: Final = "si.v1.Scheduler"
+
+CALLS_MAX: Final = 4096
+"""Calls and streams that may be open at once; a further one is refused with RESOURCE_EXHAUSTED."""
+
+KEEPALIVE_S: Final = 20.0
+KEEPALIVE_ANSWER_S: Final = 10.0
+"""Seconds without data before the server pings a connection, and seconds that the answer may take; then its streams
+end."""
+
+CLIENT_KEEPALIVE_S: Final = 10.0
+"""Least seconds between two pings of a client; gRPC closes the connection of a client that pings more often."""
+
+_Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKind:
+    """One of the three kinds of streams: its requests and responses."""
+
+    request: str
+    """The name of its requests."""
+    read: Callable[[bytes], Update]
+    response: type[Response]
+
+
+STREAM_KINDS: Final = {
+    "UpdateNode": StreamKind(
+        "NodeRequest", partial(parse_request, pb.NodeRequest, grpc_conversion.read_nodes), NodeResponse
+    ),
+    "UpdateApplication": StreamKind(
+        "ApplicationRequest",
+        partial(parse_request, pb.ApplicationRequest, grpc_conversion.read_applications),
+        ApplicationResponse,
+    ),
+    "UpdateAllocation": StreamKind(
+        "AllocationRequest",
+        partial(parse_request, pb.AllocationRequest, grpc_conversion.read_allocations),
+        AllocationResponse,
+    ),
+}
+"""By the name of the call."""
+
+
+class GrpcServer:
+    """The server with both services, and all open streams."""
+
+    def __init__(
+        self,
+        registry: GrpcRegistry,
+        admin: AdminService,
+        authorizer: Authorizer,
+        *,
+        keepalive_s: float = KEEPALIVE_S,
+        keepalive_answer_s: float = KEEPALIVE_ANSWER_S,
+    ) -> None:
+        self._registry = registry
+        self._admin = admin
+        self._authorizer = authorizer
+        self._options = (
+            ("grpc.max_receive_message_length", BODY_BYTES_MAX),
+            ("grpc.keepalive_time_ms", int(keepalive_s * 1000)),
+            ("grpc.keepalive_timeout_ms", int(keepalive_answer_s * 1000)),
+            ("grpc.http2.ping_timeout_ms", int(keepalive_answer_s * 1000)),  # the default is a minute
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", int(CLIENT_KEEPALIVE_S * 1000)),
+            ("grpc.so_reuseport", 0),  # otherwise two proxies could share one port unnoticed
+        )
+        self._streams: set[RmStream] = set()
+        """All and only the streams that are open, bound or not."""
+        self._server = ResilientServer(self._make_server)
+
+    async def start(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+        """Listen, with TLS if there are credentials, and serve; return the address with the bound port.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        return await self._server.start(address, credentials)
+
+    async def stop(self, grace_s: float) -> None:
+        """End all streams and calls with UNAVAILABLE, refuse new ones, and cut off the rest after the grace period."""
+        for stream in self._streams:
+            stream.end(grpc_status.stopping())
+        self._registry.stop(grpc_status.stopping())
+        await self._server.stop(grace_s)
+
+    def authorize_again(self) -> None:
+        """End the streams whose callers may no longer act for their RMs, after the keys of RMs have changed."""
+        for stream in self._streams:
+            if not stream.rm_id:
+                continue
+            try:
+                self._authorizer.check(stream.rm_id, stream.permitted)
+            except StatusError as ended:
+                stream.end(ended.status)
+
+    # Registration ---------------------------------------------------------------------------------------------------
+
+    async def _register(self, data: bytes, context: _Context) -> bytes:
+        try:
+            request = parse_request(pb.RegisterResourceManagerRequest, grpc_conversion.read_registration, data)
+            self._authorizer.check(request.rm_id, permitted_rm_ids(context))
+            await self._registry.register(request)
+        except StatusError as ended:
+            await abort(context, ended.status)
+        return pb.RegisterResourceManagerResponse().SerializeToString()
+
+    # Streams --------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, kind: StreamKind, requests: AsyncIterator[bytes], context: _Context) -> None:
+        """Serve one stream: reading runs in a separate task, writing and ending here.
+
+        gRPC cancels this task when the client disconnects; responses that are not known to be written stay queued.
+        """
+        stream = RmStream(permitted_rm_ids(context))
+        self._streams.add(stream)
+        reader = asyncio.create_task(self._read(kind, stream, rm_in_metadata(context), requests))
+        reader.add_done_callback(lambda _: stream.half_close())
+        try:
+            await context.send_initial_metadata(())  # some clients wait for it
+            while (response := await stream.next_response()) is not None:
+                await context.write(response)
+                stream.confirm_written()
+        finally:
+            self._streams.discard(stream)
+            stream.release()
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        if stream.status is not None:
+            await abort(context, stream.status)
+        if not reader.cancelled():
+            reader.result()  # raises its exception
+
+    async def _read(self, kind: StreamKind, stream: RmStream, bound_to: str, requests: AsyncIterator[bytes]) -> None:
+        try:
+            rm = self._bind(kind, stream, bound_to) if bound_to else None
+            async for data in requests:
+                update = kind.read(data)
+                if rm is None:
+                    rm = self._bind(kind, stream, update.rm_id)
+                elif update.rm_id not in ("", rm.session.rm_id):
+                    raise StatusError(grpc_status.foreign(rm.session.rm_id, update.rm_id))
+                await rm.update(update)
+        except StatusError as ended:
+            stream.end(ended.status)
+
+    def _bind(self, kind: StreamKind, stream: RmStream, rm_id: str) -> GrpcRm:
+        """Bind a stream to an RM."""
+        self._authorizer.check(rm_id, stream.permitted)
+        rm = self._registry.find(rm_id, kind.request)
+        stream.rm_id = rm_id
+        rm.bind(kind.response, stream)
+        return rm
+
+    # The service ----------------------------------------------------------------------------------------------------
+
+    def _make_server(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=CALLS_MAX)
+        server.add_generic_rpc_handlers((self._service(), self._admin.service()))
+        return server
+
+    def _service(self) -> grpc.GenericRpcHandler:
+        """Register the calls as the generated servicer does, but with bytes in place of protobuf messages."""
+        calls: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {  # generic in its stubs only
+            name: grpc.stream_stream_rpc_method_handler(partial(self._serve, sort))
+            for name, sort in STREAM_KINDS.items()
+        }
+        calls["RegisterResourceManager"] = grpc.unary_unary_rpc_method_handler(self._register)
+        return grpc.method_handlers_generic_handler(SERVICE, calls)

@@ -1,0 +1,104 @@
+"""Metrics of the proxy: messages and bytes of each RM, refusals by code, sessions and flow control windows.
+
+The proxy does not open the bodies of messages that it routes, so it counts messages, not their items. Only registered
+RMs have counters, because any client can name any RM; the counters go when the RM goes.
+
+Not here: metrics that every process has (`common/process_figures.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from common.families import Family, counter, gauge
+from common.machine import Send
+from common.names import BROKER
+from common.outbox import WINDOW_MESSAGES
+from common.rm_messages import Refused
+from common.wire import decoded
+from rmproxy.rm_sessions import GRPC, RmSession
+
+CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")
+"""Codes of the proxy's own refusals, which are reported from the start; other codes are reported once they occur."""
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """Messages of one RM in one direction."""
+
+    messages: int = 0
+    size: int = 0
+    """Bytes of bodies."""
+
+
+class ProxyMetrics:
+    """Counters since the start of the process; `sessions` are the registered RMs by id."""
+
+    def __init__(self, sessions: Mapping[str, RmSession]) -> None:
+        self._sessions = sessions
+        self._traffic: dict[tuple[str, str], _Traffic] = {}
+        """By RM and direction."""
+        self._refused: Counter[str] = Counter(dict.fromkeys(CODES, 0))
+
+    def count_incoming(self, rm: str, body: bytes) -> None:
+        """Count a message of an RM."""
+        self._count(rm, "in", body)
+
+    def count_outgoing(self, sends: list[Send]) -> list[Send]:
+        """Count those messages that go to RMs; return all of them."""
+        for one in sends:
+            if one.to != BROKER:
+                self._count(one.header.rm, "out", one.body)
+                if one.header.kind == Refused.__name__:
+                    self._refused[decoded(Refused, one.body).code] += 1
+        return sends
+
+    def families(self) -> Iterator[Family]:
+        """Return all metric families."""
+        self._traffic = {key: traffic for key, traffic in self._traffic.items() if key[0] in self._sessions}
+        yield self._session_counts()
+        what = "Messages of resource managers (in) and to them (out), whatever they carry."
+        traffic = self._traffic.items()
+        samples = [(key, float(one.messages)) for key, one in traffic]
+        yield counter("yunishard_rmproxy_messages_total", what, ("rm", "direction"), samples)
+        what = "Bytes of the bodies of these messages."
+        samples = [(key, float(one.size)) for key, one in traffic]
+        yield counter("yunishard_rmproxy_bytes_total", what, ("rm", "direction"), samples)
+        yield counter(
+            "yunishard_rmproxy_refusals_total",
+            "Messages that were refused, by code (docs/protocol.md). Worry about a rate that stays up: a resource "
+            "manager does something wrong again and again, or (window, flood) sends more than it may.",
+            ("code",),
+            [((code,), count) for code, count in self._refused.items()],
+        )
+        yield from self._windows()
+
+    def _session_counts(self) -> Family:
+        grpc = sum(session.peer.startswith(GRPC) for session in self._sessions.values())
+        what = "Resource managers that are registered, by the port that they connect to."
+        counts = [(("native",), len(self._sessions) - grpc), (("grpc",), grpc)]
+        return gauge("yunishard_rmproxy_sessions", what, ("port",), counts)
+
+    def _windows(self) -> Iterator[Family]:
+        in_flight = [
+            ((rm, partition), window.in_flight)
+            for rm, session in self._sessions.items()
+            for partition, window in session.windows.items()
+        ]
+        yield gauge(
+            "yunishard_rmproxy_window_messages",
+            f"Commands on their way to the partition that it has not acknowledged; at {WINDOW_MESSAGES} more are "
+            "refused. Worry if it stays up: the partition does not process them.",
+            ("rm", "partition"),
+            [(labels, messages) for labels, (messages, _) in in_flight],
+        )
+        what = "The same in bytes of their bodies, with updates that have no number; at 16 MiB more are refused."
+        samples = [(labels, float(size)) for labels, (_, size) in in_flight]
+        yield gauge("yunishard_rmproxy_window_bytes", what, ("rm", "partition"), samples)
+
+    def _count(self, rm: str, direction: str, body: bytes) -> None:
+        if rm in self._sessions:
+            traffic = self._traffic.setdefault((rm, direction), _Traffic())
+            traffic.messages += 1
+            traffic.size += len(body)

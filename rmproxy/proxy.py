@@ -1,0 +1,406 @@
+"""The proxy's machine: routes messages between RMs and the broker, and keeps the sessions of RMs.
+
+A peer (a native connection, or an RM of the gRPC port) registers an RM, and the session then belongs to that peer. The
+proxy forwards what the peer sends for one of its partitions with the body unopened; it splits an update that names no
+partition in its header, once.
+
+    present --silence_s without a message--> away (ManagerAway, once) --any message--> told to resume
+       ^                                                                                     |
+       +-----------------------------------Registered---------------------------------------+
+
+A restarted broker (another `Heartbeat.incarnation`) does not have the messages in flight, so the proxy tells every RM
+to resume. Not here: registration (the broker), flow control (`rm_sessions.py`), rate limits (`rate_limit.py`), sockets,
+gRPC.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from common.control_messages import Hello, ManagerAway, NodesAstray
+from common.machine import FORBIDDEN, MALFORMED, NEVER, Delivery, Send, send
+from common.messages import Header
+from common.names import BROKER, RMPROXY, normalised
+from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
+from common.query_messages import Answer
+from common.rm_messages import (
+    NUMBERED,
+    UNNUMBERED,
+    UPDATES,
+    ConfigurationUpdated,
+    Goodbye,
+    Heartbeat,
+    NodeResponse,
+    Received,
+    Refused,
+    Registered,
+    ResumeWanted,
+)
+from common.split import split
+from common.wire import WireError, body_of, decoded
+from rmproxy import rate_limit
+from rmproxy.metrics import ProxyMetrics
+from rmproxy.rate_limit import RateLimiter, ReplyTo
+from rmproxy.rm_sessions import GRPC, RmSession, make_ref, open_session
+from rmproxy.unknown_partition import has_content, refuse_items, report_ignored_releases
+
+CALLS_MAX: Final = 4096
+"""Calls that may wait for the broker. Beyond it the oldest is dropped: its caller gets no answer and may ask again."""
+
+NAME_MAX: Final = 128
+"""Characters of an RM id or session in a header, so that a header never outgrows its limit on the way."""
+
+REASON_BYTES_MAX: Final = 500
+"""Length of a reason that arrived as bytes, which a client may have made up."""
+
+SILENCE_S: Final = 3.0
+"""Default for the seconds without a message after which an RM counts as away."""
+
+RETRY_AFTER_MS: Final = 1000
+"""How long RMs should wait before they reconnect, when the proxy stops in order."""
+
+_CALLS: Final = frozenset({"RegisterResourceManager", "Resume", "UpdateConfiguration", "Leave"})
+_SESSION_KINDS: Final = frozenset({*NUMBERED, *UNNUMBERED, "Heartbeat"})
+"""What the peer of a session sends besides calls."""
+_GRPC_ONLY: Final = frozenset({"ManagerAway", "Query"})
+"""What only the gRPC port sends, about an RM of its own."""
+
+
+class Proxy:
+    """The machine: each message and each tick returns the messages to send."""
+
+    def __init__(self, instance: str = "", *, heartbeat_s: float = NEVER, silence_s: float = SILENCE_S) -> None:
+        """`instance` differs in each process, so that answers to calls of an earlier process match none of this one.
+
+        The proxy sends heartbeats every `heartbeat_s`; if that is NEVER, no RM counts as silent.
+        """
+        self.rate_limiter = RateLimiter()
+        self._sessions: dict[str, RmSession] = {}
+        self.metrics = ProxyMetrics(self._sessions)
+        self._instance = instance
+        self._heartbeat_s = heartbeat_s
+        self._silence_s = silence_s
+        self._beat_at = NEVER if heartbeat_s == NEVER else 0.0
+        """When the next heartbeat is due."""
+        self._incarnation = ""
+        """Of the broker; empty until its first heartbeat."""
+        self._calls: dict[str, tuple[str, Header]] = {}
+        """Calls that the broker has not answered: our number to the peer and the original header."""
+        self._call_count = 0
+
+    @property
+    def sessions(self) -> Mapping[str, RmSession]:
+        """Registered RMs by id."""
+        return self._sessions
+
+    @property
+    def deadline(self) -> float:
+        return self._beat_at
+
+    def hello(self) -> Send:
+        """Return the first message to the broker."""
+        return send(BROKER, Hello(role=RMPROXY))
+
+    def goodbye(self) -> list[Send]:
+        """Return the last messages to all RMs, when the process stops in order."""
+        told = Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
+        return [send(session.peer, told, _about(session, rm, "Goodbye")) for rm, session in self._sessions.items()]
+
+    def tick(self, now: float) -> list[Send]:
+        """Send a heartbeat to the broker, and report RMs that have become silent.
+
+        A process that was suspended finds no new messages, which does not make the RMs silent: the time by which this
+        tick is late does not count.
+        """
+        if now < self._beat_at:
+            return []
+        late = now - self._beat_at if self._beat_at else 0.0
+        self._beat_at = now + self._heartbeat_s
+        sends = [send(BROKER, Heartbeat())]
+        for rm, session in self._sessions.items():
+            session.last_message_at = min(now, session.last_message_at + late)
+            if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
+                session.is_away, session.resume_requested = True, False
+                sends.append(send(BROKER, ManagerAway(), _about(session, rm, "ManagerAway")))
+        return self.metrics.count_outgoing(sends)
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        if delivery.source == BROKER:
+            return self.metrics.count_outgoing(self._handle_core(delivery, now))
+        sends = self._handle_rm(delivery, now)
+        self.metrics.count_incoming(delivery.header.rm, delivery.body)
+        return self.metrics.count_outgoing(sends)
+
+    # From RMs -------------------------------------------------------------------------------------------------------
+
+    def _handle_rm(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind not in _SESSION_KINDS:
+            return self._handle_call(delivery, now)
+        session = self._session_of(delivery)
+        if session is None:
+            if header.kind == "Heartbeat":
+                return []  # its registration is in progress, or it will miss the reply and resume
+            reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
+            return self._refuse(delivery, "unknown-session", reason, now)
+        session.last_message_at = now
+        sends = self._forward(delivery, session, now)
+        if sends and sends[-1].to == BROKER:
+            self.rate_limiter.count_valid(delivery.source)
+        if session.is_away and not session.resume_requested:
+            session.resume_requested = True
+            told = ResumeWanted(reason="no message of this resource manager arrived for a while")
+            sends.insert(0, send(session.peer, told, _about(session, header.rm, "ResumeWanted")))
+        return sends
+
+    def _session_of(self, delivery: Delivery) -> RmSession | None:
+        """Return the session that a message belongs to; None if its sender has no such session."""
+        session = self._sessions.get(delivery.header.rm)
+        if session is None or session.session != delivery.header.session or session.peer != delivery.source:
+            return None
+        return session
+
+    def _handle_call(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind in _CALLS:
+            return self._call(delivery, now)
+        if header.kind == MALFORMED:
+            return self._refuse(delivery, "malformed", header.ref, now)
+        if header.kind == FORBIDDEN:
+            reason = delivery.body[:REASON_BYTES_MAX].decode(errors="replace")
+            return self._refuse(delivery, "forbidden", reason, now)
+        session = self._session_of(delivery)
+        if header.kind in _GRPC_ONLY and delivery.source.startswith(GRPC) and session is not None:
+            if header.kind == "Query":
+                return self._forward_call(delivery)
+            return [Send(BROKER, _about(session, header.rm, "ManagerAway"), delivery.body)]
+        return self._refuse(delivery, "unknown-kind", f"an RM does not send {header.kind!r}", now)
+
+    def _call(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
+            return self._refuse(delivery, "malformed", f"RM id and session have at most {NAME_MAX} characters", now)
+        if not self.rate_limiter.allow_call(delivery.source, now):
+            return self._refuse(delivery, "flood", rate_limit.CALL_LIMIT, now)
+        return self._forward_call(delivery)
+
+    def _forward_call(self, delivery: Delivery) -> list[Send]:
+        """Forward a call under a number of our own, by which its answer is matched."""
+        header = delivery.header
+        self._call_count += 1
+        number = f"{self._instance}{self._call_count}"
+        self._calls[number] = (delivery.source, header)
+        if len(self._calls) > CALLS_MAX:
+            del self._calls[next(iter(self._calls))]
+        return [Send(BROKER, replace(_back(header.kind, header), ref=number), delivery.body)]
+
+    def _forward(self, delivery: Delivery, session: RmSession, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind == "Heartbeat":
+            return self._answer_heartbeat(session, header.rm, now)
+        if not header.partition:
+            return self._split(delivery, session, now)
+        partition = header.partition
+        window = session.windows.get(partition)
+        if window is None:
+            partition = normalised(header.rm, partition)
+            window = session.windows.get(partition) or session.leaving.get(partition)
+        if header.kind in UNNUMBERED:
+            if window is None or header.life != window.life:
+                return []  # not expected any more
+            due = window.admit_ack(header.ack) if header.kind == "Ack" else window.admit_answer()
+            return [Send(BROKER, _to(header, partition), delivery.body)] if due else []
+        if window is None or partition not in session.windows:
+            return self._refuse_items(delivery, partition, now)
+        if header.seq and header.life != window.life:
+            if header.life >= window.born:
+                return []  # sent before the RM learned of the partition's restart: it will report everything again
+            anew = Delivery(delivery.source, replace(header, seq=0, life=window.life), delivery.body)
+            return self._refuse_items(anew, partition, now)
+        if not window.admit_command(header, len(delivery.body)):
+            reason = "too many messages are in flight: wait for acknowledgements"
+            return self._refuse(delivery, "window", reason, now)
+        return [Send(BROKER, _to(header, partition, make_ref(header, len(delivery.body))), delivery.body)]
+
+    def _answer_heartbeat(self, session: RmSession, rm: str, now: float) -> list[Send]:
+        """Rate-limits heartbeat replies."""
+        if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
+            return []
+        session.heartbeat_answered_at = now
+        return [send(session.peer, Heartbeat(), _about(session, rm, "Heartbeat"))]
+
+    def _split(self, delivery: Delivery, session: RmSession, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind not in UPDATES or header.seq:
+            reason = f"{header.kind} belongs to one partition: name it"
+            if header.seq:
+                reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
+            return self._refuse(delivery, "no-partition", reason, now)
+        try:
+            command = decoded(UPDATES[header.kind], delivery.body)
+        except WireError as error:
+            return self._refuse(delivery, "malformed", str(error), now)
+        sends: list[Send] = []
+        for partition, part in split(header.rm, command).items():
+            own = Delivery(delivery.source, _to(header, partition), body_of(part))
+            sends += self._forward(own, session, now)
+        return sends
+
+    def _refuse_items(self, delivery: Delivery, partition: str, now: float) -> list[Send]:
+        """Refuse the items of a command for a partition that does not exist, and acknowledge the command. The broker
+        counts the nodes among them.
+        """
+        header = delivery.header
+        wrong: list[Send] = []
+        try:
+            command = decoded(NUMBERED[header.kind], delivery.body)
+            answer = refuse_items(command, partition)
+            if (ignored := report_ignored_releases(command, partition)) is not None:
+                wrong = [send(delivery.source, ignored, _for_unknown_partition(header, "ReleasesIgnored"))]
+        except WireError as error:
+            answer, wrong = Received(), self._refuse(delivery, "malformed", str(error), now)
+            if not header.seq:
+                return wrong
+        if isinstance(answer, NodeResponse) and answer.rejected:
+            told = NodesAstray(count=len(answer.rejected))
+            wrong = [send(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
+        if not has_content(answer):
+            answer = Received()
+        return [
+            *wrong,
+            send(delivery.source, answer, _for_unknown_partition(header, type(answer).__name__, ack=header.seq)),
+        ]
+
+    # From the core --------------------------------------------------------------------------------------------------
+
+    def _handle_core(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        if header.kind == "Echo":
+            return [Send(BROKER, header, delivery.body)]
+        if header.kind == "Heartbeat":
+            return self._handle_heartbeat(decoded(Heartbeat, delivery.body).incarnation)
+        call = self._calls.pop(header.ref, None) if header.ref else None
+        if header.kind == "Registered":
+            return self._register(delivery, call, now) if call else []
+        if call and header.kind in ("Refused", "Answer", "Left"):
+            if header.kind == "Left":
+                self._remove(call[1])
+            return [Send(call[0], _back(header.kind, call[1]), delivery.body)]
+        session = self._sessions.get(header.rm)
+        if session is None or session.session != header.session:
+            return []
+        if header.kind == "ConfigurationUpdated":
+            return [self._reconfigure(delivery, session, call)]
+        if header.kind in NUMBERED:  # returned by the broker: the partition was removed meanwhile
+            return self._refuse_items(Delivery(session.peer, header, delivery.body), header.partition, now)
+        if header.partition:
+            return [self._forward_news(delivery, session)]
+        if header.kind == "Left" or (header.kind == "Refused" and not decoded(Refused, delivery.body).seq):
+            if header.ref:
+                return []  # for a call of an earlier proxy, or one that was dropped
+            del self._sessions[header.rm]  # the session has ended: another one replaced it, or it expired
+        return [Send(session.peer, header, delivery.body)]
+
+    def _handle_heartbeat(self, incarnation: str) -> list[Send]:
+        """Detect a restarted broker. Messages in flight may be lost, so the proxy introduces itself again, refuses all
+        calls in progress with `busy`, and tells all RMs to resume.
+
+        A configuration change gets no answer: its RM sees the outcome when it resumes.
+        """
+        before, self._incarnation = self._incarnation, incarnation
+        if before == incarnation or not (before or self._sessions):
+            return []  # the first heartbeat; RMs that are registered already may have registered with an earlier broker
+        reason = "the core restarted"
+        sends = [self.hello()]
+        for peer, header in self._calls.values():
+            if header.kind == "Query":
+                sends.append(send(peer, Answer(status=503, body=reason.encode()), _back("Answer", header)))
+            elif header.kind != "UpdateConfiguration":
+                sends.append(send(peer, Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header)))
+        self._calls.clear()
+        for rm, session in self._sessions.items():
+            sends.append(send(session.peer, ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")))
+        return sends
+
+    def _register(self, delivery: Delivery, call: tuple[str, Header], now: float) -> list[Send]:
+        header = delivery.header
+        peer, asked = call
+        registered = decoded(Registered, delivery.body)
+        before = self._sessions.get(header.rm)
+        self._sessions[header.rm] = open_session(peer, header.session, registered, before, now)
+        watched = self._heartbeat_s != NEVER
+        told = replace(
+            registered,
+            heartbeat_milli_seconds=int(self._heartbeat_s * 1000) if watched else 0,
+            silence_milli_seconds=int(self._silence_s * 1000) if watched else 0,
+            window_messages=WINDOW_MESSAGES,
+            window_bytes=WINDOW_BYTES,
+        )
+        sends = [send(peer, told, _back("Registered", asked))]
+        if before is not None and before.session != header.session:
+            superseded = Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
+            sends.append(send(before.peer, superseded, _about(before, header.rm, "Refused")))
+        return sends
+
+    def _remove(self, asked: Header) -> None:
+        """Remove a session that has left."""
+        session = self._sessions.get(asked.rm)
+        if session is not None and session.session == asked.session:
+            del self._sessions[asked.rm]
+
+    def _reconfigure(self, delivery: Delivery, session: RmSession, call: tuple[str, Header] | None) -> Send:
+        """Apply the RM's new partitions, and tell the RM on its present connection."""
+        session.change_partitions(decoded(ConfigurationUpdated, delivery.body))
+        told = replace(_about(session, delivery.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
+        return Send(session.peer, told, delivery.body)
+
+    def _forward_news(self, delivery: Delivery, session: RmSession) -> Send:
+        """Forward a message of a partition."""
+        header = delivery.header
+        if header.kind == "PartitionRestarted":
+            session.restart_partition(header)
+        else:
+            session.window_of(header.partition).count_message(header)
+        return Send(session.peer, replace(header, ref="") if header.ref else header, delivery.body)
+
+    def _refuse(self, delivery: Delivery, code: str, reason: str, now: float) -> list[Send]:
+        """Refuse a message, unless its sender is over the rate limit."""
+        header = delivery.header
+        if not delivery.source.startswith(
+            GRPC
+        ):  # each gRPC caller waits for its answer, and gRPC limits the number of callers
+            match self.rate_limiter.count_invalid(delivery.source, f"{code}: {reason}", now):
+                case ReplyTo.NONE:
+                    return []
+                case ReplyTo.FLOOD:
+                    code, reason = "flood", rate_limit.REFUSALS_LIMIT + reason
+        answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
+        if header.kind == MALFORMED:
+            answer = Header(kind="Refused")
+        return [send(delivery.source, Refused(code=code, reason=reason, seq=header.seq), answer)]
+
+
+def _about(session: RmSession, rm: str, kind: str) -> Header:
+    """Return the header of a message about a whole session."""
+    return Header(kind=kind, rm=rm, session=session.session)
+
+
+def _back(kind: str, asked: Header) -> Header:
+    """Return the header of the answer to a call, or to a query, which alone is about a partition."""
+    partition = asked.partition if asked.kind == "Query" else ""
+    return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
+
+
+def _for_unknown_partition(header: Header, kind: str, *, ack: int = 0) -> Header:
+    """Return the header of the proxy's answer to a command for a partition that does not exist."""
+    return Header(
+        kind=kind, rm=header.rm, partition=header.partition, session=header.session, ack=ack, life=header.life
+    )
+
+
+def _to(header: Header, partition: str, ref: str = "") -> Header:
+    """Return the header under which a message travels on: without a lease, and without the sender's reference."""
+    if header.partition == partition and not (header.epoch or header.ref or ref):
+        return header
+    return replace(header, partition=partition, epoch=0, ref=ref)

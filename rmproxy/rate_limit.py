@@ -1,0 +1,128 @@
+"""Per-peer rate limiting of invalid messages and broker calls.
+
+    answered --more than REFUSALS_MAX invalid messages in a row--> told once that it floods --> not answered
+       ^                                                                                           |
+       +-----------------a valid message, or QUIET_S without an invalid one-----------------------+
+
+Valid messages pass in any state. Calls, which cost the broker work, have a token bucket. Only PEERS_MAX peers are kept;
+the peer that was seen longest ago is removed first. Not here: which messages are invalid (`proxy.py`), flow control of
+valid ones (`rm_sessions.py`), authentication (`zap_authenticator.py`).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+REFUSALS_MAX: Final = 32
+"""Invalid messages in a row that are answered one by one."""
+
+QUIET_S: Final = 1.0
+"""Seconds without an invalid message after which the peer's counter resets."""
+
+CALLS_AT_ONCE: Final = 32
+"""Calls that a peer may make at once."""
+
+CALLS_PER_S: Final = 2.0
+"""Calls per second that a peer may make after that."""
+
+CALL_RETRY_S: Final = 1.0
+"""Seconds without a call after which a peer may make one again; at least 1 / CALLS_PER_S."""
+
+CALL_LIMIT: Final = (
+    f"rate limit: one connection (over gRPC one RM) may make {CALLS_AT_ONCE} calls at once and {CALLS_PER_S:g} a "
+    f"second after that; try again in {CALL_RETRY_S:g} s"
+)
+"""The reason for refusing a call beyond these limits."""
+
+REFUSALS_LIMIT: Final = (
+    f"rate limit: more than {REFUSALS_MAX} invalid messages or refused calls in a row from one connection; no more of "
+    f"them are answered until a valid message, or {QUIET_S:g} s without any; the latest: "
+)
+"""Start of the last refusal before invalid messages are not answered any more."""
+
+PEERS_MAX: Final = 1024
+"""Peers whose state is kept."""
+
+LOG_EVERY_S: Final = 60.0
+"""Least time between two log lines about one peer."""
+
+LINES_MAX: Final = 30
+"""Log lines about all peers together in that time: a client that reconnects is a new peer."""
+
+
+class ReplyTo(Enum):
+    """How to answer an invalid message."""
+
+    REASON = "reason"
+    """With a refusal that gives the reason."""
+    FLOOD = "flood"
+    """With a last refusal, which says that there are too many."""
+    NONE = "none"
+
+
+@dataclass(slots=True)
+class _Peer:
+    invalid: int = 0
+    """Invalid messages in a row."""
+    invalid_at: float = 0.0
+    calls: float = CALLS_AT_ONCE
+    """Calls that the peer may make now."""
+    calls_at: float = 0.0
+    logged_at: float = -LOG_EVERY_S
+
+
+class RateLimiter:
+    """Counters of each peer. Times are Unix seconds."""
+
+    def __init__(self) -> None:
+        self.log_lines: list[str] = []
+        """Warnings to log; the caller clears them."""
+        self._peers: dict[str, _Peer] = {}
+        """The peer that was seen longest ago comes first."""
+        self._lines = 0
+        self._lines_since = 0.0
+
+    def count_invalid(self, peer: str, problem: str, now: float) -> ReplyTo:
+        """Count an invalid message, and decide how to answer it."""
+        state = self._state_of(peer, now)
+        if now - state.invalid_at >= QUIET_S:
+            state.invalid = 0
+        state.invalid += 1
+        state.invalid_at = now
+        if state.invalid <= REFUSALS_MAX:
+            return ReplyTo.REASON
+        self._log(peer, state, problem, now)
+        return ReplyTo.FLOOD if state.invalid == REFUSALS_MAX + 1 else ReplyTo.NONE
+
+    def count_valid(self, peer: str) -> None:
+        """Reset a peer's counter, as a valid message came."""
+        state = self._peers.get(peer)
+        if state is not None:
+            state.invalid = 0
+
+    def allow_call(self, peer: str, now: float) -> bool:
+        """Return whether a peer may make a call now; if so, the call is counted."""
+        state = self._state_of(peer, now)
+        state.calls = min(CALLS_AT_ONCE, state.calls + max(0.0, now - state.calls_at) * CALLS_PER_S)
+        state.calls_at = now
+        if state.calls < 1:
+            return False
+        state.calls -= 1
+        return True
+
+    def _state_of(self, peer: str, now: float) -> _Peer:
+        state = self._peers.pop(peer, None) or _Peer(calls_at=now)
+        self._peers[peer] = state
+        if len(self._peers) > PEERS_MAX:
+            del self._peers[next(iter(self._peers))]
+        return state
+
+    def _log(self, peer: str, state: _Peer, problem: str, now: float) -> None:
+        if now - state.logged_at < LOG_EVERY_S:
+            return
+        state.logged_at = now
+        if now - self._lines_since >= LOG_EVERY_S:
+            self._lines, self._lines_since = 0, now
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self.log_lines.append(f"{peer} floods the port and is not answered until it stops; the latest: {problem}")

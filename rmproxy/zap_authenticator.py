@@ -1,0 +1,218 @@
+"""ZAP authenticator of the native port: authenticates CURVE keys and authorizes them for RM ids, from the allow-list.
+
+ZeroMQ asks for each connection (the ZAP protocol, <https://rfc.zeromq.org/spec/27/>, inside the process) and reports
+the connection's key with every message; `objection` compares it with the RM in the message's header. ZeroMQ cannot
+close a connection on request, so a key that is removed from the list is refused from its next message on, and its RM
+counts as away once it has been silent for long enough.
+
+The list is checked every second. A list that is not valid changes nothing, and the log names the wrong line. Logs name
+keys by their fingerprints. Not here: the format of the list (`common/allowed_keys.py`), answers to refused messages
+(`proxy.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+from common.allowed_keys import LIST_BYTES_MAX, AllowList, AllowListError, allow_list
+from common.driver import clock
+from common.keys import Pair, fingerprint, guard
+from common.names import RM_ID
+from common.rm_ids import matching
+from common.transport import CONTEXT
+
+ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
+DOMAIN: Final = "yunishard-native"
+
+CHECK_EVERY_S: Final = 1.0
+"""Seconds between two checks whether the allow-list has changed."""
+
+REFUSALS_LOGGED_MAX: Final = 10
+"""Refused connections that are logged in a minute; the next log line counts the others."""
+
+RM_IDS_NAMED_MAX: Final = 100_000
+"""RM ids and patterns kept as having, or having had, a key. Beyond it, every RM id counts as having one."""
+
+ZAP_BATCH_MAX: Final = 64
+"""Connections that are authenticated before other callbacks run."""
+
+_MINUTE_S: Final = 60.0
+_MECHANISM: Final = b"CURVE"
+
+_Stamp = tuple[int, int, int]
+
+_log = logging.getLogger("core.rmproxy")
+
+
+class ZapAuthenticator:
+    """Authenticates connections of the native port; made and closed in a running event loop.
+
+    Raises:
+        OSError: the list cannot be used.
+    """
+
+    def __init__(self, pair: Pair, allowed: Path, *, check_every_s: float = CHECK_EVERY_S) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after the list has changed."""
+        self._rm_ids_named: set[str] = set()
+        """RM ids and patterns in any list since the start; at most RM_IDS_NAMED_MAX and those of one list more."""
+        self._pair = pair
+        self._check_every_s = check_every_s
+        self._file = allowed
+        self._stamp = _stamp(allowed)
+        try:
+            self._apply(_read(allowed))
+        except AllowListError as error:
+            raise OSError(f"{allowed}: {error}") from None
+        self._refusal_log = RefusalLog()
+        self._loop = asyncio.get_running_loop()
+        self._socket: zmq.Socket[bytes] = CONTEXT.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind(ZAP_ADDRESS)
+        self._loop.add_reader(self._socket.FD, self._authenticate)
+        self._timer = self._loop.call_later(check_every_s, self._reload)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self._socket.FD)
+        self._socket.unbind(ZAP_ADDRESS)  # closing frees the address only some time later, from another thread
+        self._socket.close()
+
+    # What the port asks ---------------------------------------------------------------------------------------------
+
+    def secure(self, socket: "zmq.Socket[bytes]") -> None:
+        """Set the socket's CURVE options, before it is bound."""
+        guard(socket, self._pair, domain=DOMAIN)
+
+    def fingerprint(self, key: str) -> str:
+        """Return the fingerprint of a public key."""
+        return self._fingerprints.get(key) or fingerprint(key)
+
+    def has_key_for(self, rm: str) -> bool:
+        """Return whether the list has, or had since this process started, a key for this RM, so that its id needs one.
+        Otherwise revoking a stolen key, or an editor that empties the file before it writes it, would open the id to
+        every client.
+        """
+        if RM_ID.fullmatch(rm) is None:
+            return False
+        return rm in self._rm_ids_named or self._patterns_named.fullmatch(rm) is not None
+
+    def objection(self, key: str, rm: str) -> str:
+        """Return why the owner of this public key may not act for this RM; empty if it may."""
+        if self._list.admits(key, rm):
+            return ""
+        if key not in self._list.entries:
+            return f"key {fingerprint(key)} is not on the allow-list any more"
+        return f"key {fingerprint(key)} may not speak for RM {rm!r}"
+
+    # The list -------------------------------------------------------------------------------------------------------
+
+    def _apply(self, new: AllowList) -> None:
+        self._list = new
+        if len(self._rm_ids_named) <= RM_IDS_NAMED_MAX:
+            self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
+        everyone = len(self._rm_ids_named) > RM_IDS_NAMED_MAX
+        self._patterns_named = matching(["*"] if everyone else sorted(one for one in self._rm_ids_named if "*" in one))
+        self._fingerprints = {key: fingerprint(key) for key in new.entries}
+
+    def _reload(self) -> None:
+        self._timer = self._loop.call_later(self._check_every_s, self._reload)
+        try:
+            stamp = _stamp(self._file)
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            before = self._list.entries
+            self._apply(_read(self._file))
+        except (AllowListError, OSError) as error:
+            if self._refusal_log.is_new_problem(str(error)):
+                _log.warning("the allow-list is not usable, the previous one stays in force: %s: %s", self._file, error)
+            return
+        self._refusal_log.clear_problem()
+        gone = ", ".join(sorted(fingerprint(key) for key in before.keys() - self._list.entries.keys()))
+        _log.info("%s: keys allowed now: %d%s", self._file, len(self._list.entries), gone and f", no longer {gone}")
+        self.on_change()
+
+    # ZAP ------------------------------------------------------------------------------------------------------------
+
+    def _authenticate(self) -> None:
+        """Answer all ZAP requests. The descriptor is edge-triggered, so this reads until nothing is left."""
+        for _ in range(ZAP_BATCH_MAX):
+            try:
+                route, empty, version, request, domain, address, _, mechanism, *credentials = (
+                    self._socket.recv_multipart(zmq.NOBLOCK)
+                )
+            except zmq.Again:
+                return
+            key = z85.encode(credentials[0]).decode() if mechanism == _MECHANISM and credentials else ""
+            good = domain == DOMAIN.encode() and key in self._list.entries
+            if not good and self._refusal_log.may_log(clock()):
+                more = f" (and {self._refusal_log.take_unlogged()} more)" if self._refusal_log.unlogged else ""
+                who = f"key {fingerprint(key)}" if key else "a connection without a key"
+                _log.warning("%s from %s is not on the allow-list%s", who, address.decode(errors="replace"), more)
+            verdict = (b"200", b"OK", key.encode()) if good else (b"400", b"not on the allow-list", b"")
+            with suppress(zmq.ZMQError):  # the connection has closed
+                self._socket.send_multipart([route, empty, version, request, *verdict, b""], zmq.NOBLOCK)
+        self._loop.call_soon(self._authenticate_more)
+
+    def _authenticate_more(self) -> None:
+        if not self._socket.closed:
+            self._authenticate()
+
+
+class RefusalLog:
+    """Rate limit of log lines about refused connections, so that clients cannot fill the log."""
+
+    def __init__(self) -> None:
+        self.unlogged = 0
+        """Refusals that were not logged."""
+        self._last = ""
+        self._begun = 0.0
+        self._logged = 0
+
+    def is_new_problem(self, problem: str) -> bool:
+        """Return whether a problem of the list differs from the last one."""
+        known, self._last = self._last, problem
+        return problem != known
+
+    def clear_problem(self) -> None:
+        self._last = ""
+
+    def may_log(self, now: float) -> bool:
+        """Return whether one more refusal may be logged."""
+        if now - self._begun >= _MINUTE_S:
+            self._begun, self._logged = now, 0
+        self._logged += 1
+        if self._logged <= REFUSALS_LOGGED_MAX:
+            return True
+        self.unlogged += 1
+        return False
+
+    def take_unlogged(self) -> int:
+        """Return how many refusals were not logged, and reset the counter."""
+        count, self.unlogged = self.unlogged, 0
+        return count
+
+
+def _stamp(file: Path) -> _Stamp:
+    """Return values that change when the file is written or replaced."""
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(file: Path) -> AllowList:
+    with file.open("rb") as opened:
+        text = opened.read(LIST_BYTES_MAX + 1)
+    if len(text) > LIST_BYTES_MAX:
+        raise AllowListError(f"line 1: more than {LIST_BYTES_MAX} bytes")
+    try:
+        return allow_list(text.decode())
+    except UnicodeDecodeError as error:
+        number = text.count(b"\n", 0, error.start) + 1
+        raise AllowListError(f"line {number}: not UTF-8 text") from None

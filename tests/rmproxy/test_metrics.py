@@ -1,0 +1,82 @@
+"""The proxy counts messages, bytes and refusals."""
+
+from common.families import Sample
+from common.rm_messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
+from common.wire import body_of
+from rmproxy.metrics import ProxyMetrics
+from rmproxy.proxy import BROKER, Proxy
+from tests.machines import PARTITION, RM, SESSION, arrives
+from tests.rmproxy.test_proxy import PEER, answered, called
+
+ASK = AllocationRequest(allocations=[Allocation(allocation_key="k", application_id="a")])
+
+
+def registered() -> Proxy:
+    """A proxy with a registered RM, whose counters begin after the registration."""
+    proxy = Proxy()
+    answered(proxy, called(proxy))
+    proxy.metrics = ProxyMetrics(proxy.sessions)
+    return proxy
+
+
+def samples(proxy: Proxy, name: str) -> dict[tuple[str, ...], float]:
+    found: list[list[Sample]] = [family.samples for family in proxy.metrics.families() if family.name == name]
+    return dict(found[0])
+
+
+def test_messages_and_bytes_are_counted_for_each_rm_and_direction() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
+    one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
+    assert samples(one, "yunishard_rmproxy_messages_total") == {(RM, "in"): 1, (RM, "out"): 1}
+    sizes = {(RM, "in"): len(body_of(ASK)), (RM, "out"): len(body_of(Received()))}
+    assert samples(one, "yunishard_rmproxy_bytes_total") == sizes
+
+
+def test_commands_in_flight_are_reported_until_acknowledged() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
+    assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 1
+    assert samples(one, "yunishard_rmproxy_window_bytes")[RM, PARTITION] == len(body_of(ASK))
+    one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
+    assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 0
+
+
+def test_refusals_are_counted_by_code() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, session="another"), 0)
+    one.handle(arrives(PEER, Registered(partitions=[])), 0)
+    refused = samples(one, "yunishard_rmproxy_refusals_total")
+    assert {code: n for (code,), n in refused.items() if n} == {"unknown-session": 1, "unknown-kind": 1}
+    assert refused["window",] == 0
+
+
+def test_messages_of_unregistered_rms_are_not_counted() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, rm="anybody"), 0)
+    assert samples(one, "yunishard_rmproxy_messages_total") == {}
+
+
+def test_the_counters_of_an_rm_go_with_it() -> None:
+    one = registered()
+    one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
+    one._remove(arrives(PEER, ASK).header)
+    assert samples(one, "yunishard_rmproxy_messages_total") == {}
+    assert samples(one, "yunishard_rmproxy_sessions") == {("native",): 0, ("grpc",): 0}
+
+
+def test_sessions_are_counted_by_port() -> None:
+    front = Proxy()
+    answered(front, called(front))
+    answered(front, called(front, "grpc:rm-2", rm="rm-2", session=SESSION))
+    assert samples(front, "yunishard_rmproxy_sessions") == {("native",): 1, ("grpc",): 1}
+
+
+def test_nodes_for_a_partition_that_is_not_theirs_are_told_to_the_broker() -> None:
+    one = registered()
+    nodes = NodeRequest(nodes=[NodeInfo(node_id=name, action=1) for name in ("n1", "n2")])
+    sends = one.handle(arrives(PEER, nodes, partition="zzz", seq=1), 0)
+    assert [(send.to, send.header.kind, send.header.rm) for send in sends] == [
+        (BROKER, "NodesAstray", RM),
+        (PEER, "NodeResponse", RM),
+    ]

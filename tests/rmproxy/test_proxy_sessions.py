@@ -1,0 +1,443 @@
+"""Who is still there: RMs, the broker, and the proxy itself."""
+
+from common.control_messages import Hello, ManagerAway
+from common.machine import FORBIDDEN, MALFORMED, NEVER, Delivery, Send
+from common.messages import Header, Message
+from common.outbox import WINDOW_MESSAGES
+from common.query_messages import Query
+from common.rm_messages import (
+    Ack,
+    AllocationRelease,
+    AllocationResponse,
+    ConfigurationUpdated,
+    Goodbye,
+    Heartbeat,
+    Leave,
+    Left,
+    Received,
+    Refused,
+    Registered,
+    Resume,
+    ResumeWanted,
+    SyncBegin,
+    SyncDone,
+    SyncEnd,
+    UpdateConfiguration,
+)
+from common.wire import body_of, decoded
+from rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
+from rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
+from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent
+from tests.rmproxy.test_proxy import ASK, GPU, OTHER, PEER, answered, called, one_refusal, open_front, seated
+
+BEAT_S = 1.0
+SILENCE_S = 3.0
+
+
+def beating(*peers: str) -> Proxy:
+    """With an RM for each peer: the first is `rm-1`, the others are called by their peers."""
+    front = Proxy(heartbeat_s=BEAT_S, silence_s=SILENCE_S)
+    for number, peer in enumerate(peers):
+        seated(front, peer, rm=peer if number else RM)
+    return front
+
+
+def kinds(sends: list[Send], to: str | None = None) -> list[str]:
+    return [one.header.kind for one in sends if to in (None, one.to)]
+
+
+def quiet(front: Proxy, until: float, since: float = 0.0) -> list[Send]:
+    """Time passes, tick by tick, and nobody says anything; what the proxy says besides its heartbeats."""
+    sends, now = [], since
+    while now <= until:
+        sends += front.tick(now)
+        now += BEAT_S
+    return [one for one in sends if one.header.kind != "Heartbeat"]
+
+
+# The broker ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_broker_is_told_that_the_proxy_is_here_each_second() -> None:
+    front = beating()
+    assert front.hello() == Send(BROKER, Header(kind="Hello"), front.hello().body)
+    assert decoded(Hello, front.hello().body).role == "rmproxy"
+    assert kinds(front.tick(0.0)) == ["Heartbeat"]
+    assert front.deadline == BEAT_S
+    assert front.tick(0.5) == []
+    assert kinds(front.tick(BEAT_S)) == ["Heartbeat"]
+
+
+def test_without_heartbeats_the_proxy_waits_for_nothing_but_messages() -> None:
+    front = Proxy()
+    assert front.deadline == NEVER
+    assert front.tick(1e9) == []
+
+
+def heard_from_broker(front: Proxy, incarnation: str) -> list[Send]:
+    return front.handle(arrives(BROKER, Heartbeat(incarnation=incarnation), rm="", session=""), 0)
+
+
+def test_when_the_broker_began_anew_it_is_greeted_and_every_rm_is_told_to_resume() -> None:
+    front = beating()
+    assert heard_from_broker(front, "7") == [], "the first that is heard of it"
+    seated(front, PEER)
+    seated(front, OTHER, rm=OTHER)
+    assert heard_from_broker(front, "7") == []
+    wanted = ResumeWanted(reason="the core restarted")
+    assert heard_from_broker(front, "8") == [front.hello(), sent(PEER, wanted), sent(OTHER, wanted, rm=OTHER)]
+    assert heard_from_broker(front, "8") == []
+
+
+def test_who_registered_before_the_broker_was_heard_resumes_as_that_may_have_been_an_earlier_broker() -> None:
+    front = beating(PEER)
+    assert kinds(heard_from_broker(front, "7")) == ["Hello", "ResumeWanted"]
+    assert heard_from_broker(front, "7") == []
+
+
+def test_who_waited_for_an_answer_of_the_broker_that_died_is_told_to_ask_again() -> None:
+    front = beating()
+    heard_from_broker(front, "7")
+    call = called(front, PEER, ref="mine")
+    _, told = heard_from_broker(front, "8")
+    assert told == sent(PEER, Refused(code="busy", reason="the core restarted: try again"), ref="mine")
+    assert answered(front, call) == [], "nobody waits for it any more"
+
+
+# RMs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_rm_is_told_how_often_to_say_something() -> None:
+    [told] = seated(beating())
+    registered = decoded(Registered, told.body)
+    assert (registered.heartbeat_milli_seconds, registered.silence_milli_seconds) == (1000, 3000)
+
+
+def test_a_heartbeat_is_answered_but_not_each_of_a_flood() -> None:
+    front = beating(PEER)
+    beat = arrives(PEER, Heartbeat())
+    assert front.handle(beat, 10.0) == [sent(PEER, Heartbeat())]
+    assert front.handle(beat, 10.1) == []
+    assert front.handle(beat, 11.0) == [sent(PEER, Heartbeat())]
+
+
+def test_a_heartbeat_of_a_stranger_is_not_answered_as_it_may_be_registering() -> None:
+    assert beating(PEER).handle(arrives(OTHER, Heartbeat()), 0) == []
+
+
+def test_a_silent_rm_is_away_which_is_said_once() -> None:
+    front = beating(PEER, OTHER)
+    assert quiet(front, 2.0) == []
+    front.handle(arrives(OTHER, Heartbeat(), rm=OTHER), 2.0)
+    assert quiet(front, 3.0, since=3.0) == [sent(BROKER, ManagerAway())]
+    assert quiet(front, 4.0, since=4.0) == []
+    assert quiet(front, 5.0, since=5.0) == [sent(BROKER, ManagerAway(), rm=OTHER)]
+
+
+def test_any_word_counts_as_a_sign_of_life() -> None:
+    front = beating(PEER)
+    for second in range(20):
+        front.handle(arrives(PEER, ASK, partition=PARTITION), float(second))
+        assert kinds(front.tick(float(second))) == ["Heartbeat"]
+
+
+def test_words_of_strangers_and_calls_of_others_do_not() -> None:
+    front = beating(PEER)
+    for second in range(5):
+        front.handle(arrives(OTHER, Heartbeat()), float(second))
+        front.handle(arrives(PEER, ASK, session="another"), float(second))
+    assert quiet(front, 5.0) == [sent(BROKER, ManagerAway())]
+
+
+def test_one_that_speaks_again_is_told_to_resume_once_and_is_heard_all_the_same() -> None:
+    front = beating(PEER)
+    quiet(front, 5.0)
+    wanted, passed = front.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 6.0)
+    assert (wanted.to, wanted.header.kind, passed.to) == (PEER, "ResumeWanted", BROKER)
+    assert kinds(front.handle(arrives(PEER, Heartbeat()), 7.0)) == ["Heartbeat"]
+
+
+def test_one_that_resumed_is_watched_anew() -> None:
+    front = beating(PEER)
+    quiet(front, 5.0)
+    [call] = front.handle(arrives(OTHER, Resume(), ref="again"), 6.0)
+    answer = Registered(partitions=[PARTITION])
+    front.handle(arrives(BROKER, answer, ref=call.header.ref), 6.0)
+    assert kinds(front.handle(arrives(OTHER, Heartbeat()), 7.0)) == ["Heartbeat"]
+    assert quiet(front, 12.0, since=7.0) == [sent(BROKER, ManagerAway())]
+
+
+def test_the_seat_of_one_that_is_away_stays_its_own() -> None:
+    front = beating(PEER)
+    quiet(front, 60.0)
+    news = AllocationResponse()
+    assert front.handle(arrives(BROKER, news, partition=PARTITION, seq=1), 61.0) == [
+        sent(PEER, news, partition=PARTITION, seq=1)
+    ]
+
+
+def test_a_proxy_that_was_stopped_for_a_while_holds_nobodys_silence_against_them() -> None:
+    front = beating(PEER)
+    quiet(front, 1.0)
+    assert kinds(front.tick(600.0)) == ["Heartbeat"]
+    assert kinds(front.tick(600.0 + 1.5)) == ["Heartbeat", "ManagerAway"], "but time goes on"
+
+
+def test_an_rm_of_the_grpc_port_is_away_when_the_port_says_so() -> None:
+    front = beating("grpc:rm-1")
+    assert quiet(front, 100.0) == []
+    away = arrives("grpc:rm-1", ManagerAway())
+    assert front.handle(away, 100.0) == [sent(BROKER, ManagerAway())]
+    assert one_refusal(front.handle(arrives(PEER, ManagerAway()), 100.0)).code == "unknown-kind"
+
+
+# The end ------------------------------------------------------------------------------------------------------------
+
+
+def test_everybody_is_told_when_the_proxy_stops() -> None:
+    told = Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
+    assert beating(PEER, OTHER).goodbye() == [sent(PEER, told), sent(OTHER, told, rm=OTHER)]
+
+
+def left(front: Proxy, message: Message) -> list[Send]:
+    [call] = front.handle(arrives(PEER, Leave(), ref="bye"), 0)
+    assert (call.to, call.header.kind) == (BROKER, "Leave")
+    return front.handle(arrives(BROKER, message, ref=call.header.ref), 0)
+
+
+def test_an_rm_that_left_has_no_seat_any_more() -> None:
+    front = beating(PEER)
+    assert left(front, Left()) == [sent(PEER, Left(), ref="bye")]
+    assert one_refusal(front.handle(arrives(PEER, ASK, partition=GPU), 0)).code == "unknown-session"
+
+
+def test_an_rm_that_may_not_leave_now_goes_on() -> None:
+    front = beating(PEER)
+    refusal = Refused(code="busy", reason="later")
+    assert left(front, refusal) == [sent(PEER, refusal, ref="bye")]
+    assert said(front.handle(arrives(PEER, ASK, partition=GPU), 0)) == [ASK]
+
+
+def test_the_answer_to_a_leave_of_an_earlier_session_takes_nobodys_seat() -> None:
+    front = beating(PEER)
+    [call] = front.handle(arrives(OTHER, Leave(), session="earlier", ref="bye"), 0)
+    front.handle(arrives(BROKER, Left(), session="earlier", ref=call.header.ref), 0)
+    assert said(front.handle(arrives(PEER, ASK, partition=GPU), 0)) == [ASK]
+
+
+def test_an_rm_whose_time_is_up_is_told_and_has_no_seat_any_more() -> None:
+    front = beating(PEER)
+    assert front.handle(arrives(BROKER, Left(), session=SESSION), 0) == [sent(PEER, Left())]
+    assert one_refusal(front.handle(arrives(PEER, ASK, partition=GPU), 0)).code == "unknown-session"
+
+
+UPDATE = UpdateConfiguration(rm_id=RM)
+
+
+def reconfigured(front: Proxy, *partitions: str, ref: str = "", session: str = SESSION, **lives: int) -> list[Send]:
+    """The broker says which partitions there are from now on; `gpu=2` is a partition's life."""
+    told = ConfigurationUpdated(
+        checksum="c", partitions=list(partitions), lives={f"rm-1_{name}": life for name, life in lives.items()}
+    )
+    return front.handle(arrives(BROKER, told, ref=ref, session=session), 0)
+
+
+def passes(front: Proxy, partition: str, **fields: int) -> bool:
+    """Whether an ask reaches the core."""
+    [one] = front.handle(arrives(PEER, ASK, partition=partition, **fields), 0)
+    return one.to == BROKER
+
+
+def test_a_call_for_another_configuration_goes_to_the_broker_and_its_answer_finds_back() -> None:
+    front = open_front()
+    [call] = front.handle(arrives(PEER, UPDATE, ref="mine"), 0)
+    assert (call.to, call.header.kind) == (BROKER, "UpdateConfiguration")
+    [answer] = reconfigured(front, PARTITION, GPU, ref=call.header.ref)
+    assert answer == sent(PEER, ConfigurationUpdated(checksum="c", partitions=[PARTITION, GPU]), ref="mine")
+
+
+def test_a_refused_one_finds_back_and_the_session_goes_on() -> None:
+    front = open_front()
+    [call] = front.handle(arrives(PEER, UPDATE, ref="mine"), 0)
+    refusal = Refused(code="busy", reason="later")
+    assert front.handle(arrives(BROKER, refusal, ref=call.header.ref), 0) == [sent(PEER, refusal, ref="mine")]
+    assert passes(front, GPU)
+
+
+def test_an_rm_hears_of_what_somebody_else_changed() -> None:
+    front = open_front()
+    [told] = reconfigured(front, PARTITION)
+    assert told == sent(PEER, ConfigurationUpdated(checksum="c", partitions=[PARTITION]))
+
+
+def test_a_configuration_of_an_earlier_session_or_of_a_stranger_changes_nothing() -> None:
+    front = open_front()
+    assert reconfigured(front, PARTITION, session="earlier") == []
+    assert reconfigured(Proxy(), PARTITION) == []
+    assert passes(front, GPU)
+
+
+def test_the_answer_comes_on_the_connection_that_the_rm_has_by_then() -> None:
+    front = open_front()
+    [call] = front.handle(arrives(PEER, UPDATE, ref="mine"), 0)
+    [again] = front.handle(arrives(OTHER, Resume(), ref="again"), 0)
+    answered(front, again)
+    [answer] = reconfigured(front, PARTITION, ref=call.header.ref)
+    assert (answer.to, answer.header.ref) == (OTHER, "mine")
+
+
+def test_what_is_sent_to_a_partition_that_went_is_refused_item_by_item_and_acknowledged() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION)
+    [answer] = front.handle(arrives(PEER, ASK, partition=GPU, seq=4), 0)
+    assert (answer.to, answer.header.ack) == (PEER, 4)
+    reason = "Failed to find partition rm-1_gpu, for application a and allocation k"
+    assert decoded(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
+    assert passes(front, PARTITION, seq=4)
+
+
+def test_what_was_on_its_way_when_the_partition_went_is_refused_alike() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION)
+    [answer] = front.handle(arrives(BROKER, ASK, partition=GPU, seq=4, life=1), 0)
+    assert (answer.to, answer.header.ack, answer.header.life) == (PEER, 4, 1)
+    assert decoded(AllocationResponse, answer.body).rejected_allocations
+
+
+def test_news_of_a_partition_that_is_being_taken_down_pass_and_their_acknowledgements_too() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION)
+    news = AllocationResponse(released=[AllocationRelease(allocation_key="k")])
+    assert front.handle(arrives(BROKER, news, partition=GPU, seq=9), 0) == [sent(PEER, news, partition=GPU, seq=9)]
+    assert front.handle(arrives(PEER, Ack(), partition=GPU, ack=9), 0) == [sent(BROKER, Ack(), partition=GPU, ack=9)]
+
+
+def test_a_partition_that_comes_can_be_spoken_to_in_its_own_life() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION, GPU, "rm-1_new", new=1)
+    assert passes(front, "rm-1_new", seq=1, life=1)
+    assert passes(front, PARTITION, seq=1)
+
+
+def test_what_was_numbered_before_it_came_is_refused_in_its_own_life_and_takes_no_number_there() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION, GPU, "rm-1_new", new=1)
+    [answer] = front.handle(arrives(PEER, ASK, partition="rm-1_new", seq=3), 0)
+    assert (answer.to, answer.header.seq, answer.header.ack, answer.header.life) == (PEER, 0, 0, 1)
+    reason = "Failed to find partition rm-1_new, for application a and allocation k"
+    assert decoded(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
+
+
+def test_a_partition_that_restarted_meanwhile_does_not_change_which_lives_are_too_early() -> None:
+    front = open_front()
+    reconfigured(front, PARTITION, GPU, gpu=3)
+    assert front.handle(arrives(PEER, ASK, partition=GPU, seq=1), 0) == [], "the RM will report everything again"
+    assert passes(front, GPU, seq=1, life=3)
+
+
+def test_an_answer_to_a_call_of_a_proxy_that_died_is_nobodys_and_ends_no_session() -> None:
+    before, front = Proxy("a."), Proxy("b.")
+    [lost] = before.handle(arrives(PEER, UPDATE, ref="mine"), 0)
+    [again] = front.handle(arrives(PEER, Resume(), ref="again"), 0)
+    assert lost.header.ref != again.header.ref
+    refusal = Refused(code="configuration", reason="no")
+    assert front.handle(arrives(BROKER, refusal, ref=lost.header.ref), 0) == []
+    [back] = answered(front, again)
+    assert back.header.ref == "again"
+    assert front.handle(arrives(BROKER, refusal, ref=lost.header.ref), 0) == []
+    assert passes(front, GPU)
+    [told] = reconfigured(front, PARTITION, ref=lost.header.ref)
+    assert (told.to, told.header.ref) == (PEER, "")
+
+
+def full_front() -> Proxy:
+    """One partition has a whole window under way."""
+    front = open_front()
+    for seq in range(1, WINDOW_MESSAGES + 1):
+        assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION, seq=seq), 0))
+    return front
+
+
+def passed(sends: list[Send]) -> bool:
+    return [one.to for one in sends] == [BROKER]
+
+
+def test_what_exceeds_the_window_of_a_partition_is_refused_with_its_number_and_goes_no_further() -> None:
+    front = full_front()
+    refused = one_refusal(front.handle(arrives(PEER, ASK, partition=PARTITION, seq=WINDOW_MESSAGES + 1), 0))
+    assert (refused.code, refused.seq) == ("window", WINDOW_MESSAGES + 1)
+    assert passed(front.handle(arrives(PEER, ASK, partition=GPU, seq=1), 0)), "each partition has its own"
+
+
+def test_an_acknowledgement_on_its_way_back_makes_room() -> None:
+    front = full_front()
+    front.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
+    assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION, seq=WINDOW_MESSAGES + 1), 0))
+
+
+def test_what_is_repeated_after_a_resumption_passes() -> None:
+    front = full_front()
+    [call] = front.handle(arrives(OTHER, Resume(), ref="again"), 0)
+    answered(front, call)
+    for seq in range(1, WINDOW_MESSAGES + 1):
+        assert passed(front.handle(arrives(OTHER, ASK, partition=PARTITION, seq=seq), 0))
+
+
+def test_updates_without_a_number_wait_for_their_marks() -> None:
+    front, large = open_front(), Delivery(PEER, header("AllocationRequest", partition=PARTITION), bytes(1 << 20))
+    [first] = front.handle(large, 0)
+    assert one_refusal(front.handle(large, 0)).code == "window"
+    [told] = front.handle(arrives(BROKER, Received(), partition=PARTITION, ref=first.header.ref), 0)
+    assert told == sent(PEER, Received(), partition=PARTITION), "the mark is our own"
+    assert passed(front.handle(large, 0))
+
+
+def test_a_synchronisation_passes_like_an_update_and_is_refused_where_there_is_no_partition() -> None:
+    front = open_front()
+    assert passed(front.handle(arrives(PEER, SyncBegin(), partition=PARTITION, seq=1), 0))
+    assert passed(front.handle(arrives(PEER, SyncEnd(), partition=PARTITION, seq=2), 0))
+    began = front.handle(arrives(PEER, SyncBegin(), partition="rm-1_zzz", seq=1), 0)
+    assert began == [sent(PEER, Received(), partition="rm-1_zzz", ack=1)]
+    [ended] = front.handle(arrives(PEER, SyncEnd(), partition="rm-1_zzz", seq=2), 0)
+    assert decoded(SyncDone, ended.body).problem == "failed to find partition rm-1_zzz"
+    assert one_refusal(front.handle(arrives(PEER, SyncBegin()), 0)).code == "no-partition"
+
+
+def test_a_flood_of_what_cannot_be_read_is_answered_a_few_times_and_then_no_more() -> None:
+    front = open_front()
+    nonsense = Delivery(PEER, Header(kind=MALFORMED, ref="no"), b"")
+    codes = [decoded(Refused, one.body).code for _ in range(1000) for one in front.handle(nonsense, 0)]
+    assert codes == ["malformed"] * REFUSALS_MAX + ["flood"]
+    assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION), 0)), "what is right passes all the same"
+    assert one_refusal(front.handle(nonsense, 0)).code == "malformed", "and is a new beginning"
+    assert len(front.rate_limiter.log_lines) == 1
+
+
+def test_an_rm_that_does_nothing_but_resume_is_slowed_down() -> None:
+    front = open_front()
+    sends = [one for _ in range(100) for one in front.handle(arrives(PEER, Resume(), ref="r"), 0)]
+    assert len([one for one in sends if one.to == BROKER]) == CALLS_AT_ONCE - 1, "it has registered, too"
+    [*_, refused] = [one for one in sends if one.to == PEER]
+    assert decoded(Refused, refused.body).code == "flood"
+    assert passed(front.handle(arrives(PEER, Resume(), ref="r"), 60.0))
+
+
+def test_who_may_not_speak_for_the_rm_hears_why() -> None:
+    front = open_front()
+    forbidden = Delivery(PEER, header(FORBIDDEN, seq=3), b"key x may not speak for RM 'rm-1'")
+    assert one_refusal(front.handle(forbidden, 0)) == Refused(
+        code="forbidden", reason="key x may not speak for RM 'rm-1'", seq=3
+    )
+
+
+def test_a_question_of_the_grpc_port_about_a_partition_finds_its_answer() -> None:
+    front = Proxy()
+    peer = "grpc:rm-1"
+    [call] = front.handle(arrives(peer, Resume(), ref="r"), 0)
+    answered(front, call)
+    query = Query(what="queues")
+    [asked] = front.handle(arrives(peer, query, partition=PARTITION, ref="q"), 0)
+    assert asked == sent(BROKER, query, partition=PARTITION, ref=asked.header.ref)
+    back = Delivery(BROKER, Header(kind="Answer", partition=PARTITION, ref=asked.header.ref), b"body")
+    assert front.handle(back, 0) == [Send(peer, header("Answer", partition=PARTITION, ref="q"), b"body")]
+    assert one_refusal(front.handle(Delivery(PEER, header("Query"), body_of(query)), 0)).code == "unknown-kind"
