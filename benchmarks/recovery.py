@@ -47,7 +47,7 @@ from common.wire import body_of, decoded, frames_of, header_of
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
-from partition_worker.recorder import SNAPSHOT_STEPS
+from partition_worker.outbox_barrier import SNAPSHOT_STEPS
 from partition_worker.worker import Worker
 
 NAME: Final = "rm-1_default"

@@ -5,7 +5,7 @@ each message takes effect once, whatever was lost or repeated between them. The 
 way: a sender whose outbox is full stops producing. That is the whole flow control; no other queue needs a limit of
 its own.
 
-Not here: sockets, and when to acknowledge (`session.py` for the RM's side, `partition_worker/lane.py` for the
+Not here: sockets, and when to acknowledge (`session.py` for the RM's side, `partition_worker/partition_host.py` for the
 core's).
 """
 

@@ -3,10 +3,10 @@
 import sys
 
 from common.process import Life, main, parser
+from partition_worker.bootstrap import wait_for_assignment
 from partition_worker.engine.tuning import ASKS_MAX
 from partition_worker.journal.writer import BYTES_MAX
 from partition_worker.service import serve
-from partition_worker.spare import assigned
 
 
 def run() -> int:
@@ -57,7 +57,7 @@ def run() -> int:
     args = options.parse_args()
 
     async def start(life: Life) -> None:
-        if not args.spare or await assigned(args, life):
+        if not args.spare or await wait_for_assignment(args, life):
             await serve(args, life)
 
     return main("partition_worker", args, start)

@@ -1,19 +1,18 @@
-"""The worker's shell: one connection to the broker, its journal, and its log.
-
-Not here: anything that is decided (`worker.py`), what a worker begins from (`beginning.py`).
-"""
+"""Run a worker process: connection to the broker, journal, logging, and the event loop around the worker's machine."""
 
 import argparse
 import asyncio
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
 from common.driver import Transport, clock, drive
+from common.extra_config import base_level, logger_levels
 from common.families import Family
 from common.inspector import Inspected
 from common.machine import Delivery, Send, send
@@ -24,18 +23,15 @@ from common.process_figures import ProcessFigures
 from common.process_up import WORKER
 from common.rm_messages import Heartbeat
 from common.transport import BrokerConnection
-from partition_worker import poison
-from partition_worker.beginning import Begun, begun
+from partition_worker import metrics, poison_messages
+from partition_worker.bootstrap import StartedWorker, load_plugins, recover_or_start_empty
 from partition_worker.engine.tuning import tuned
-from partition_worker.groups import Groups
-from partition_worker.journal import figures as journal_figures
+from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
 from partition_worker.journal.poison_files import AttemptsFile, identify_parent_process
 from partition_worker.journal.writer import Journal
-from partition_worker.log_levels import LogLevels
-from partition_worker.plugins import chosen
-from partition_worker.replica import GROUPS
+from partition_worker.partition_host import GROUPS
 from partition_worker.worker import Worker
 
 SWITCH_S: Final = 0.0005
@@ -81,7 +77,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         signs.cancel()
     worker, journal = start.worker, start.journal
     wire.add(BROKER, link)
-    wire.add(GROUPS, Groups(wake=wire.wake))
+    wire.add(GROUPS, GroupLookup(wake=wire.wake))
     if journal is not None:
         wire.add(JOURNAL, journal)
     wire.send(worker.hello())
@@ -121,12 +117,12 @@ async def _signs_of_life(args: argparse.Namespace, link: BrokerConnection) -> No
         link.send(send(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch)))
 
 
-async def _begun(args: argparse.Namespace, wire: Transport) -> Begun:
+async def _begun(args: argparse.Namespace, wire: Transport) -> StartedWorker:
     """From the journal, where one is kept."""
-    plugins = chosen(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
+    plugins = load_plugins(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
 
     files = _files(args) if args.journal else None
-    attempts = poison.UNTRACKED if files is None else _attempts(files)
+    attempts = poison_messages.UNTRACKED if files is None else _attempts(files)
 
     def new_worker() -> Worker:
         return Worker(
@@ -146,29 +142,38 @@ async def _begun(args: argparse.Namespace, wire: Transport) -> Begun:
         )
 
     if files is None:
-        return Begun(new_worker(), None)
+        return StartedWorker(new_worker(), None)
 
     def new_journal(worker: Worker) -> Journal:
         return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)
 
-    return await begun(new_worker, new_journal, files, attempts)
+    return await recover_or_start_empty(new_worker, new_journal, files, attempts)
 
 
-def _around(start: Begun, process: ProcessFigures) -> list[Family]:
+def _around(start: StartedWorker, process: ProcessFigures) -> list[Family]:
     """The figures of the process and its journal."""
     if start.journal is None:
         return process.families()
-    kept = journal_figures.families(start.journal, start.worker.name, replayed=start.replayed, recovery_s=start.took_s)
+    journal = start.journal
+    kept = metrics.journal_families(
+        start.worker.name,
+        size_bytes=journal.size_bytes(),
+        commits=journal.commits,
+        snapshot_age_s=time.monotonic() - journal.snapshot_at,
+        snapshot_s=journal.snapshot_took_s,
+        replayed_steps=start.replayed,
+        recovery_s=start.took_s,
+    )
     return [*process.families(), *kept]
 
 
-def _attempts(files: Files) -> poison.Attempts:
+def _attempts(files: Files) -> poison_messages.Attempts:
     """Where the messages that ended a worker are counted; nowhere if there is no room for that."""
     try:
         return AttemptsFile(files, identify_parent_process())
     except OSError as error:
         _log.warning("%s: messages that end the worker are not counted: %s", files.partition, error)
-        return poison.UNTRACKED
+        return poison_messages.UNTRACKED
 
 
 def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
@@ -199,3 +204,52 @@ def _write_notes(worker: Worker) -> None:
         for line in lines:
             _log.log(level, "%s: %s", worker.name, line)
         lines.clear()
+
+
+# Log levels -----------------------------------------------------------------------------------------------------------
+
+CORE: Final = "core"
+"""The logger above all of ours."""
+
+LOGGERS_MAX: Final = 100
+"""Loggers that a worker knows by name from settings, for as long as it lives; there are about ten."""
+
+NAME_LENGTH_MAX: Final = 100
+"""Characters of such a name: Python keeps a placeholder for each part of it."""
+
+_PYTHON_LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+"""From -1 on; what is more severe comes last."""
+
+
+class LogLevels:
+    """What the settings have set, so that it can be taken back when they no longer say it."""
+
+    def __init__(self) -> None:
+        self._settings: Mapping[str, str] = {}
+        self._set: dict[str, int] = {}
+        self._known: set[str] = set()
+        """Every logger that was ever set; at most LOGGERS_MAX."""
+
+    def follow(self, settings: Mapping[str, str]) -> None:
+        """Let these settings count; costs nothing while they are the same map."""
+        if settings is self._settings:
+            return
+        self._settings = settings
+        base = base_level(settings)
+        named = {name: level for name, level in logger_levels(settings).items() if self._may_set(name)}
+        wanted = named if base is None else {CORE: base, **named}
+        for name in self._set.keys() - wanted.keys():
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        for name, level in wanted.items():
+            logging.getLogger(name).setLevel(_python_level(level))
+        self._set = wanted
+
+    def _may_set(self, name: str) -> bool:
+        ours = f"{name}.".startswith(f"{CORE}.") and len(name) <= NAME_LENGTH_MAX
+        if ours and len(self._known) < LOGGERS_MAX:
+            self._known.add(name)
+        return name in self._known
+
+
+def _python_level(level: int) -> int:
+    return _PYTHON_LEVELS[level + 1] if level + 1 < len(_PYTHON_LEVELS) else logging.CRITICAL

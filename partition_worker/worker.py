@@ -24,16 +24,16 @@ from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import WireError, body_of, decoded
-from partition_worker import poison, recovery, remembered
-from partition_worker.answers import questions
-from partition_worker.answers.figure_memo import Memo
+from partition_worker import poison_messages, queries
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.tuning import DEFAULT, Tuning
-from partition_worker.event_push import EventPush
-from partition_worker.recorder import Recorder
-from partition_worker.replica import GROUPS, Replica
-from partition_worker.rm_state import StateQuestions
+from partition_worker.event_ring_buffer import EventPush
+from partition_worker.metrics import SampleCache
+from partition_worker.outbox_barrier import OutboxBarrier
+from partition_worker.partition_host import GROUPS, PartitionHost
+from partition_worker.snapshot import encode_snapshot, recover
+from partition_worker.state_dump import StateDumpRequests
 
 BUDGET_DECISIONS: Final = 512
 """Decisions made between two looks at the inbox: a few milliseconds, so that releases and questions need not wait."""
@@ -72,14 +72,14 @@ class Worker:
         tuning: Tuning = DEFAULT,
         journalled: bool = False,
         heartbeat_s: float = NEVER,
-        attempts: poison.Attempts = poison.UNTRACKED,
+        attempts: poison_messages.Attempts = poison_messages.UNTRACKED,
     ) -> None:
         self.name = partition
         self.epoch = epoch
-        self.replica = Replica(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
-        self.recorder = Recorder() if journalled else None
+        self.replica = PartitionHost(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
+        self.recorder = OutboxBarrier() if journalled else None
         self.attempts = attempts
-        self.poisons: list[poison.Poison] = []
+        self.poisons: list[poison_messages.Poison] = []
         """Messages that were set aside, for the shell to keep."""
         self._set_aside: dict[bytes, None] = {}
         """Their identities; no more than there are attempts that are remembered."""
@@ -90,12 +90,12 @@ class Worker:
         """Ticks in which something was to be decided."""
         self.around: Callable[[], list[Family]] = list
         """The figures of what is around this machine: its process, its journal. The shell knows them."""
-        self._memo = Memo()
+        self._memo = SampleCache()
         self.stopwatch: Callable[[], float] = float
         """Seconds since whenever, to tell how long an answer took. The shell has one."""
         self._scheduled = False
         self._push = EventPush()
-        self._state_questions = StateQuestions()
+        self._state_questions = StateDumpRequests()
         self._paused = False
         """Whether the RM is away, or has not resumed yet."""
         self._heartbeat_s = heartbeat_s
@@ -217,16 +217,16 @@ class Worker:
     def _begin_attempt(self, delivery: Delivery, now: float) -> str:
         """Mark what is handled from now on; why it is set aside instead, empty if it is not."""
         header, body = delivery.header, delivery.body
-        if header.kind not in poison.REFUSABLE:
+        if header.kind not in poison_messages.REFUSABLE:
             return ""
-        identity = poison.identity(header.kind, body)
-        if self.attempts.deaths(identity) < poison.ATTEMPTS_MAX:
+        identity = poison_messages.identity(header.kind, body)
+        if self.attempts.deaths(identity) < poison_messages.ATTEMPTS_MAX:
             self.attempts.begin(identity)
             return ""
-        why = poison.reason(header, body, self.name)
+        why = poison_messages.reason(header, body, self.name)
         if identity not in self._set_aside:
             self._set_aside[identity] = None
-            self.poisons.append(poison.Poison(now, identity, delivery, why))
+            self.poisons.append(poison_messages.Poison(now, identity, delivery, why))
         if header.kind not in NUMBERED:
             self.replica.note_poison(why, now)
         return why
@@ -235,10 +235,10 @@ class Worker:
         """What takes the place of a command. To decode the command may be what ended the workers: that is an attempt of
         its own, and left out once it has ended as many.
         """
-        identity = poison.identity(SetAside.__name__, delivery.body)
-        itemized = self.attempts.deaths(identity) < poison.ATTEMPTS_MAX
+        identity = poison_messages.identity(SetAside.__name__, delivery.body)
+        itemized = self.attempts.deaths(identity) < poison_messages.ATTEMPTS_MAX
         self.attempts.begin(identity)
-        return poison.set_aside(delivery, why, itemized=itemized)
+        return poison_messages.set_aside(delivery, why, itemized=itemized)
 
     def _turned_away(self, delivery: Delivery, why: str) -> Send:
         """The answer to what is set aside and is no command with a number of its own."""
@@ -371,7 +371,7 @@ class Worker:
             return [asked] if asked.header is reply else self._passed([asked], now)
         began_s = self.stopwatch()
         with garbage.none_expected():
-            answer = questions.answer(
+            answer = queries.answer_query(
                 replica,
                 query,
                 now,
@@ -391,20 +391,20 @@ class Worker:
     def snapshot(self) -> bytes:
         """Everything that is needed to go on from here."""
         assert self.recorder is not None
-        return remembered.written(self.replica, self.recorder.last)
+        return encode_snapshot(self.replica, self.recorder.last)
 
     def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> None:
         """Be as the worker was that wrote this. Until the RM has resumed nothing is decided and time does not pass: if
         the journal is older than what the RM has received, other news would get the same numbers.
 
         Raises:
-            recorder.Diverged, remembered.RememberedWronglyError: as in `recovery.py`.
+            recorder.Diverged, remembered.SnapshotInvalid: as in `recovery.py`.
         """
         assert self.recorder is not None
         assert not self.recorder.last, "a worker recovers before anything else"
         replica = self.replica
-        last = recovery.recover(replica, snapshot, steps)
-        self.recorder = Recorder(last)
+        last = recover(replica, snapshot, steps)
+        self.recorder = OutboxBarrier(last)
         self._paused = last > 0
         if last:
             replica.lane.hold()

@@ -3,7 +3,7 @@
 Each effect names its cause, the number of the input or scheduling cycle that it follows from, so that everything that
 left a partition can be traced to what came in.
 
-Not here: messages (`partition_worker/news.py`).
+Not here: messages (`partition_worker/outgoing_messages.py`).
 """
 
 from typing import NamedTuple

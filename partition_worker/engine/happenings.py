@@ -8,7 +8,7 @@ Asks of one shape are tried once for all of them, so what is said about a reques
 the next one is told of when it is the first. What a request lacks is told once and when it no longer lacks it, however
 often it is tried meanwhile.
 
-Not here: keeping the history (`partition_worker/event_ring.py`).
+Not here: keeping the history (`partition_worker/event_ring_buffer.py`).
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ to tell costs one comparison.
        see what is left after them, told already or not.
     3. What is told newly is taken off the room that applications and queues after it see.
 
-Not here: trying (`cycle/descent.py`), and what becomes of the message (`partition_worker/news.py`).
+Not here: trying (`cycle/descent.py`), and what becomes of the message (`partition_worker/outgoing_messages.py`).
 """
 
 from collections.abc import Iterable, Iterator

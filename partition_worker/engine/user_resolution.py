@@ -3,7 +3,7 @@
 The groups of a user come from a `Resolver`, a plain function, or from outside: asking the operating system takes time,
 and nothing in the engine waits, so then a submission is put aside until somebody says what was found.
 
-Not here: asking (`partition_worker/groups.py`), and what a user may do (`common/acl.py`).
+Not here: asking (`partition_worker/group_lookup.py`), and what a user may do (`common/acl.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -22,14 +22,14 @@ from common.rm_messages import AllocationResponse
 from common.wire import WireError, decoded
 from deploy.settings import settings_from
 from deploy.values import Unusable
+from partition_worker.bootstrap import load_plugins
 from partition_worker.engine.tuning import tuned
 from partition_worker.journal.database import SCHEMA, Row
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged
 from partition_worker.journal.poison_files import read_poisons
 from partition_worker.journal.reader import JournalReader, decode_step
-from partition_worker.plugins import chosen
-from partition_worker.recorder import Diverged
-from partition_worker.remembered import RememberedWronglyError
+from partition_worker.outbox_barrier import ReplayDiverged
+from partition_worker.snapshot import SnapshotInvalid
 from partition_worker.worker import Worker
 
 FOLDER: Final = "journals"
@@ -202,7 +202,7 @@ def _make_worker(args: argparse.Namespace, files: Files) -> Worker:
         partition=files.partition,
         epoch=0,
         manual=settings.manual,
-        plugins=chosen(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
+        plugins=load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS)),
         tuning=tuned(
             disable_reservation=settings.disable_reservation,
             preemption_pause_s=settings.preemption_pause_s,
@@ -435,7 +435,7 @@ def replay(files: Files, worker: Worker) -> list[Step]:
     snapshot, steps = _read_consistently(files)
     try:
         worker.recover(snapshot, steps)
-    except (Diverged, RememberedWronglyError) as error:
+    except (ReplayDiverged, SnapshotInvalid) as error:
         raise JournalDamaged(str(error)) from error
     return steps
 

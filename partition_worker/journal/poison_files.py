@@ -28,7 +28,7 @@ import msgspec
 from common.journal_messages import Step
 from common.wording import counted
 from partition_worker.journal.files import PRIVATE, Files, JournalDamaged
-from partition_worker.poison import Poison
+from partition_worker.poison_messages import Poison
 
 KEPT_MAX: Final = 8
 """Quarantined messages kept for a partition; the oldest is removed first. One has at most 64 MiB, as a frame has."""

@@ -36,8 +36,8 @@ from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Files, JournalDamaged
 from partition_worker.journal.reader import JournalReader, decode_step
-from partition_worker.remembered import RememberedWronglyError, restore, written
-from partition_worker.replica import Replica
+from partition_worker.partition_host import PartitionHost
+from partition_worker.snapshot import SnapshotInvalid, encode_snapshot, restore_snapshot
 from rmproxy import grpc_conversion
 from rmproxy.grpc_manager import GrpcRegistry
 from rmproxy.grpc_status import StatusError, parse_request, stopping
@@ -119,7 +119,7 @@ def _messages() -> dict[str, Target]:
 
 
 def _decoded(kind: type[Message], data: bytes) -> None:
-    """What was read once can be written, and read again."""
+    """What was read once can be encode_snapshot, and read again."""
     message = decoded(kind, data)
     again = decoded(kind, body_of(message))
     assert body_of(again) == body_of(message)
@@ -168,12 +168,12 @@ def _extra(data: bytes) -> None:
 
 
 def _durable(folder: Path) -> dict[str, Target]:
-    """What a process of ours has written, and somebody or some disk has spoiled."""
+    """What a process of ours has encode_snapshot, and somebody or some disk has spoiled."""
     content = b"anything" * 9
     snapshots.write_snapshot(folder / "good.snapshot", 7, content)
     step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
     facts = Facts(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
-    replica = Replica(partition="mad_default", epoch=1)
+    replica = PartitionHost(partition="mad_default", epoch=1)
     return {
         "step": Target(
             [body_of(step)], lambda data: decode_step(make_row(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
@@ -184,9 +184,9 @@ def _durable(folder: Path) -> dict[str, Target]:
             (JournalDamaged,),
         ),
         "snapshot": Target(
-            [written(replica, 3)],
-            lambda data: restore(Replica(partition="mad_default", epoch=1), data),
-            (RememberedWronglyError,),
+            [encode_snapshot(replica, 3)],
+            lambda data: restore_snapshot(PartitionHost(partition="mad_default", epoch=1), data),
+            (SnapshotInvalid,),
             structured=True,
         ),
         "journal": Target([_journal(folder)], lambda data: _journal_read(folder, data), (JournalDamaged, OSError)),

@@ -8,7 +8,7 @@ import pytest
 from common.query_messages import TOO_LONG, Answer
 from common.rm_messages import Allocation as Ask
 from common.rm_messages import AllocationRequest, Refused
-from partition_worker.answers import pages, queries
+from partition_worker import queries
 from partition_worker.engine import bounds
 from partition_worker.engine.queues import tree
 from tests.builders import apps, asks, nodes, released
@@ -84,7 +84,7 @@ def test_applications_nodes_and_queues_of_placement_have_an_end(monkeypatch: pyt
 def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("partition_worker.replica.UPDATE_ITEMS_MAX", 2)
+    monkeypatch.setattr("partition_worker.partition_host.UPDATE_ITEMS_MAX", 2)
     bench = Bench()
     bench.furnish()
     need = {"vcore": 1}
@@ -100,7 +100,7 @@ def test_an_update_with_too_many_items_is_refused_as_a_whole_and_not_asked_for_a
 
 def test_a_list_that_would_take_too_long_is_not_begun(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered(monkeypatch, queries, "LISTED_MAX", 2)
-    lowered(monkeypatch, pages, "WEIGHT_MAX", 3)
+    lowered(monkeypatch, queries, "WEIGHT_MAX", 3)
     trial.does(asks("app-1 a1 memory=1", "app-1 a2 memory=100", "app-1 a3 memory=100"))
     one = answered(trial, "application", application="app-1")
     assert one.status == 503
@@ -113,4 +113,4 @@ def test_a_list_that_would_take_too_long_is_not_begun(trial: Trial, monkeypatch:
 
 
 def answered(trial: Trial, what: str, **args: str) -> Answer:
-    return queries.answer(trial.partition, "rm-1", queries.Query(what=what, name="default", args=args))
+    return queries.answer_partition_query(trial.partition, "rm-1", queries.Query(what=what, name="default", args=args))

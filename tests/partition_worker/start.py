@@ -8,10 +8,10 @@ from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Delivery, Send
 from common.messages import Message
 from common.names import BROKER, JOURNAL
-from partition_worker.beginning import Begun, begun
+from partition_worker.bootstrap import StartedWorker, recover_or_start_empty
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal
-from partition_worker.poison import UNTRACKED, Attempts
+from partition_worker.poison_messages import UNTRACKED, Attempts
 from partition_worker.worker import Worker
 from tests.machines import PARTITION, arrives, config_of
 from tests.partition_worker.bench import NOW
@@ -32,15 +32,15 @@ class Start:
     def files(self) -> Files:
         return Files(self.folder, PARTITION)
 
-    async def begins(self) -> Begun:
-        return await begun(
+    async def begins(self) -> StartedWorker:
+        return await recover_or_start_empty(
             lambda: Worker(partition=PARTITION, epoch=self.epoch, journalled=True),
             lambda worker: Journal(self.files, epoch=self.epoch, snapshot=worker.snapshot, wake=self.woken.set),
             self.files,
             self.attempts or UNTRACKED,
         )
 
-    async def goes_on(self, start: Begun, *inputs: tuple[Message, int]) -> None:
+    async def goes_on(self, start: StartedWorker, *inputs: tuple[Message, int]) -> None:
         """With these, until everything is durable."""
         for message, seq in inputs:
             self.give(start, start.worker.handle(arrives(BROKER, message, partition=PARTITION, seq=seq), NOW))
@@ -51,7 +51,7 @@ class Start:
             delivery = await self.hears(start)
             self.give(start, start.worker.handle(delivery, NOW))
 
-    async def hears(self, start: Begun) -> Delivery:
+    async def hears(self, start: StartedWorker) -> Delivery:
         assert start.journal is not None
         async with asyncio.timeout(PATIENCE_S):
             while (delivery := start.journal.receive()) is None:
@@ -59,7 +59,7 @@ class Start:
                 await self.woken.wait()
         return delivery
 
-    def give(self, start: Begun, sends: list[Send]) -> None:
+    def give(self, start: StartedWorker, sends: list[Send]) -> None:
         assert start.journal is not None
         for message in sends:
             if message.to == JOURNAL:
@@ -69,6 +69,6 @@ class Start:
 CONFIGURE = ((PrepareConfig(rollout=1, config=config_of()), 0), (CommitConfig(rollout=1), 0))
 
 
-def closed(start: Begun) -> None:
+def closed(start: StartedWorker) -> None:
     assert start.journal is not None
     start.journal.close()

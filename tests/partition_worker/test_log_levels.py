@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from partition_worker.log_levels import CORE, LOGGERS_MAX, NAME_LENGTH_MAX, LogLevels
+from partition_worker.service import CORE, LOGGERS_MAX, NAME_LENGTH_MAX, LogLevels
 
 PARTITION = "core.scheduler.partition"
 

@@ -28,7 +28,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.wire import body_of, decoded, frames_of, header_of
-from partition_worker.groups import groups_of
+from partition_worker.group_lookup import look_up_groups
 from partition_worker.journal.database import Database
 from partition_worker.journal.files import Files
 from tests.machines import PARTITION, RM, SESSION, header
@@ -129,7 +129,7 @@ def test_the_groups_of_a_submission_come_from_the_operating_system(tmp_path: Pat
         assert rejected == ["user: unknown user no-such-user-anywhere"]
         broker.says(Query(what="application", name="default", args={"application": f"of-{ME}"}), ref="q")
         answer = broker.hears(Answer)
-        assert json.loads(answer.body)["groups"] == groups_of(ME)
+        assert json.loads(answer.body)["groups"] == look_up_groups(ME)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])

@@ -34,8 +34,8 @@ from common.rm_messages import (
     ReleasesIgnored,
 )
 from common.wire import decoded
-from partition_worker import lane
-from partition_worker.replica import GROUPS, IGNORED_WARNING_S
+from partition_worker import partition_host
+from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
 from tests.machines import PARTITION, arrives, config_of, header, said, sent
 from tests.partition_worker.bench import APP, EPOCH, NEXT, NODES, NOW, Bench, ask, news, placed
@@ -414,7 +414,7 @@ def test_an_unknown_question_is_answered_too() -> None:
 
 
 def test_an_rm_that_only_talks_and_never_acknowledges_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "BACKLOG_MAX_MESSAGES", 5)
+    monkeypatch.setattr(partition_host, "BACKLOG_MAX_MESSAGES", 5)
     bench = Bench()
     for _ in range(5):
         assert bench.tell(NODES)[0].header.seq

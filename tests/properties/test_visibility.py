@@ -13,7 +13,7 @@ from hypothesis.strategies import DataObject, SearchStrategy
 
 from common.acl import EVERYBODY, Acl
 from common.query_messages import Actor, Query
-from partition_worker.answers import queries
+from partition_worker import queries
 from partition_worker.engine.preemption_log import Preemption, Victim
 from tests.builders import apps, asks, foreign, nodes, released
 from tests.trial import Trial
@@ -119,7 +119,7 @@ def seen_queues(one: Scene, viewer: Actor) -> set[str]:
 
 
 def questions(one: Scene) -> Iterator[tuple[str, dict[str, str]]]:
-    for what in sorted(queries.FOR_VIEWERS - {"health", "rules"}):
+    for what in sorted(queries.REDACTED - {"health", "rules"}):
         yield what, {}
     for state in ("active", "completed", "rejected"):
         yield "applications", {"state": state}
@@ -142,7 +142,7 @@ def questions(one: Scene) -> Iterator[tuple[str, dict[str, str]]]:
 
 def told(one: Scene, viewer: Actor, what: str, args: dict[str, str]) -> str:
     query = Query(what=what, name="default", args=args, viewer=viewer)
-    return queries.answer(one.trial.partition, "rm-1", query).body.decode()
+    return queries.answer_partition_query(one.trial.partition, "rm-1", query).body.decode()
 
 
 def viewers() -> SearchStrategy[Actor]:
@@ -197,5 +197,7 @@ def test_whoever_administers_the_root_sees_what_everybody_sees_where_nobody_is_a
     one.trial.partition.tree.root.admin_acl = Acl(users=frozenset({"zoe"}))
     for viewer in (Actor(user="zoe"), Actor(user="op", scheduler_admin=True)):
         for what, args in questions(one):
-            unasked = queries.answer(one.trial.partition, "rm-1", Query(what=what, name="default", args=args))
+            unasked = queries.answer_partition_query(
+                one.trial.partition, "rm-1", Query(what=what, name="default", args=args)
+            )
             assert told(one, viewer, what, args) == unasked.body.decode()

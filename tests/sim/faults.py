@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from common.machine import Delivery
 from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import decoded
-from partition_worker.poison import identity
+from partition_worker.poison_messages import identity
 from partition_worker.worker import Worker
 from tests.sim.process import Process
 

@@ -21,10 +21,10 @@ from common.messages import Header
 from common.names import BROKER
 from common.outbox import Arrival, Inbox, Outbox
 from common.session import Outgoing, Session
-from partition_worker import poison, worker
+from partition_worker import poison_messages, worker
 from partition_worker.engine.partition import Partition
-from partition_worker.lane import Lane
-from partition_worker.recorder import Recorder
+from partition_worker.outbox_barrier import OutboxBarrier
+from partition_worker.partition_host import RMChannel
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.disk import Writer
@@ -55,15 +55,15 @@ def skip_acknowledgements() -> Iterator[None]:
 
 def acknowledge_too_early() -> Iterator[None]:
     """A worker acknowledges a command that it refuses because one before it is missing."""
-    before = Lane.untimely
+    before = RMChannel.untimely
 
-    def untimely(lane: Lane, header: Header) -> list[Send] | None:
+    def untimely(lane: RMChannel, header: Header) -> list[Send] | None:
         if header.seq and lane.inbox.arrival(header.seq) is Arrival.GAP:
             lane.inbox.last = header.seq
             return [lane.received()]
         return before(lane, header)
 
-    return _replaced(Lane, "untimely", untimely)
+    return _replaced(RMChannel, "untimely", untimely)
 
 
 def fence_nobody() -> Iterator[None]:
@@ -80,10 +80,10 @@ def fence_nobody() -> Iterator[None]:
 def tell_before_durable() -> Iterator[None]:
     """What a worker says does not wait for the disk."""
 
-    def passed(recorder: Recorder, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
+    def passed(recorder: OutboxBarrier, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
         return [*recorder.flushed(), *sends]
 
-    return _replaced(Recorder, "passed", passed)
+    return _replaced(OutboxBarrier, "passed", passed)
 
 
 def lose_one_of_the_outbox() -> Iterator[None]:
@@ -193,7 +193,7 @@ def trust_the_journal() -> Iterator[None]:
     """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
     nothing any more once it has begun.
     """
-    before, compared = revival.found, Lane.lost
+    before, compared = revival.found, RMChannel.lost
 
     def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
         state = before(owner, seat, header, hello)
@@ -201,37 +201,37 @@ def trust_the_journal() -> Iterator[None]:
         trusted = other and header.session and not hello.problem and not seat.begun
         return Found.UNBEGUN if state is Found.LOST and trusted else state
 
-    def lost(lane: Lane, header: Header, acknowledged: int = 0) -> str:
+    def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return compared(lane, header, acknowledged) if lane.unconfirmed else ""
 
     for _ in _replaced(revival, "found", found):
         for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
-            yield from _replaced(Lane, "lost", lost)
+            yield from _replaced(RMChannel, "lost", lost)
 
 
 def forget_what_was_acknowledged() -> Iterator[None]:
     """A worker does not notice that its journal is older than what its RM has received and had acknowledged."""
 
-    def lost(lane: Lane, header: Header, acknowledged: int = 0) -> str:
+    def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return ""
 
-    return _replaced(Lane, "lost", lost)
+    return _replaced(RMChannel, "lost", lost)
 
 
 def answer_before_durable() -> Iterator[None]:
     """News wait for the disk, acknowledgements of commands do not."""
-    before = Recorder.passed
+    before = OutboxBarrier.passed
 
-    def passed(recorder: Recorder, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
+    def passed(recorder: OutboxBarrier, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
         early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
         return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
 
-    return _replaced(Recorder, "passed", passed)
+    return _replaced(OutboxBarrier, "passed", passed)
 
 
 def handle_poison_for_ever() -> Iterator[None]:
     """A worker is given a message again, however many workers it has ended."""
-    return _replaced(poison, "ATTEMPTS_MAX", NEVER)
+    return _replaced(poison_messages, "ATTEMPTS_MAX", NEVER)
 
 
 DEFECTS: Final[tuple[Defect, ...]] = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from common.machine import NEVER, Delivery, Machine, Send
 from common.names import FILE, JOURNAL, RECORD
 from common.wire import frames_of, header_of
-from partition_worker.replica import GROUPS
+from partition_worker.partition_host import GROUPS
 from tests.attempts import WorkerKilled
 from tests.sim.network import Frames
 

@@ -21,9 +21,9 @@ from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, wor
 from common.wire import decoded
 from deploy.instructions import Assign, Start
 from partition_worker.engine.tuning import Tuning
-from partition_worker.recorder import Diverged
-from partition_worker.remembered import RememberedWronglyError
-from partition_worker.replica import GROUPS
+from partition_worker.outbox_barrier import ReplayDiverged
+from partition_worker.partition_host import GROUPS
+from partition_worker.snapshot import SnapshotInvalid
 from partition_worker.worker import Worker
 from rmproxy.proxy import Proxy
 from tests.sim.asker import Asker
@@ -240,8 +240,8 @@ def recovered(world: "World", partition: str, epoch: int, lazy: Sequence[bytes] 
         snapshot, steps = file.read()
         worker.recover(snapshot, [_STEP.decode(step) for step in (*steps, *lazy)])
         return worker
-    except (DamagedError, Diverged, RememberedWronglyError) as problem:
-        if isinstance(problem, Diverged) or partition not in world.auditor.damages:
+    except (DamagedError, ReplayDiverged, SnapshotInvalid) as problem:
+        if isinstance(problem, ReplayDiverged) or partition not in world.auditor.damages:
             world.diverged(partition, str(problem))
         file.clear()
         worker = _worker(partition, epoch)

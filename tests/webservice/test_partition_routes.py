@@ -14,7 +14,7 @@ from common.query_messages import (
 )
 from tests.machines import said
 from tests.partition_worker.bench import Bench
-from tests.partition_worker.test_actions import TWO_QUEUES
+from tests.partition_worker.test_admin_actions import TWO_QUEUES
 from tests.webservice.event_worker import FakeWorker
 from tests.webservice.fakes import ADMIN, ALICE, FakeLink, partition, people, request
 from webservice.calls import Change

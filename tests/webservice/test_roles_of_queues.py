@@ -14,7 +14,7 @@ import pytest
 
 from common.acl import Acl, parse_acl
 from common.query_messages import Answer, Query
-from partition_worker.answers import queries
+from partition_worker import queries
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 from tests.webservice.fakes import FakeLink, partition, people, request
@@ -70,7 +70,7 @@ def link() -> FakeLink:
         queue.submit_acl, queue.admin_acl = acl(*submit), acl(*admin)
 
     def worker(query: Query) -> Answer:
-        return queries.answer(trial.partition, "rm-1", query)
+        return queries.answer_partition_query(trial.partition, "rm-1", query)
 
     return FakeLink(partition(), worker=worker)
 

@@ -6,7 +6,7 @@ which refuses some such asks, is looked at more closely.
 
 A predicate that raises has refused, with the text of what it raised; the first time is told as a warning.
 
-Not here: the predicates, and loading those of plug-ins (`partition_worker/plugins.py`).
+Not here: the predicates, and loading those of plug-ins (`partition_worker/bootstrap.py`).
 """
 
 from collections import Counter

@@ -14,7 +14,7 @@ from common.messages import Header
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
 from partition_worker.journal.poison_files import AttemptsFile
-from partition_worker.poison import Poison
+from partition_worker.poison_messages import Poison
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 

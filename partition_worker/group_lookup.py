@@ -1,0 +1,175 @@
+"""The groups of users, as the operating system knows them: a peer of the worker's machine inside its own process.
+
+Such a look-up may ask a directory over the network and take any time, so it is made in a few threads. Each is answered
+within LOOKUP_MAX_S whatever happens: a thread that hangs is not waited for, not even when the process ends, and when
+all hang the users behind them are answered with that problem, too. A look-up that breaks is a problem like others, and
+its thread goes on.
+
+Rejected: `id` as a process of its own. A hundred users would be a hundred starts.
+
+Not here: remembering what was found, and what a failure means (`engine/users.py`).
+"""
+
+import asyncio
+import grp
+import logging
+import pwd
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from common.control_messages import GroupsFound, GroupsWanted
+from common.group_ids import group_ids
+from common.machine import Delivery, Send
+from common.messages import Header
+from common.wire import body_of, decoded
+from partition_worker.partition_host import GROUPS
+
+LOOKUP_MAX_S: Final = 5.0
+"""How long a look-up may take, from the moment when it is asked for."""
+
+THREADS: Final = 4
+"""Look-ups that are made at once."""
+
+WANTED_MAX: Final = 10_000
+"""Look-ups that are made or wait at once; the next one is answered with a problem."""
+
+NAME_LENGTH_MAX: Final = 256
+"""Characters of a name that is looked up: no system has a user with more."""
+
+_log = logging.getLogger("core.scheduler.ugm")
+
+
+class LookupFailed(Exception):
+    """A user without groups; the text is the reason for the resource manager."""
+
+
+def look_up_groups(user: str) -> list[str]:
+    """The groups of a user, the primary one first; one without a name in UTF-8 is the text of its number.
+
+    Raises:
+        LookupFailed: no such user, or the system cannot say.
+    """
+    if len(user) > NAME_LENGTH_MAX:
+        raise LookupFailed(f"user: a name has at most {NAME_LENGTH_MAX} characters, not {len(user)}")
+    try:
+        primary = pwd.getpwnam(user).pw_gid
+        return list(dict.fromkeys(_name(gid) for gid in (primary, *group_ids(user, primary))))
+    except KeyError as error:
+        raise LookupFailed(f"user: unknown user {user}") from error
+    except (OSError, ValueError) as error:
+        raise LookupFailed(f"user: looking up {user!r} failed: {error}") from error
+
+
+def _name(gid: int) -> str:
+    try:
+        return name_of(gid, grp.getgrgid(gid).gr_name)
+    except KeyError:
+        return str(gid)
+
+
+def name_of(gid: int, name: str) -> str:
+    """What a group is called here. Bytes that are no UTF-8 (halves of characters, to Python) fit into no message."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return str(gid)
+    return name
+
+
+def _problem(user: str, problem: str) -> bytes:
+    return body_of(GroupsFound(user=user, problem=problem.encode(errors="replace").decode()))
+
+
+class GroupLookup:
+    """An endpoint that takes GroupsWanted and answers each with one GroupsFound."""
+
+    def __init__(
+        self,
+        *,
+        wake: Callable[[], None],
+        lookup: Callable[[str], list[str]] = look_up_groups,
+        limit_s: float = LOOKUP_MAX_S,
+    ) -> None:
+        self._wake = wake
+        self._lookup = lookup
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._answers: deque[Delivery] = deque()
+        self._running: dict[str, asyncio.TimerHandle] = {}
+        """The users that have been asked for and not answered, with what ends their time."""
+        self._threads = 0
+        self._changed = threading.Condition()
+        self._waiting: dict[str, None] = {}
+        """Those of them that no thread has taken yet; shared with the threads, under `_changed`."""
+
+    def send(self, message: Send) -> None:
+        user = decoded(GroupsWanted, message.body).user
+        if user in self._running:
+            return  # the answer will be for both
+        if len(self._running) >= WANTED_MAX:
+            self._answer(_problem(user, f"looking up the groups of user {user}: {WANTED_MAX} look-ups wait already"))
+            return
+        self._running[user] = self._loop.call_later(self._limit_s, self._too_late, user)
+        with self._changed:
+            self._waiting[user] = None
+            self._changed.notify()
+        if self._threads < THREADS:
+            self._start()
+
+    def _start(self) -> None:
+        """Start one more thread; if the system has none left, those there are do the work, or the time runs out."""
+        try:
+            threading.Thread(target=self._work, name=f"groups-{self._threads + 1}", daemon=True).start()
+        except RuntimeError as error:
+            _log.warning("no thread for looking up groups: %s", error)
+        else:
+            self._threads += 1
+
+    def receive(self) -> Delivery | None:
+        return self._answers.popleft() if self._answers else None
+
+    def _too_late(self, user: str) -> None:
+        with self._changed:
+            self._waiting.pop(user, None)
+        problem = f"looking up the groups of user {user} took longer than {self._limit_s:g} s"
+        self._finish(user, self._running.get(user), _problem(user, problem))
+
+    def _finish(self, user: str, timer: asyncio.TimerHandle | None, body: bytes) -> None:
+        """Answer, unless this look-up has been answered: a user may have been asked for again since."""
+        if timer is None or self._running.get(user) is not timer:
+            return
+        del self._running[user]
+        timer.cancel()
+        self._answer(body)
+
+    def _answer(self, body: bytes) -> None:
+        self._answers.append(Delivery(GROUPS, Header(kind="GroupsFound"), body))
+        self._wake()
+
+    # In the threads -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._changed.wait()
+                user = next(iter(self._waiting))
+                del self._waiting[user]
+            timer = self._running.get(user)
+            body = self._looked_up(user)
+            try:
+                self._loop.call_soon_threadsafe(self._finish, user, timer, body)
+            except RuntimeError:
+                return  # the loop has ended, and the process will
+
+    def _looked_up(self, user: str) -> bytes:
+        """The answer, whole: what cannot be sent is found out here, where it is a problem and nobody waits for ever."""
+        try:
+            return body_of(GroupsFound(user=user, groups=self._lookup(user)))
+        except LookupFailed as error:
+            return _problem(user, str(error))
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            _log.warning("looking up the groups of user %s failed", ascii(user), exc_info=True)
+            return _problem(user, f"looking up the groups of user {user} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,127 @@
+"""Poison messages: a message whose handling ended the worker twice is set aside instead of handled a third time.
+
+    begin(identity) --> handled --> end()
+         |
+         the process dies --> its successor counts an attempt for this identity; at ATTEMPTS_MAX it refuses the message
+
+The mark is in shared memory that outlives the process (`journal/attempts.py`): nothing is written to the disk for it. A
+command of the RM that is set aside becomes a step of the journal, so the numbering goes on; what it asked for is
+rejected item by item, as numbered news. Everything else that is set aside is answered with the reason.
+
+Not here: when this happens (`worker.py`), what the step does (`replica.py`), where the message is kept (`journal/`).
+"""
+
+import struct
+import zlib
+from typing import Final, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from common.journal_messages import SetAside
+from common.machine import Delivery
+from common.messages import Command, Header
+from common.names import usual_name
+from common.rm_messages import (
+    NODE_CREATE,
+    NODE_CREATE_DRAIN,
+    NUMBERED,
+    AllocationRequest,
+    ApplicationRequest,
+    NodeRequest,
+    RejectedAllocation,
+)
+from common.wire import WireError, body_of, decoded
+from partition_worker.partition_host import check_length
+
+ATTEMPTS_MAX: Final = 2
+"""Times that handling a message may end the worker. The next time the message is set aside."""
+
+ANSWERED: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
+"""Kinds that are answered with the reason instead."""
+
+REFUSABLE: Final = frozenset({*NUMBERED, *ANSWERED, "PredicatesAnswered", "PrepareConfig"})
+"""Kinds that can be set aside. The others tell a worker what runs already; without them it could not go on."""
+
+_IDENTITY: Final = struct.Struct("<IIQ")
+
+
+class Poison(NamedTuple):
+    """A message that was set aside, to be kept for inspection."""
+
+    at: float
+    """Unix seconds."""
+    identity: bytes
+    delivery: Delivery
+    reason: str
+
+
+class Attempts(Protocol):
+    """Which message is being handled, in a place that outlives the process."""
+
+    def begin(self, identity: bytes) -> None:
+        """This is handled from now on."""
+
+    def end(self) -> None:
+        """It was, and the process lives."""
+
+    def deaths(self, identity: bytes) -> int:
+        """How many workers ended while they handled it."""
+
+
+class Untracked:
+    """No attempts are counted, as in a system that keeps no journal."""
+
+    def begin(self, identity: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def deaths(self, identity: bytes) -> int:
+        """None that is known of."""
+        return 0
+
+
+UNTRACKED: Final = Untracked()
+
+
+def identity(kind: str, body: bytes) -> bytes:
+    """What a message is known by: what it says, not when and in which session it came, so that it is recognised in a
+    new session, too.
+    """
+    return _IDENTITY.pack(zlib.crc32(kind.encode()), zlib.crc32(body), len(body))
+
+
+def reason(header: Header, body: bytes, partition: str) -> str:
+    """Why a message is set aside, for people, and for the RM: it names the partition as the RM does."""
+    name = usual_name(partition)
+    return (
+        f"{header.kind} of {len(body)} bytes ended the worker of partition {name} {ATTEMPTS_MAX} times "
+        "while it was handled: it was set aside and has no effect"
+    )
+
+
+def set_aside(delivery: Delivery, why: str, *, itemized: bool) -> Delivery:
+    """The message that takes the place of a command of the RM. If `itemized`, it names what the command would have
+    added; for that the command has to be decoded.
+    """
+    header, body = delivery.header, delivery.body
+    message = SetAside(kind=header.kind, reason=why)
+    command: Command | None = None
+    if itemized:
+        try:
+            command = decoded(NUMBERED[header.kind], body)
+            check_length(command)
+        except WireError:  # it is refused as a whole, as it would have been
+            command = None
+    match command:
+        case NodeRequest(nodes=nodes):
+            created = [one.node_id for one in nodes if one.action in (NODE_CREATE, NODE_CREATE_DRAIN)]
+            message = SetAside(kind=header.kind, reason=why, nodes=created)
+        case ApplicationRequest(new=new):
+            message = SetAside(kind=header.kind, reason=why, applications=[one.application_id for one in new])
+        case AllocationRequest(allocations=asked):
+            rejected = [
+                RejectedAllocation(allocation_key=one.allocation_key, application_id=one.application_id, reason=why)
+                for one in asked
+            ]
+            message = SetAside(kind=header.kind, reason=why, allocations=rejected)
+    return Delivery(delivery.source, replace(header, kind=SetAside.__name__), body_of(message))

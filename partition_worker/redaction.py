@@ -1,0 +1,282 @@
+"""Decide what a viewer may see of a partition, and remove the rest from its views.
+
+A viewer sees the queues that the viewer may submit to or administer, with all queues below, and the names of their
+ancestors. A viewer sees the viewer's own applications, and all applications in queues that the viewer administers. An
+administrator of the root queue sees everything, as does a scheduler administrator. A removed queue counts as its
+nearest existing ancestor. Sums and cluster sizes are not redacted.
+
+Visibility is computed for one query and never cached: access control lists may change with the next message.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Final
+
+from msgspec.structs import replace
+
+from common.names import RECOVERY_QUEUE
+from common.query_messages import Actor
+from common.resources import Limit
+from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
+from partition_worker import views
+from partition_worker.engine.application import Application
+from partition_worker.engine.books import Books
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.preemption_log import Preemption
+from partition_worker.engine.queues.headroom import headroom
+from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.usage_trackers import Tracker
+from partition_worker.engine.user_resolution import User
+
+
+class Right(IntEnum):
+    """What somebody may do in a queue; each includes those before it."""
+
+    NOTHING = 0
+    SUBMIT = 1
+    ADMINISTER = 2
+
+
+class Visibility:
+    """What a viewer may see at this moment; everything if there is none."""
+
+    def __init__(self, books: Books, viewer: Actor | None) -> None:
+        self._books: Final = books
+        viewer = viewer or Actor(user="", scheduler_admin=True)
+        self._user: Final = User(viewer.user, tuple(viewer.groups))
+        self._rights: dict[Queue, Right] = {}
+        self._rights_at: dict[str, Right] = {}
+        self._leads: dict[Queue, bool] = {}
+        self.everything: Final = viewer.scheduler_admin or books.tree.root.admits_administration(self._user)
+
+    # Queues ---------------------------------------------------------------------------------------------------------
+
+    def right(self, queue: Queue) -> Right:
+        """What the viewer may do in a queue of the tree."""
+        if self.everything:
+            return Right.ADMINISTER
+        found = self._rights.get(queue)
+        if found is None:
+            found = self._rights[queue] = self._found(queue)
+        return found
+
+    def _found(self, queue: Queue) -> Right:
+        """As `Queue.admits_administration` and `Queue.admits_submission` say: what holds above holds for all below."""
+        user, above = self._user, Right.NOTHING if queue.parent is None else self.right(queue.parent)
+        if above is Right.ADMINISTER or queue.admin_acl.allows(user.name, user.groups):
+            return Right.ADMINISTER
+        if queue.path == RECOVERY_QUEUE:
+            return Right.NOTHING
+        if above is Right.SUBMIT or queue.submit_acl.allows(user.name, user.groups):
+            return Right.SUBMIT
+        return Right.NOTHING
+
+    def right_at(self, path: str) -> Right:
+        """What they may do at a path, at which there may be no queue, or none any more."""
+        found = self._rights_at.get(path)
+        if found is None:
+            queue = self._nearest(path)
+            found = self._rights_at[path] = Right.NOTHING if queue is None else self.right(queue)
+        return found
+
+    def _nearest(self, path: str) -> Queue | None:
+        """The lowest queue on the way to the path; None if it does not even begin at the root."""
+        first, *names = path.lower().split(".")
+        queue = self._books.tree.root
+        if first != queue.path:
+            return None
+        for name in names:
+            below = queue.children.get(name)
+            if below is None:
+                break
+            queue = below
+        return queue
+
+    def shows(self, queue: Queue) -> bool:
+        """Whether the queue is there for the viewer, if only by its name. The root always is."""
+        return queue.parent is None or self.right(queue) is not Right.NOTHING or self._leads_on(queue)
+
+    def _leads_on(self, queue: Queue) -> bool:
+        """Whether something below it may be seen."""
+        found = self._leads.get(queue)
+        if found is None:
+            found = self._leads[queue] = any(self.shows(child) for child in queue.children.values())
+        return found
+
+    def highest(self, wanted: Right) -> Iterator[str]:
+        """The paths where this right begins: it holds for all below each of them."""
+        waiting = [self._books.tree.root]
+        while waiting:
+            queue = waiting.pop()
+            if self.right(queue) >= wanted:
+                yield queue.path
+            else:
+                waiting += queue.children.values()
+
+    # Applications ---------------------------------------------------------------------------------------------------
+
+    def application(self, application: Application) -> bool:
+        """Whether an application may be seen, also one that has ended."""
+        return self.everything or self._work(application.user.name, application.queue.path)
+
+    def rejection(self, rejection: Rejection) -> bool:
+        """Whether an application that was refused may be seen."""
+        return self.everything or self._work(rejection.user, rejection.queue_name)
+
+    def application_named(self, application_id: str) -> bool:
+        """Whether the application of this name that has not ended may be seen."""
+        found = self._books.applications.get(application_id)
+        return self.everything or (found is not None and self.application(found))
+
+    def _work(self, user: str, path: str) -> bool:
+        return self.user(user) or self.right_at(path) is Right.ADMINISTER
+
+    # Users and groups -----------------------------------------------------------------------------------------------
+
+    def user(self, name: str) -> bool:
+        """Whether what a user has and may have may be seen: it is the viewer."""
+        return self.everything or (bool(name) and name == self._user.name)
+
+    def group(self, name: str) -> bool:
+        """Whether what a group has and may have may be seen: the viewer is in it."""
+        return self.everything or name in self._user.groups
+
+
+# Redacted views -------------------------------------------------------------------------------------------------------
+
+# Queues -------------------------------------------------------------------------------------------------------------
+
+
+def redact_queue(one: Queue, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
+    """A queue that is there for the viewer: only its name and its place where it but leads to what they may see."""
+    return _redact_queue(one, headroom(one), visible, subtree=subtree, partition=partition)
+
+
+def _redact_queue(one: Queue, room: Limit | None, visible: Visibility, *, subtree: bool, partition: str) -> QueueView:
+    right = visible.right(one)
+    if right is Right.ADMINISTER:
+        return views.full_queue_view(one, room, subtree=subtree, partition=partition)
+    children = views.sort_by_path([child for child in one.children.values() if visible.shows(child)])
+    below = [
+        _redact_queue(child, views.child_headroom(child, room), visible, subtree=True, partition="")
+        for child in (children if subtree else ())
+    ]
+    if right is Right.NOTHING:
+        return _name_only(one, children, below, partition)
+    allocating = [name for name in sorted(one.allocating) if visible.application_named(name)]
+    return views.queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
+
+
+def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partition: str) -> QueueView:
+    """A queue above one that may be seen. What it has to show besides its place is nothing or off."""
+    return QueueView(
+        queuename=one.path,
+        status=one.state,
+        partition=partition,
+        is_leaf=one.leaf,
+        is_managed=one.managed,
+        parent=one.parent.path if one.parent else "",
+        children=below,
+        child_names=[child.path for child in children],
+        current_priority=PRIORITY_NONE,
+        sorting_policy="",
+        priority_sorting=False,
+        preemption_enabled=False,
+        is_preemption_fence=False,
+        preemption_delay=duration(0),
+        quota_preemption_delay=duration(0),
+        is_priority_fence=False,
+    )
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------
+
+
+def redact_node(one: Node, visible: Visibility) -> NodeView:
+    """A node: of what runs there, and of what it is kept for, only what may be seen; of others' pods no tags."""
+    view = views.node_view(one)
+    if visible.everything:
+        return view
+    kept_for = [name for name, kept in one.reservations.items() if visible.application_named(kept.ask.application_id)]
+    return replace(
+        view,
+        allocations=[each for each in view.allocations if visible.application_named(each.application_id)],
+        foreign_allocations=[replace(each, allocation_tags={}) for each in view.foreign_allocations],
+        reservations=sorted(kept_for),
+    )
+
+
+# Users and groups ---------------------------------------------------------------------------------------------------
+
+
+def redact_user(tracker: Tracker, visible: Visibility) -> UserView:
+    """What the viewer uses: without queues where they may do nothing and have nothing, whatever they are allowed."""
+    view = views.user_view(tracker)
+    return view if visible.everything else replace(view, queues=_redact_usage(view.queues, tracker, visible))
+
+
+def redact_group(tracker: Tracker, visible: Visibility) -> GroupView:
+    """What a group of the viewer uses: of others' applications only the sums."""
+    view = views.group_view(tracker)
+    if visible.everything:
+        return view
+    counted = [name for name in view.applications if visible.application_named(name)]
+    return replace(view, applications=counted, queues=_redact_usage(view.queues, tracker, visible))
+
+
+def _redact_usage(view: UsageView | None, tracker: Tracker, visible: Visibility) -> UsageView | None:
+    charged = [one.application for one in tracker.accounts.values() if visible.application(one.application)]
+    if view is None:
+        return None
+    names = {one.application_id for one in charged}
+    return _redact_level(view, visible, paths={one.queue.path for one in charged}, names=names)
+
+
+def _redact_level(view: UsageView, visible: Visibility, *, paths: set[str], names: set[str]) -> UsageView | None:
+    """A level, if it may be seen or leads to one that may."""
+    below = (_redact_level(child, visible, paths=paths, names=names) for child in view.children)
+    children = [child for child in below if child is not None]
+    if not (children or view.queue_path in paths or visible.right_at(view.queue_path) is not Right.NOTHING):
+        return None
+    running = [name for name in view.running_applications if name in names]
+    return replace(view, running_applications=running, children=children)
+
+
+# Preemptions --------------------------------------------------------------------------------------------------------
+
+
+def redact_preemptions(partition: Partition, visible: Visibility) -> list[Preemption]:
+    """Those that touch applications that may be seen, the newest first, each without the names of others.
+
+    One that may be seen as its user's is known by its id, and an id may be used again when its application has ended:
+    where not all that are known by it may be seen, none is. Administrators see what happened in their queues.
+    """
+    if visible.everything:
+        return list(partition.preemptions)
+    named = dict.fromkeys(name for entry in partition.preemptions for name in _names(entry))
+    live = [partition.applications[name] for name in named if name in partition.applications]
+    known = (*live, *(one for one in partition.ended.values() if one.application_id in named))
+    hidden = {one.application_id for one in known if not visible.application(one)}
+    seen = {one.application_id for one in known} - hidden
+
+    def shows(application_id: str, path: str) -> bool:
+        return application_id in seen or visible.right_at(path) is Right.ADMINISTER
+
+    return [cut for entry in partition.preemptions if (cut := _redact_preemption(entry, shows)) is not None]
+
+
+def _names(entry: Preemption) -> Iterator[str]:
+    yield entry.application_id
+    for victim in entry.victims:
+        yield victim.application_id
+
+
+def _redact_preemption(entry: Preemption, shows: Callable[[str, str], bool]) -> Preemption | None:
+    victims = tuple(one for one in entry.victims if shows(one.application_id, one.queue))
+    if shows(entry.application_id, entry.queue):
+        return entry._replace(victims=victims)
+    if not victims:
+        return None
+    return entry._replace(victims=victims, queue="", application_id="", ask_key="", node_id="")

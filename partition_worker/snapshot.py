@@ -1,0 +1,138 @@
+"""Encode and restore a worker's snapshot, and replay the journal steps that follow it.
+
+`engine/snapshot/` encodes the partition itself; this module adds the state around it. Events are not in the snapshot:
+after a recovery the event ring buffer starts empty, under another instance.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from common.control_messages import PrepareConfig
+from common.journal_messages import TICK, Step
+from common.machine import Delivery
+from common.messages import Header
+from common.names import usual_name
+from common.outbox import Inbox, Outbox
+from partition_worker.engine.snapshot import codec
+from partition_worker.event_ring_buffer import EventRingBuffer
+from partition_worker.outbox_barrier import ReplayDiverged
+from partition_worker.partition_host import PartitionHost, RMChannel, SentMessage
+
+FORMAT: Final = 1
+
+
+class SnapshotInvalid(ValueError):
+    """Data that is no snapshot of this release."""
+
+
+class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """All of it, in this order."""
+
+    format: int
+    last: int
+    """Number of the step after which this was so."""
+    rm: str
+    session: str
+    life: int
+    rollout: int
+    prepared: tuple[Header, PrepareConfig] | None
+    retiring: bool
+    settings: dict[str, str]
+    capabilities: list[str]
+    received: int
+    """Number of the last command that was taken."""
+    told: int
+    """Number of the last news."""
+    unacknowledged: list[SentMessage]
+    partition: bytes
+    """As `engine/memory` writes it; empty where nothing runs."""
+
+
+_decoder = msgspec.msgpack.Decoder(_WorkerSnapshot)
+
+
+def encode_snapshot(replica: PartitionHost, last: int) -> bytes:
+    """The replica as it is after the step of this number."""
+    lane, partition = replica.lane, replica.partition
+    return msgspec.msgpack.encode(
+        _WorkerSnapshot(
+            format=FORMAT,
+            last=last,
+            rm=lane.rm,
+            session=lane.session,
+            life=lane.life,
+            rollout=replica.rollout,
+            prepared=replica.prepared,
+            retiring=replica.retiring,
+            settings=replica.settings,
+            capabilities=replica.capabilities,
+            received=lane.inbox.last,
+            told=lane.outbox.last,
+            unacknowledged=list(lane.outbox.unacknowledged()),
+            partition=b"" if partition is None else codec.encode_partition(partition),
+        )
+    )
+
+
+def restore_snapshot(replica: PartitionHost, data: bytes) -> int:
+    """Let a replica that knows nothing be as the one that was written; the number of the step after which that was.
+
+    Raises:
+        SnapshotInvalid: the data is damaged, or of another release.
+    """
+    try:
+        found = _decoder.decode(data)
+        if found.format != FORMAT:
+            raise SnapshotInvalid(f"the snapshot has format {found.format}, this release reads {FORMAT}")
+        if found.partition:
+            replica.partition = codec.restore_partition(
+                found.partition, name=usual_name(replica.name), plugins=replica.plugins, tuning=replica.tuning
+            )
+    except (msgspec.MsgspecError, codec.SnapshotDamaged, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotInvalid(f"the snapshot cannot be read: {error}") from None
+    lane = RMChannel(partition=replica.name, epoch=replica.epoch, rm=found.rm, session=found.session, life=found.life)
+    lane.inbox, lane.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)
+    replica.lane, replica.rollout = lane, found.rollout
+    replica.prepared, replica.retiring = found.prepared, found.retiring
+    replica.settings, replica.capabilities = found.settings, found.capabilities
+    replica.events = EventRingBuffer(f"{replica.name} {replica.epoch} {found.session} {found.life} after {found.last}")
+    replica.understand()
+    return found.last
+
+
+# Replay ---------------------------------------------------------------------------------------------------------------
+
+
+def recover(replica: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
+    """Let an empty replica be as the one was that wrote this; the number of the last step, 0 if there was nothing.
+
+    Raises:
+        ReplayDiverged: the steps do not follow each other, or did not lead to what they say was told.
+        remembered.SnapshotInvalid: the snapshot cannot be read.
+    """
+    last = 0 if snapshot is None else restore_snapshot(replica, snapshot)
+    for step in steps:
+        if last and step.number != last + 1:
+            raise ReplayDiverged(f"step {step.number} comes after step {last}")
+        _replay_step(replica, step)
+        last = step.number
+    replica.began_from = None
+    return last
+
+
+def _replay_step(replica: PartitionHost, step: Step) -> None:
+    """Let a step have its effect once more."""
+    replica.lane.outbox.acknowledge(step.acknowledged)
+    if step.header.kind != TICK:
+        replica.take(Delivery(step.source, step.header, step.body), step.at)
+    elif replica.partition is None:
+        raise ReplayDiverged(f"in step {step.number} time passes in a partition that has not begun")
+    else:
+        replica.pass_by(step.at, step.budget)
+    if replica.lane.taken() != step.told:
+        raise ReplayDiverged(
+            f"step {step.number} ({step.header.kind}) leads to other words than it did: "
+            "another release or other settings wrote it, or it is damaged"
+        )

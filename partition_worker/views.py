@@ -1,0 +1,498 @@
+"""Build the JSON views of a partition for REST: queues, applications, nodes, users, preemptions, placement rules.
+
+`common/rest_views.py` defines the views; `redaction.py` removes what a viewer may not see.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from common.messages import Resources
+from common.resources import Limit, less, pruned, saturated, tightened
+from common.rest_views import (
+    NEVER_MS,
+    PRIORITY_NONE,
+    AllocationView,
+    ApplicationView,
+    AskView,
+    BucketView,
+    CapacityView,
+    FilterView,
+    ForeignAllocationView,
+    GroupView,
+    HistoryView,
+    LogEntryView,
+    NodeSortingView,
+    NodeView,
+    PartitionView,
+    PlaceholderView,
+    PreemptionView,
+    QueueView,
+    RuleView,
+    StateView,
+    TemplateView,
+    TypeUtilisationView,
+    UsageView,
+    UserView,
+    UtilisationView,
+    VictimView,
+    duration,
+    percentages,
+    rfc3339,
+)
+from partition_worker.engine.allocation import FOREIGN, Allocation, Group
+from partition_worker.engine.application import Application, History, TaskGroup, Use
+from partition_worker.engine.application_states import AppState
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.placement_rules import Description, FilterDescription
+from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
+from partition_worker.engine.queues.headroom import headroom
+from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.usage_trackers import Level, Tracker
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a partition is presented: its RM, and the name that the asker knows it by."""
+
+    rm: str
+    name: str
+
+
+DELAYS_MAX: Final = 256
+"""Delays whose texts are remembered: those of thousands of queues are mostly the same."""
+
+_state: Callable[[Application], AppState] = attrgetter("state")
+_path: Callable[[Queue], str] = attrgetter("path")
+
+
+def _nonzero(amounts: Resources) -> Resources:
+    if not any(amounts.values()):  # what is pending mostly is
+        return {}
+    return saturated(pruned(amounts) if 0 in amounts.values() else amounts)
+
+
+def partition_view(partition: Partition, shown: Shown) -> PartitionView:
+    """An entry of the list of partitions."""
+    root, fleet = partition.tree.root, partition.fleet
+    states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
+    states[AppState.REJECTED] += len(partition.rejections)
+    counts = {str(state): number for state, number in sorted(states.items()) if number}
+    return PartitionView(
+        cluster_id=shown.rm,
+        name=shown.name,
+        capacity=CapacityView(
+            capacity=saturated(fleet.total),
+            used_capacity=_nonzero(root.allocated),
+            utilization=percentages(pruned(root.allocated), fleet.total),
+        ),
+        node_sorting_policy=NodeSortingView(
+            type=fleet.policy,
+            resource_weights={kind: int(w) if w == w // 1 else w for kind, w in sorted(fleet.weights.items())},
+        ),
+        preemption_enabled=partition.config.preemption.is_enabled,
+        quota_preemption_enabled=partition.config.preemption.is_quota_enabled,
+        total_nodes=len(fleet),
+        applications={**counts, "total": sum(counts.values())},
+        total_containers=partition.running_allocations,
+        state="Active",
+        last_state_transition_time=partition.created_ns,
+    )
+
+
+def queue_view(one: Queue, *, subtree: bool, partition: str) -> QueueView:
+    """A queue, with everything below it if `subtree`; `partition` is shown on this queue only."""
+    return full_queue_view(one, headroom(one), subtree=subtree, partition=partition)
+
+
+def full_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition: str) -> QueueView:
+    """The same by somebody who has gone down to it and knows how much room there is in it."""
+    children = sort_by_path(one.children.values())
+    below = (
+        [full_queue_view(child, child_headroom(child, room), subtree=True, partition="") for child in children]
+        if subtree
+        else []
+    )
+    allocating = sorted(one.allocating) if one.allocating else []
+    return queue_view_with_children(one, room, children, below, allocating=allocating, partition=partition)
+
+
+def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
+    """The headroom of a queue, whose parent has so much."""
+    maximum = child.maximum
+    return above if maximum is None else tightened(less(maximum, child.allocated), above)
+
+
+def sort_by_path(children: Collection[Queue]) -> list[Queue]:
+    """As they are shown."""
+    return sorted(children, key=_path) if children else []
+
+
+def queue_view_with_children(
+    one: Queue,
+    room: Limit | None,
+    children: list[Queue],
+    below: list[QueueView],
+    *,
+    allocating: list[str],
+    partition: str,
+) -> QueueView:
+    """A queue with these of its children, of which this is shown. What of a queue never changes in place is not copied:
+    there are thousands, and the partition decides nothing meanwhile.
+    """
+    policies, maximum, allocated = one.policies, one.maximum or {}, one.allocated
+    return QueueView(
+        queuename=one.path,
+        status=one.state,
+        partition=partition,
+        pending_resource=_nonzero(one.pending),
+        max_resource=maximum if one.parent else saturated(maximum),  # what is configured is within 64 bits
+        guaranteed_resource=one.guaranteed or {},
+        allocated_resource=_nonzero(allocated),
+        preempting_resource=_nonzero(one.preempting),
+        headroom=saturated(room) if room else {},
+        is_leaf=one.leaf,
+        is_managed=one.managed,
+        properties=one.properties,
+        parent=one.parent.path if one.parent else "",
+        template=_template(one.template),
+        children=below,
+        child_names=[child.path for child in children],
+        abs_used_capacity=percentages(pruned(allocated), maximum) if maximum else {},
+        max_running_apps=one.max_applications,
+        running_apps=one.running,
+        current_priority=one.priority,
+        allocating_accepted_apps=allocating,
+        sorting_policy=policies.application_sort if one.leaf else "fair",
+        priority_sorting=policies.priority_sort,
+        preemption_enabled=policies.preemption != "disabled",
+        is_preemption_fence=policies.preemption == "fence",
+        preemption_delay=_delay(policies.preemption_delay_s),
+        quota_preemption_delay=_delay(policies.quota_preemption_delay_s),
+        is_priority_fence=policies.priority_fence,
+        priority_offset=policies.priority_offset,
+        draining_since=one.draining_since_ns or None,
+        draining_applications=one.population if one.draining else None,
+    )
+
+
+@lru_cache(DELAYS_MAX)
+def _delay(seconds: float) -> str:
+    return duration(round(seconds * 1e9))
+
+
+def _template(template: Template | None) -> TemplateView | None:
+    if template is None:
+        return None
+    return TemplateView(
+        max_applications=template.max_applications,
+        max_resource=saturated(template.maximum or {}),
+        guaranteed_resource=saturated(template.guaranteed or {}),
+        properties=dict(template.properties),
+    )
+
+
+def application_view(application: Application, shown: Shown) -> ApplicationView:
+    """An application that was accepted, whether or not it has ended."""
+    asks, allocations = application.requests, application.allocations
+    return ApplicationView(
+        application_id=application.application_id,
+        used_resource=_nonzero(application.allocated),
+        max_used_resource=saturated(application.max_allocated),
+        pending_resource=_nonzero(application.pending),
+        partition=shown.name,
+        queue_name=application.queue.path,
+        submission_time=application.submitted_ns,
+        finished_time=application.finished_ns,
+        requests=[_ask(asks[key]) for key in sorted(asks)] if asks else [],
+        allocations=[_allocation(allocations[key]) for key in sorted(allocations)] if allocations else [],
+        application_state=application.state,
+        user=application.user.name,
+        groups=list(application.user.groups),
+        state_log=[StateView(time=at_ns, application_state=state) for at_ns, state in application.state_log],
+        placeholder_data=_task_groups(application.task_groups) if application.task_groups else [],
+        has_reserved=bool(application.reservations),
+        reservations=sorted(application.reservations) if application.reservations else [],
+        max_request_priority=application.priority,
+        start_time=application.started_ns // 1_000_000 if application.started_ns else NEVER_MS,
+        resource_history=_history(application.history)
+        if application.history and not application.finished_ns
+        else HistoryView(),
+        backoff_deadline=rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
+    )
+
+
+def _task_groups(groups: Mapping[str, TaskGroup]) -> list[PlaceholderView]:
+    return [_task_group(groups[name]) for name in sorted(groups)]
+
+
+def _task_group(group: TaskGroup) -> PlaceholderView:
+    return PlaceholderView(
+        task_group_name=group.name,
+        count=group.count,
+        min_resource=saturated(group.minimum),
+        replaced=group.replaced,
+        timedout=group.timed_out,
+    )
+
+
+def _history(history: History) -> HistoryView:
+    """Of an application that has not ended: of others YuniKorn shows none."""
+    return HistoryView(
+        resource_usage=used_resources(history, Use.REAL),
+        preempted_resource=used_resources(history, Use.PREEMPTED),
+        placeholder_resource=used_resources(history, Use.PLACEHOLDER),
+    )
+
+
+def used_resources(history: History, use: Use) -> dict[str, Resources]:
+    """By instance type."""
+    return {kind: saturated(amounts) for (one, kind), amounts in history.items() if one is use}
+
+
+def rejection_view(rejection: Rejection, shown: Shown) -> ApplicationView:
+    """An application that was refused."""
+    return ApplicationView(
+        application_id=rejection.application_id,
+        partition=shown.name,
+        queue_name=rejection.queue_name,
+        submission_time=rejection.at_ns,
+        finished_time=rejection.at_ns,
+        application_state=AppState.REJECTED,
+        user=rejection.user,
+        groups=list(rejection.groups),
+        rejected_message=rejection.reason,
+        state_log=[StateView(time=rejection.at_ns, application_state=AppState.REJECTED)],
+        max_request_priority=PRIORITY_NONE,
+        start_time=NEVER_MS,
+        resource_history=HistoryView(),
+    )
+
+
+def _ask(ask: Allocation) -> AskView:
+    return AskView(
+        allocation_key=ask.key,
+        allocation_tags=ask.tags,
+        request_time=ask.created_ns,
+        resource=ask.resources,
+        priority=str(ask.priority),
+        required_node_id=ask.need.required_node,
+        application_id=ask.application_id,
+        placeholder=ask.placeholder,
+        task_group_name=ask.task_group,
+        allocation_log=_log(ask.group) if ask.group else [],
+        triggered_preemption=ask.preemption_triggered,
+        originator=ask.originator,
+        scheduling_attempted=ask.group is not None and ask.group.attempted,
+        triggered_scale_up=ask.scale_up_told,
+    )
+
+
+def _log(group: Group) -> list[LogEntryView]:
+    """Why these asks were not placed, the reasons in the order in which they were first met."""
+    return [
+        LogEntryView(message=reason, last_occurrence=int(failure.last * 1e9), count=failure.times)
+        for reason, failure in group.failures.items()
+    ]
+
+
+def _allocation(allocation: Allocation) -> AllocationView:
+    asked_ns = allocation.placeholder_created_ns if allocation.placeholder_used else allocation.created_ns
+    return AllocationView(
+        allocation_key=allocation.key,
+        allocation_tags=allocation.tags,
+        request_time=asked_ns,
+        allocation_time=allocation.created_ns,
+        allocation_delay=allocation.created_ns - asked_ns,
+        resource=allocation.resources,
+        priority=str(allocation.priority),
+        node_id=allocation.node_id,
+        application_id=allocation.application_id,
+        placeholder=allocation.placeholder,
+        placeholder_used=allocation.placeholder_used,
+        task_group_name=allocation.task_group,
+        preempted=allocation.preempted,
+        originator=allocation.originator,
+    )
+
+
+def _foreign(allocation: Allocation) -> ForeignAllocationView:
+    return ForeignAllocationView(
+        allocation_key=allocation.key,
+        allocation_tags=allocation.tags,
+        allocation_time=allocation.created_ns,
+        resource=allocation.resources,
+        priority=str(allocation.priority),
+        node_id=allocation.node_id,
+        preemptable=allocation.tags.get(FOREIGN) != "static",
+    )
+
+
+def node_view(node: Node) -> NodeView:
+    """A node with all that runs on it."""
+    return NodeView(
+        node_id=node.node_id,
+        host_name=node.attribute("hostname"),
+        rack_name=node.attribute("rackname"),
+        attributes=node.attributes,
+        capacity=saturated(node.capacity),
+        allocated=_nonzero(node.allocated),
+        occupied=_nonzero(node.occupied),
+        available=_nonzero(node.available),
+        utilized=percentages(pruned(node.allocated), node.capacity),
+        allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
+        foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
+        schedulable=node.schedulable,
+        is_reserved=bool(node.reservations),
+        reservations=sorted(node.reservations),
+    )
+
+
+def user_view(tracker: Tracker) -> UserView:
+    """What a user has and may have, as a tree of queues."""
+    charged = (account for account in tracker.accounts.values() if account.group_name is not None)
+    groups = {account.application.application_id: account.group_name or "" for account in charged}
+    return UserView(user_name=tracker.name, groups=dict(sorted(groups.items())), queues=_usage(tracker))
+
+
+def group_view(tracker: Tracker) -> GroupView:
+    """What a group has and may have, as a tree of queues, and the applications that count for it."""
+    counted = [one.application.application_id for one in tracker.accounts.values() if one.counted]
+    return GroupView(group_name=tracker.name, applications=sorted(counted), queues=_usage(tracker))
+
+
+def _usage(tracker: Tracker) -> UsageView | None:
+    root = next((level for level in tracker.levels.values() if level.above is None), None)
+    return None if root is None else _level(root)
+
+
+def _level(level: Level) -> UsageView:
+    allowance = level.allowance
+    return UsageView(
+        queue_path=level.path,
+        resource_usage=_nonzero(level.used),
+        running_applications=sorted(level.applications),
+        max_resources=saturated(allowance.resources) if allowance else {},
+        max_applications=allowance.applications if allowance else 0,
+        children=[_level(level.children[path]) for path in sorted(level.children)],
+    )
+
+
+# Preemptions ----------------------------------------------------------------------------------------------------------
+
+_LAST_NS: Final = 2**63 - 1
+_LAST_NUMBER: Final = ENTRIES_MAX
+"""Of the entries of one moment."""
+
+
+def index_preemptions(entries: Iterable[Preemption]) -> dict[str, Preemption]:
+    """The entries, the newest first, each by a key that sorts so: the newest have the smallest.
+
+    Those of one moment are numbered from the oldest, so that newer ones change no key.
+    """
+    numbers = Counter[int]()
+    keyed: list[tuple[str, Preemption]] = []
+    for entry in reversed(tuple(entries)):
+        at_ns = int(entry.at * 1e9)
+        keyed.append((f"{_LAST_NS - at_ns:019d}-{_LAST_NUMBER - numbers[at_ns]:04d}", entry))
+        numbers[at_ns] += 1
+    return dict(reversed(keyed))
+
+
+def preemption_view(entry: Preemption) -> PreemptionView:
+    """An entry with its victims."""
+    return PreemptionView(
+        time=int(entry.at * 1e9),
+        kind=entry.kind,
+        queue_name=entry.queue,
+        application_id=entry.application_id,
+        allocation_key=entry.ask_key,
+        node_id=entry.node_id,
+        victim_count=entry.victim_count,
+        victims=[_victim(one) for one in entry.victims],
+        resource=saturated(entry.resources),
+        lost=saturated(entry.lost),
+    )
+
+
+def _victim(victim: Victim) -> VictimView:
+    return VictimView(
+        allocation_key=victim.key,
+        application_id=victim.application_id,
+        queue_name=victim.queue,
+        node_id=victim.node_id,
+        resource=saturated(victim.resources),
+        ran_seconds=victim.ran_s,
+    )
+
+
+# Placement rules ------------------------------------------------------------------------------------------------------
+
+
+def rule_view(described: Description) -> RuleView:
+    """A rule with its parents."""
+    return RuleView(
+        name=described.name,
+        parameters=described.parameters,
+        filter=None if described.filter is None else _filter(described.filter),
+        parent_rule=None if described.parent is None else rule_view(described.parent),
+    )
+
+
+def _filter(described: FilterDescription) -> FilterView:
+    return FilterView(
+        type="allow" if described.allows else "deny",
+        user_list=list(described.users),
+        group_list=list(described.groups),
+        user_exp=described.user_expression,
+        group_exp=described.group_expression,
+    )
+
+
+# Node utilisation -----------------------------------------------------------------------------------------------------
+
+BUCKETS: Final = 10
+_BUCKET_PERCENT: Final = 100 // BUCKETS
+
+
+def utilisation_view(nodes: Iterable[Node], *, rm: str, partition: str) -> UtilisationView:
+    """All nodes by how full they are; `partition` is the name to show."""
+    found: dict[str, list[list[str]]] = {}
+    for node in nodes:
+        used = percentages(node.allocated, node.capacity)
+        for kind in node.capacity:
+            if kind not in found:
+                found[kind] = [[] for _ in range(BUCKETS)]
+            found[kind][bucket(used.get(kind, 0))].append(node.node_id)
+    return UtilisationView(
+        cluster_id=rm,
+        partition=partition,
+        utilizations=[TypeUtilisationView(type=kind, utilization=_bucket_views(found[kind])) for kind in sorted(found)],
+    )
+
+
+def bucket(percent: int) -> int:
+    """The bucket of a node of which so much is used. A bucket includes its upper bound, the first its lower one too,
+    and a node that has more on it than it can hold is in the last.
+
+    >>> [bucket(percent) for percent in (0, 10, 11, 100, 250)]
+    [0, 0, 1, 9, 9]
+    """
+    return min(max(-(-percent // _BUCKET_PERCENT) - 1, 0), BUCKETS - 1)
+
+
+def _bucket_views(buckets: list[list[str]]) -> list[BucketView]:
+    return [
+        BucketView(bucket_name=_bucket_name(number), num_of_nodes=len(names), node_names=sorted(names))
+        for number, names in enumerate(buckets)
+    ]
+
+
+def _bucket_name(number: int) -> str:
+    return f"{number * _BUCKET_PERCENT}-{(number + 1) * _BUCKET_PERCENT}%"

@@ -1,0 +1,296 @@
+"""What a worker begins from: its journal, or nothing and a problem."""
+
+import argparse
+import asyncio
+import logging
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from common.control_messages import Hello
+from common.journal_messages import Kept, SnapshotTaken, Step
+from common.messages import Header
+from common.names import BROKER, PREDICATE_PLUGINS
+from common.process import Life
+from common.rm_messages import NodeRequest
+from common.wire import body_of, decoded
+from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
+from partition_worker.engine.partition import Partition
+from partition_worker.engine.predicates.predicate import NodeView, Predicate
+from partition_worker.journal.database import Database, make_row
+from partition_worker.journal.files import Fenced
+from partition_worker.journal.poison_files import AttemptsFile
+from tests.attempts import WorkerKilled
+from tests.partition_worker.bench import NODES, NOW
+from tests.partition_worker.start import CONFIGURE, Start, closed
+
+
+def hello_of(start: StartedWorker) -> Hello:
+    return decoded(Hello, start.worker.hello().body)
+
+
+def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        assert hello_of(start) == Hello(role="worker")
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        closed(start)
+        second = Start(tmp_path, 2)
+        start = await second.begins()
+        assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
+        assert start.worker.partition is not None
+        assert start.worker.partition.fleet.get("n1")
+        assert (start.replayed, start.took_s > 0) == (3, True)
+        assert "rm-1_default: recovered 3 journal steps (no snapshot) in " in caplog.text
+        await second.goes_on(start, (NodeRequest(), 2))
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        first.give(start, start.worker.leave(NOW))
+        closed(start)
+        second = Start(tmp_path, 2)
+        start = await second.begins()
+        assert start.journal is not None
+        with start.journal.open_recovery() as found:
+            assert list(found.steps) == []
+        assert start.worker.partition is not None
+        assert start.worker.partition.fleet.get("n1")
+        assert start.worker.recorder is not None
+        assert start.worker.recorder.last == 4
+        assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 4\) in ", caplog.text)
+        closed(start)
+
+    asyncio.run(test())
+
+
+def tick(number: int) -> Step:
+    return Step(number=number, at=NOW, source="", header=Header(kind="tick"))
+
+
+def strange(number: int) -> Step:
+    return Step(number=number, at=NOW, source=BROKER, header=Header(kind="Strange"))
+
+
+def nothing(number: int) -> Step:
+    return Step(number=number + 1, at=NOW, source=BROKER, header=Header(kind="tick"))
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        (tick, "in step 1 time passes in a partition that has not begun"),
+        (strange, "playing it again broke: TypeError: Strange"),
+        (nothing, "step 1 holds the number 2"),
+    ],
+)
+def test_a_journal_that_cannot_be_played_again_is_put_aside(
+    tmp_path: Path, written: Callable[[int], Step], problem: str
+) -> None:
+    async def test() -> None:
+        one = Start(tmp_path, 3)
+        database = Database(one.files, 2)
+        step = written(1)
+        database.append([make_row(1, step.at, step.header.kind, body_of(step))], fresh=False)
+        database.close()
+        start = await one.begins()
+        assert hello_of(start).problem.startswith(f"its journal cannot be used: {problem}")
+        assert start.worker.partition is None
+        await one.goes_on(start, *CONFIGURE)
+        closed(start)
+        assert (one.files.damaged / one.files.database.name).exists()
+        again = Start(tmp_path, 4)
+        start = await again.begins()
+        assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None:
+    async def test() -> None:
+        one = Start(tmp_path, 1)
+        start = await one.begins()
+        await one.goes_on(start, *CONFIGURE)
+        one.give(start, start.worker.leave(NOW))
+        while (delivery := await one.hears(start)).header.kind != "SnapshotTaken":
+            assert delivery.header.kind == Kept.__name__
+        number = decoded(SnapshotTaken, delivery.body).number
+        closed(start)
+        one.files.snapshot(number).write_bytes(b"something else")
+        start = await Start(tmp_path, 2).begins()
+        assert "snapshot" in hello_of(start).problem
+        closed(start)
+
+    asyncio.run(test())
+
+
+def test_a_partition_that_another_worker_has_is_left_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        closed(await Start(tmp_path, 2).begins())
+        with pytest.raises(Fenced):
+            await Start(tmp_path, 1).begins()
+        assert not Start(tmp_path, 1).files.damaged.exists()
+
+    asyncio.run(test())
+
+
+def test_a_step_that_ends_the_worker_again_and_again_while_it_is_played_costs_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadly(*_: object) -> None:
+        raise WorkerKilled
+
+    async def test() -> None:
+        first = Start(tmp_path, 1)
+        start = await first.begins()
+        await first.goes_on(start, *CONFIGURE, (NODES, 1))
+        closed(start)
+        monkeypatch.setattr(Partition, "apply", deadly)
+        for epoch in range(2, 2 + REPLAYS_MAX):
+            dies = Start(tmp_path, epoch)
+            dies.attempts = AttemptsFile(dies.files)
+            with pytest.raises(WorkerKilled):
+                await dies.begins()
+        last = Start(tmp_path, 9)
+        last.attempts = AttemptsFile(last.files)
+        start = await last.begins()
+        assert hello_of(start).problem == (
+            "its journal cannot be used: step 4 ended the worker 4 times while it was played again"
+        )
+        assert (last.files.damaged / last.files.database.name).exists()
+        closed(start)
+
+    asyncio.run(test())
+
+
+ROOT = Path(__file__).parents[2]
+PLUGINS = "tests.partition_worker.engine.predicates.plugins"
+OBJECT = object()
+
+
+def raises() -> None:
+    raise RuntimeError("no licence\nserver")
+
+
+class Explodes:
+    def __init__(self) -> None:
+        raises()
+
+
+def point(name: str, value: str, group: str = PREDICATE_PLUGINS) -> EntryPoint:
+    return EntryPoint(name, value, group)
+
+
+INSTALLED = (
+    point("rack", f"{PLUGINS}:Rack"),
+    point("again", f"{PLUGINS}:Rack"),
+    point("broken", f"{PLUGINS}:Broken"),
+    point("gone", f"{PLUGINS}:Gone"),
+    point("nowhere", "no_such_package:Thing"),
+    point("explodes", "tests.partition_worker.test_bootstrap:Explodes"),
+    point("object", "tests.partition_worker.test_bootstrap:OBJECT"),
+    point("console", f"{PLUGINS}:Rack", "console_scripts"),
+)
+
+
+def test_those_that_are_chosen_are_loaded_in_this_order() -> None:
+    assert [one.name for one in load_plugins(["broken", "rack"], INSTALLED)] == ["broken", "rack"]
+    assert load_plugins([], INSTALLED) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("racks", "no plug-in 'racks' is installed"),
+        ("console", "no plug-in 'console' is installed"),
+        ("gone", "gone (tests.partition_worker.engine.predicates.plugins:Gone) cannot be loaded: AttributeError: "),
+        ("nowhere", "nowhere (no_such_package:Thing) cannot be loaded: ModuleNotFoundError: "),
+        ("explodes", "cannot be loaded: RuntimeError: no licence server"),
+        ("object", "is no predicate: it needs `name`, `read` and `refuses`"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(name: str, reason: str) -> None:
+    with pytest.raises(PluginError) as raised:
+        load_plugins(["rack", name], INSTALLED)
+    assert reason in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_those_that_are_there_are_named() -> None:
+    with pytest.raises(PluginError, match=r"there are: again, broken, explodes, gone, nowhere, object, rack$"):
+        load_plugins(["racks"], INSTALLED)
+
+
+def test_two_predicates_of_one_name_are_refused() -> None:
+    with pytest.raises(PluginError, match="two are called 'rack'"):
+        load_plugins(["rack", "again"], INSTALLED)
+
+
+def test_the_example_of_the_documentation_is_a_predicate() -> None:
+    page = (ROOT / "docs" / "predicates.md").read_text()
+    block = next(block for block in page.split("```python\n") if "class Licences" in block)
+    found: dict[str, type[Predicate]] = {}
+    exec(block[: block.index("```")], found)
+    example = found["Licences"]()
+    assert isinstance(example, Predicate)
+    node = NodeView("n1", {"licences": "matlab ansys"}, {})
+    demands = [example.read(tags) for tags in ({"licence": "ansys"}, {"licence": "abaqus"}, {})]
+    assert [example.refuses(demand, node) for demand in demands] == ["", "node has no licence for abaqus", ""]
+    with pytest.raises(ValueError, match="name one"):
+        example.read({"licence": ""})
+
+
+@pytest.mark.processes
+def test_a_worker_without_its_plug_in_does_not_start_and_says_why() -> None:
+    where = ("--broker", "ipc:///nowhere", "--partition", "rm-1_default", "--epoch", "1")
+    command = [sys.executable, "-P", "-m", "partition_worker", *where, "--predicates", "racks"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    line = (
+        "partition_worker: predicates: no plug-in 'racks' is installed (entry point yunishard.predicates); there are: "
+    )
+    assert (done.returncode, done.stderr.startswith(line), done.stderr.count("\n")) == (2, True, 1)
+
+
+def waited(deed: Callable[[socket.socket, Life], object]) -> tuple[bool, argparse.Namespace, bytes]:
+    """Whether it got one, what its arguments are then, and what it has said; `deed` happens while it waits."""
+    ours, theirs = socket.socketpair()
+    args = argparse.Namespace(partition=None, epoch=0)
+
+    async def wait() -> bool:
+        life = Life(theirs.fileno())
+        asyncio.get_running_loop().call_soon(deed, ours, life)
+        return await wait_for_assignment(args, life)
+
+    with ours, theirs:  # not closed before the loop has ended: then a process without a supervisor ends
+        return asyncio.run(wait()), args, ours.recv(4096)
+
+
+def test_it_becomes_the_worker_of_what_it_is_assigned() -> None:
+    got, args, said = waited(lambda ours, _: ours.send(b'{"partition": "rm_a", "epoch": 7}\n'))
+    assert (got, args) == (True, argparse.Namespace(partition="rm_a", epoch=7))
+    assert said == b'{"ready": {}}\n', "to the supervisor, who gives partitions to those that are ready only"
+
+
+def test_it_leaves_without_one_when_it_is_time_to_stop() -> None:
+    got, args, _ = waited(lambda _, life: life.stop())
+    assert (got, args.partition) == (False, None)
