@@ -1,9 +1,9 @@
-"""Plain documents as YAML text, laid out as people know it from YuniKorn.
+"""Shows a configuration in force as `GET /ws/v1/config` does: JSON with capitalized keys, or YAML with lower-case keys.
 
-Lists stand to the right of their key, maps inside maps at every fourth column, and a text has quotes only where it
-would be read as something else without. Rejected: PyYAML's `dump`, which cannot lay out lists so and leaves without
-quotes what the reader of our own files (`common/config/scalars.py`) takes for numbers, such as `1e3`.
-Not here: what is shown (`config_view.py`).
+The parsed configuration is shown in normal form, with quantities as they were written. A table lists the keys of every
+part, in their order, and when each is shown: JSON shows the parts of a part even if nothing in them was written, YAML
+does not. The YAML layout is YuniKorn's. Rejected: PyYAML's `dump`, which cannot indent lists so, and leaves texts
+unquoted that the parser of configurations (`common/config/scalars.py`) reads as numbers, such as `1e3`.
 """
 
 import math

@@ -1,6 +1,14 @@
-"""The newest events of a history as lines, numbered like the events, for those who read on at places of their own.
+"""Event streams: sends the events of partitions to REST clients as they happen, one JSON line each.
 
-Not here: where the lines come from (`follower.py`), who reads them (`stream.py`).
+    EventFollower queries the worker ──lines──► EventBuffer ──pieces──► EventStream, EventStream, ...
+                                                     ▲
+                       older or missing events are queried piece by piece
+
+A client is disconnected if its connection accepts nothing for `stalled_max_s`, or for `behind_stalled_max_s` while it
+is more than BEHIND_MAX events behind. A client that reads, however slowly, continues as long as the worker has its next
+event. All clients of a partition are disconnected when the worker's event sequence does not continue: its instance
+changed, it lost its latest events in a crash, events were overwritten before they were read, or it has not answered for
+SILENT_MAX_S.
 """
 
 import asyncio
@@ -19,42 +27,42 @@ from common.unsigned import UnsignedError, unsigned
 from webservice.views import ErrorView, RequestError, encoded
 
 PIECE_BYTES: Final = 64 << 10
-"""After so many bytes no further line is put into a piece."""
+"""Bytes after which no further line is added to a piece."""
 
 
 class EventBuffer:
-    """Lines from the number `first` on, up to `end`, which is the number of the next one."""
+    """The newest events of a partition as lines, from the number `first` up to `end`, the number of the next one."""
 
     def __init__(self, first: int, *, bytes_max: int) -> None:
         self.first = first
         self._bytes_max = bytes_max
         self._lines: list[bytes] = []
         self._bytes = 0
-        """Of all lines."""
+        """Bytes of all lines."""
 
     @property
     def end(self) -> int:
         return self.first + len(self._lines)
 
     def add(self, lines: Sequence[bytes]) -> None:
-        """Append lines. The oldest go when there is no room, a single one has room whatever its size."""
+        """Append lines. Beyond the bound the oldest are dropped; the newest line always stays."""
         self._lines.extend(lines)
         self._bytes += sum(map(len, lines))
         surplus, gone = self._bytes - self._bytes_max, 0
         while surplus > 0 and gone < len(self._lines) - 1:
             surplus -= len(self._lines[gone])
             gone += 1
-        self.forget(self.first + gone)
+        self.drop_before(self.first + gone)
 
-    def forget(self, before: int) -> None:
-        """UnknownUser needs what comes before this number."""
+    def drop_before(self, before: int) -> None:
+        """Drop the lines before this number."""
         gone = self._lines[: max(0, before - self.first)]
         del self._lines[: len(gone)]
         self._bytes -= sum(map(len, gone))
         self.first += len(gone)
 
     def since(self, place: int) -> tuple[bytes, int]:
-        """The lines from this number on, as many as are a piece, and the number to go on with."""
+        """A piece: lines from this number on, and the number to continue with."""
         assert place >= self.first, (place, self.first)
         found: list[bytes] = []
         size = 0
@@ -70,7 +78,7 @@ CLOSED: Final = "Event stream was closed by the producer"
 CLOSED_LINE: Final = encoded(ErrorView(status_code=200, message=CLOSED, description=CLOSED))
 
 Clock = Callable[[], float]
-"""Seconds that never go back."""
+"""Monotonic time in seconds."""
 
 
 class History(Protocol):
@@ -84,17 +92,20 @@ class History(Protocol):
 
 
 class EventStream:
-    """A reader, and its place: the number of the event that it has not been given yet."""
+    """One client of the event stream, as an asynchronous iterator of pieces: first the instance of the partition, then
+    the events line by line. `place` is the number of its next event. A client that does not read is disconnected: the
+    rest is dropped, and its last line is an error.
+    """
 
     def __init__(self, history: History, *, first_line: bytes, place: int, host: str, began: datetime, clock: Clock):
         self.place = place
         self.host = host
-        """The header of that name of the request."""
+        """The header `Host` of the request."""
         self.began = began.astimezone(UTC)
         self.begun = False
-        """Whether it was given an event."""
+        """Whether it received an event."""
         self.writing_since: float | None = None
-        """Since when the connection has been given a piece; None while it waits for one."""
+        """When the connection received the piece that it is writing; None while it waits for one."""
         self._history = history
         self._first_line = first_line
         self._clock = clock
@@ -113,7 +124,7 @@ class EventStream:
         return piece
 
     async def _piece(self) -> bytes:
-        """What comes next; at last why nothing more comes, and then nothing."""
+        """The next piece; after the end the closing line once, then nothing."""
         while not self._over:
             self._news.clear()
             piece = await self._history.piece(self)
@@ -125,38 +136,39 @@ class EventStream:
         return CLOSED_LINE if self._last() else b""
 
     def _last(self) -> bool:
-        """Whether the last line is still to be said, which it is once."""
+        """Whether the closing line is still to be sent; it is sent once."""
         unsaid, self._unsaid = self._unsaid, False
         return unsaid
 
     _unsaid = True
 
     def wake(self) -> None:
-        """There is something new."""
+        """Continue: there are new events."""
         self._news.set()
 
     def cut(self) -> None:
-        """Give it nothing more but the last line."""
+        """Disconnect the client: it receives only the closing line."""
         self._over = True
         self._news.set()
         self._history.leave(self)
 
     async def aclose(self) -> None:
-        """The connection is gone, or everything was sent."""
+        """End the stream: the connection is closed, or everything was sent."""
         self._history.leave(self)
 
 
 BEHIND_MAX: Final = 2000
-"""Events by which a reader may be behind while its connection takes nothing for a moment."""
+"""Events by which a client may lag before the shorter time limit for a stalled connection applies."""
 
 SILENT_MAX_S: Final = 60.0
-"""How long a partition may be gone before its readers are cut off; a worker is replaced much sooner."""
+"""Seconds without an answer of the partition after which its clients are disconnected; a worker restarts much sooner.
+"""
 
 PAST_EVENTS: Final = 250
-"""Events that are asked for at once for one reader who is behind the tape: less than 100 KiB as a rule."""
+"""Events per query for a client that is behind the buffer: usually less than 100 KiB."""
 
 Ask = Callable[[str, Query], Awaitable[Answer]]
-"""A question to a partition, and its answer (`broker_link.py`)."""
+"""Sends a query to a partition and returns its answer (`broker_client.py`)."""
 
 Lines = EventLines[msgspec.Raw]
 _decoder: Final = msgspec.json.Decoder(Lines)
@@ -164,41 +176,45 @@ _decoder: Final = msgspec.json.Decoder(Lines)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often is asked, and how long is waited."""
+    """Intervals of queries, and time limits."""
 
     look_soon_s: float = 0.1
-    """From an answer with something new to the next question."""
+    """Seconds from an answer with new events to the next query."""
     look_late_s: float = 0.5
-    """The longest time between two questions."""
+    """The longest interval between two queries."""
     past_pause_s: float = 0.02
-    """Between two questions for readers who are behind the tape, all together."""
+    """Seconds between two queries for clients that are behind the buffer, all together."""
     stalled_max_s: float = 5.0
     behind_stalled_max_s: float = 2.0
     tape_bytes_max: int = 8 << 20
-    """Some 25,000 events."""
+    """About 25,000 events."""
 
 
 class EventFollower:
-    """The readers of one history, and what they read. `run` must be running for them to get anything new."""
+    """Reads the new events of one partition, once for all its streams, while `run` runs.
+
+    It queries the worker again at once while more events are available, soon after new events, and less often while
+    nothing happens. So a worker gets a few queries a second, however many clients there are and however slow they are.
+    """
 
     def __init__(self, ask: Ask, partition: str, rm: str, *, begin: Lines, pace: Pace, clock: Clock) -> None:
         self.partition = partition
         self.rm = rm
         self.instance = begin.instance
         self.streams: list[EventStream] = []
-        """In the order in which they began."""
+        """In the order in which they were opened."""
         self.cut_off = 0
-        """Readers whose connection took nothing for too long."""
-        self._tape = EventBuffer(begin.end, bytes_max=pace.tape_bytes_max)
+        """Clients that were disconnected because they did not read."""
+        self._buffer = EventBuffer(begin.end, bytes_max=pace.tape_bytes_max)
         self._ask = ask
         self._pace = pace
         self._clock = clock
         self._past = asyncio.Semaphore(1)
         self._last: list[msgspec.Raw] = []
-        """The latest event, if any was read: it is asked for once more, to see that it is still the same."""
+        """The latest event. It is queried once more each time, to detect that the worker lost its latest events."""
 
     def join(self, now: Lines, *, host: str, count: int) -> EventStream:
-        """A new reader, from so many past events on, or all that there are."""
+        """Open a stream that begins `count` events in the past, or at the oldest event."""
         stream = EventStream(
             self,
             first_line=msgspec.json.encode({"InstanceUUID": self.instance}) + b"\n",
@@ -211,17 +227,17 @@ class EventFollower:
         return stream
 
     def leave(self, stream: EventStream) -> None:
-        """A reader is gone; nothing if it was already."""
+        """Remove a stream, if it is still there."""
         if stream in self.streams:
             self.streams.remove(stream)
 
     def close(self) -> None:
-        """Cut all readers off."""
+        """Disconnect all clients."""
         for stream in tuple(self.streams):
             stream.cut()
 
     async def run(self) -> None:
-        """Follow the history until nobody reads it any more, or it cannot be followed."""
+        """Read events until no stream is left, or the events cannot be read on."""
         try:
             await self._follow()
         finally:
@@ -231,12 +247,12 @@ class EventFollower:
         pause_s, heard = self._pace.look_soon_s, self._clock()
         while self.streams:
             seen = len(self._last)
-            found = await asked(self._ask, self.partition, start=self._tape.end - seen, count=COUNT_MAX)
+            found = await asked(self._ask, self.partition, start=self._buffer.end - seen, count=COUNT_MAX)
             news: list[msgspec.Raw] = []
             if found is not None:
-                if self._is_other(found) or found.first > self._tape.end:
+                if self._is_other(found) or found.first > self._buffer.end:
                     return
-                overlap = self._tape.end - found.first
+                overlap = self._buffer.end - found.first
                 if found.records[:overlap] != self._last[:overlap]:
                     return
                 heard = self._clock()
@@ -247,56 +263,56 @@ class EventFollower:
             self._cut_stalled(self._clock())
             if found is not None and news:
                 pause_s = self._pace.look_soon_s
-                if self._tape.end < found.end:
+                if self._buffer.end < found.end:
                     continue
             else:
                 pause_s = min(2 * pause_s, self._pace.look_late_s)
             await asyncio.sleep(pause_s)
 
     def _is_other(self, found: Lines) -> bool:
-        """Whether this is not what was read so far: another history, or one that has lost its end."""
-        return found.instance != self.instance or found.end < self._tape.end
+        """Whether the answer is not a continuation: of another instance, or without the latest events."""
+        return found.instance != self.instance or found.end < self._buffer.end
 
     def _add(self, records: list[msgspec.Raw]) -> None:
-        self._tape.forget(min((one.place for one in self.streams), default=self._tape.end))
+        self._buffer.drop_before(min((one.place for one in self.streams), default=self._buffer.end))
         if records:
-            self._tape.add([bytes(one) + b"\n" for one in records])
+            self._buffer.add([bytes(one) + b"\n" for one in records])
             self._last = records[-1:]
             for stream in self.streams:
                 stream.wake()
 
     def _cut_stalled(self, now: float) -> None:
         for stream in tuple(self.streams):
-            behind = self._tape.end - stream.place > BEHIND_MAX
+            behind = self._buffer.end - stream.place > BEHIND_MAX
             most_s = self._pace.behind_stalled_max_s if behind else self._pace.stalled_max_s
             if stream.writing_since is not None and now - stream.writing_since > most_s:
                 self.cut_off += 1
                 stream.cut()
 
     async def piece(self, stream: EventStream) -> bytes:
-        """Lines from the place of a stream on, which goes on to what follows them; none if there are none yet."""
-        if stream.place < self._tape.first:
+        """The next lines of a stream, whose place advances; empty if there are none yet."""
+        if stream.place < self._buffer.first:
             past = await self._past_piece(stream)
-            if past or stream.place < self._tape.first:
+            if past or stream.place < self._buffer.first:
                 return past
-        piece, stream.place = self._tape.since(stream.place)
+        piece, stream.place = self._buffer.since(stream.place)
         return piece
 
     async def _past_piece(self, stream: EventStream) -> bytes:
-        """The same for one that is behind the tape; it is cut off if that is not there any more."""
+        """The next lines of a stream that is behind the buffer; it is disconnected if the worker no longer has them."""
         await self._past.acquire()
         asyncio.get_running_loop().call_later(self._pace.past_pause_s, self._past.release)
         found = await asked(self._ask, self.partition, start=stream.place, count=PAST_EVENTS)
         if found is None or self._is_other(found) or (stream.begun and found.first > stream.place):
             stream.cut()
             return b""
-        lines = found.records[: max(0, self._tape.first - found.first)]
+        lines = found.records[: max(0, self._buffer.first - found.first)]
         stream.place = found.first + len(lines)
         return b"".join(bytes(one) + b"\n" for one in lines)
 
 
 async def asked(ask: Ask, partition: str, *, start: int, count: int) -> Lines | None:
-    """Events from this number on; None if the partition cannot answer now."""
+    """Query events from this number on; None if the partition does not answer."""
     query = Query(what=EVENT_LINES, args={"start": str(start), "count": str(count)})
     try:
         answer = await ask(partition, query)
@@ -306,10 +322,10 @@ async def asked(ask: Ask, partition: str, *, start: int, count: int) -> Lines | 
 
 
 def decoded(answer: Answer) -> Lines:
-    """What a partition says of its history.
+    """Decode a worker's answer about its events.
 
     Raises:
-        RequestError: 503, it says something else.
+        RequestError: it is an error, or malformed.
     """
     if answer.status != 200:
         raise RequestError(answer.status, answer.body.decode(errors="replace"))
@@ -320,13 +336,15 @@ def decoded(answer: Answer) -> Lines:
 
 
 STREAMS_MAX: Final = 500
-"""Of all resource managers together, whatever they allow, so that connections are left for everything else."""
+"""Streams of all resource managers together, so that connections remain for other requests."""
 
 _TOO_MANY: Final = "Too many streaming connections"
 
 
 class EventStreams:
-    """All streams that are open, by the partitions that they are about."""
+    """All open streams. The RM of a partition limits its own streams, in all and for one `Host` (`event.maxStreams`,
+    `event.maxStreamsPerHost`); a lower limit ends no open stream.
+    """
 
     def __init__(self, ask: Ask, *, pace: Pace | None = None, clock: Clock = time.monotonic) -> None:
         self._ask = ask
@@ -334,16 +352,16 @@ class EventStreams:
         self._clock = clock
         self._closed = False
         self._followers: dict[str, EventFollower] = {}
-        """By full name of the partition: all and only those that run."""
+        """By full name of the partition: all and only running ones."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._cut_off = 0
-        """Readers that were too slow for their followers, of followers that have ended."""
+        """Clients that were disconnected because they did not read, by followers that have ended."""
 
     async def open_stream(self, partition: str, rm: str, *, host: str, count: str) -> EventStream:
-        """A new stream of a partition, from the latest `count` events on.
+        """Open a stream of a partition that begins with the latest `count` events.
 
         Raises:
-            RequestError: there can be none now.
+            RequestError: it cannot be opened now.
         """
         now = decoded(await self._ask(partition, Query(what=EVENT_LINES)))
         if not now.tracking:
@@ -362,23 +380,23 @@ class EventStreams:
 
     @property
     def open(self) -> list[EventStream]:
-        """All that are open, in the order in which they began."""
+        """All open streams, in the order in which they were opened."""
         found = [one for follower in self._followers.values() for one in follower.streams]
         return sorted(found, key=lambda one: one.began)
 
     def families(self) -> Iterator[Family]:
-        """Figures of the streams."""
-        what = "EventStreams of events that are open."
+        """The metrics of the streams."""
+        what = "Open event streams."
         yield gauge("yunishard_event_streams", what, (), [((), len(self.open))])
         what = (
-            "Readers of events that were cut off as their connection took nothing for too long. Worry if it grows: "
-            "somebody reads too slowly, and misses what happened until they read the history."
+            "Clients of event streams that were disconnected because they did not read. Investigate growth: such a "
+            "client misses events until it reads them with /ws/v1/events/batch."
         )
         running = sum(follower.cut_off for follower in self._followers.values())
         yield counter("yunishard_event_readers_cut_off_total", what, (), [((), self._cut_off + running)])
 
     def close(self) -> None:
-        """SocketEnd all, and begin no other one."""
+        """End all streams, and open no more."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -390,7 +408,7 @@ class EventStreams:
         if found is not None and found.instance == now.instance:
             return found
         if found is not None:
-            found.close()  # it has not noticed yet that its history is over
+            found.close()  # of a previous instance of the worker
         follower = EventFollower(self._ask, partition, rm, begin=now, pace=self._pace, clock=self._clock)
         self._followers[partition] = follower
         task = asyncio.create_task(self._run(follower), name=f"events of {partition}")

@@ -1,9 +1,9 @@
-"""A reply that is sent piece by piece, as the pieces come, to a client that must take them.
+"""HTTP/1.1 with limits: on connections, on the time for a request to arrive, and on the time for a client to read an
+answer.
 
-Starlette's own lets go of the pieces when they are collected as garbage, and waits for a client for ever. Here they are
-let go of as soon as the client is gone; and a client that has not taken one within WRITE_MAX_S loses its connection.
-
-Not here: the pieces.
+uvicorn limits only the pause between requests: without these limits a client that never completes a request, or never
+reads an answer, would keep its connection and the answer's memory for ever. Also contains the response that streams a
+body in pieces.
 """
 
 import asyncio
@@ -22,15 +22,19 @@ from webservice.calls import Pieces
 from webservice.credentials import CERTIFICATE_EXTENSION, Certificate, parse_certificate
 
 WRITE_MAX_S: Final = 10.0
-"""How long a client may take for what is a piece as a rule, 64 KiB. A reader of events is cut off before, so it has
-some seconds to hear of it."""
+"""Seconds for a client to accept one piece, usually 64 KiB. A client of an event stream is disconnected before that, so
+it has some seconds to receive the closing line."""
 
 ABORT: Final = "yunishard.abort"
-"""Extension of the scope: its `now` closes the connection without what is not sent yet (`http1.py`)."""
+"""Extension of an ASGI scope: its `now` aborts the connection and drops unsent data."""
 
 
 class StreamResponse(Response):
-    """The pieces, one after the other; each is sent before the next one is asked for."""
+    """A response that sends the pieces of a body one by one; each is written before the next one is requested.
+
+    Unlike Starlette's, it ends the iteration as soon as the client disconnects, and aborts the connection of a client
+    that does not accept a piece within WRITE_MAX_S.
+    """
 
     def __init__(
         self, pieces: Pieces, status: int, headers: Mapping[str, str], *, write_max_s: float = WRITE_MAX_S
@@ -42,7 +46,7 @@ class StreamResponse(Response):
         self._write_max_s = write_max_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or as much as the client waits for."""
+        """Send all pieces, until the client disconnects."""
         sending = asyncio.create_task(self._sent(send))
         leaving = asyncio.create_task(_gone(receive))
         try:
@@ -57,7 +61,7 @@ class StreamResponse(Response):
             await self._pieces.aclose()
 
     async def _sent(self, send: Send) -> bool:
-        """Whether the client has taken everything."""
+        """Send all pieces. Returns whether the client accepted them."""
         try:
             begin = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             await self._write(send, begin)
@@ -77,7 +81,7 @@ class StreamResponse(Response):
 
 
 class _StuckError(Exception):
-    """The client takes nothing."""
+    """The client accepts no data."""
 
 
 async def _gone(receive: Receive) -> None:
@@ -95,20 +99,20 @@ BODY_MAX_S: Final = 30.0
 
 TAKEN_WITHIN_S: Final = 10.0
 TAKEN_BYTES_MIN: Final = 64 << 10
-"""What a client must take of its answers in that time, or all there is: else its connection is cut, and what is left
-for it let go of. That is as slow as a telephone line."""
+"""Bytes that a client must accept in that time, unless fewer are left; else its connection is aborted and the rest
+dropped."""
 
 CONNECTIONS_OF_ONE_MAX: Final = 500
-"""Of one address, half of all that are served: a further one is closed at once, so that there is room for others. That
-is twice the requests of one address that run at the same time.
+"""Connections of one address, half of all: a further one is closed at once. Twice the bound on concurrent requests of
+one address.
 """
 
 CONNECTIONS_MAX: Final = 1000
-"""Connections that are served; requests on a further one are answered with 503, and it is closed then."""
+"""Connections; requests on a further one are answered with 503, and it is closed."""
 
 HEAD_BYTES_MAX: Final = 64 << 10
-"""Bytes of the head of a request: its line and headers, up to and with the empty line. A longer one is answered with
-431. Here that is seen of a head that is not complete yet, in `api.py` of one that is.
+"""Bytes of the request line and headers, including the empty line. A longer head is answered with 431: here while it is
+incomplete, in `api.py` once it is complete.
 """
 
 TOO_LONG: Final = 431
@@ -116,7 +120,7 @@ TOO_LONG: Final = 431
 
 
 class BoundedHttpProtocol(H11Protocol):
-    """Closes a connection whose next request's head is not complete in time, or its body, or that takes no answer."""
+    """uvicorn's protocol with time limits for a request's head and body, and for reading the answer."""
 
     head_max_s: ClassVar[float] = HEAD_MAX_S
     body_max_s: ClassVar[float] = BODY_MAX_S
@@ -125,35 +129,35 @@ class BoundedHttpProtocol(H11Protocol):
     connections_of_one_max: ClassVar[int] = CONNECTIONS_OF_ONE_MAX
 
     _shown: Certificate | None = None
-    """The certificate with which the peer has come, if it has one; TLS has seen that it is right."""
+    """The client certificate, which TLS has verified; None without one."""
     _owed: object = None
-    """What the peer owes us: IDLE for the rest of a head or a first byte of it, SEND_BODY for that of a body."""
+    """What the client has to send next: IDLE for a head, SEND_BODY for a body."""
     _late: asyncio.TimerHandle | None = None
-    """Runs all and only while it owes us something, the end of the connection at last."""
+    """The timeout of that; set while the client has to send something."""
     _is_refused: bool = False
-    """Whether nothing more is read of what it sends."""
+    """Whether further data of the client is ignored."""
     _stuck: asyncio.TimerHandle | None = None
-    """Runs all and only while it has not taken everything that was sent."""
+    """The timeout of unsent data; set while there is some."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn narrows it, too
         super().connection_made(transport)
-        if self._is_one_too_many():
+        if self._exceeds_connections():
             transport.abort()
             return
         self.conn = h11.Connection(h11.SERVER, HEAD_BYTES_MAX)  # uvicorn's own has a limit of 16 KiB
         if len(self.connections) > self.connections_max:
             self.limit_concurrency = 0  # uvicorn answers with 503
-        transport.set_write_buffer_limits(high=1)  # so that we hear of what it does not take; TLS counts nothing as 0
+        transport.set_write_buffer_limits(high=1)  # pause at the first unsent byte; TLS treats 0 as no limit
         self._shown = parse_certificate(transport.get_extra_info("peercert"))
-        self._watch()
+        self._restart_timeout()
 
     def data_received(self, data: bytes) -> None:
         if not self._is_refused:
             super().data_received(data)
-            self._watch()
+            self._restart_timeout()
 
     def handle_events(self) -> None:
-        """Give whoever answers a request a way to end the connection at once, and the certificate it came with."""
+        """Add the abort function and the client certificate to the scope."""
         super().handle_events()
         if self.scope is not None:
             self.scope["extensions"] = {
@@ -163,12 +167,12 @@ class BoundedHttpProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch()
+        self._restart_timeout()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, where that can be said: not in the middle of another answer."""
+        """Answer a malformed request, unless another answer is being sent."""
         if self.cycle is None or self.cycle.response_complete:
-            with suppress(h11.LocalProtocolError):  # what it has begun leaves no room for that
+            with suppress(h11.LocalProtocolError):  # an answer has begun
                 if self._is_too_long():
                     self._refuse(HTTPStatus(TOO_LONG), "The head of the request is too long\n")
                 else:
@@ -176,30 +180,30 @@ class BoundedHttpProtocol(H11Protocol):
                 return
         self.transport.close()
 
-    def _is_one_too_many(self) -> bool:
+    def _exceeds_connections(self) -> bool:
         others = (one.client for one in self.connections if isinstance(one, BoundedHttpProtocol))
         host = self.client and self.client[0]
         return sum(other is not None and other[0] == host for other in others) > self.connections_of_one_max
 
     def _is_too_long(self) -> bool:
-        """Whether the head is what is wrong, for its length; said in the error that is being handled."""
+        """Whether the error being handled is that the head is too long."""
         error = sys.exc_info()[1]
         return isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == TOO_LONG
 
-    def _refuse(self, status: HTTPStatus, told: str) -> None:
-        """Say so, and end the connection when the client has heard it: while more comes from it, closing resets the
-        connection, and what we said is lost. With TLS, closing itself waits for that.
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Send an error, and close the connection once the client has received it: closing while data arrives would
+        reset the connection and drop the error. With TLS, closing itself waits.
         """
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")]
         for event in (
             h11.Response(status_code=status, headers=headers, reason=status.phrase.encode()),
-            h11.Data(data=told.encode()),
+            h11.Data(data=text.encode()),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
         if self.transport.can_write_eof():
             self._is_refused = True
-            self._forget()
+            self._stop_timeout()
             self.transport.write_eof()
             self._late = self.loop.call_later(self.head_max_s, self.transport.close)
         else:
@@ -207,44 +211,44 @@ class BoundedHttpProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect_taken()
+        self._watch_unsent()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._all_taken()
+        self._stop_watching_unsent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-        self._all_taken()
+        self._stop_timeout()
+        self._stop_watching_unsent()
         super().connection_lost(exc)
 
-    def _expect_taken(self) -> None:
+    def _watch_unsent(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(self.taken_within_s, self._judge, left)
+        self._stuck = self.loop.call_later(self.taken_within_s, self._check_progress, left)
 
-    def _judge(self, before: int) -> None:
+    def _check_progress(self, before: int) -> None:
         if before - self.transport.get_write_buffer_size() < TAKEN_BYTES_MIN:
             self.transport.abort()
         else:
-            self._expect_taken()
+            self._watch_unsent()
 
-    def _all_taken(self) -> None:
+    def _stop_watching_unsent(self) -> None:
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
-    def _watch(self) -> None:
+    def _restart_timeout(self) -> None:
         owed = self.conn.their_state
         if self.transport.is_closing() or owed not in (h11.IDLE, h11.SEND_BODY):
-            self._forget()
+            self._stop_timeout()
         elif self._owed is not owed:
-            self._forget()
+            self._stop_timeout()
             self._owed = owed
             self._late = self.loop.call_later(
                 self.head_max_s if owed is h11.IDLE else self.body_max_s, self.transport.close
             )
 
-    def _forget(self) -> None:
+    def _stop_timeout(self) -> None:
         self._owed = None
         if self._late is not None:
             self._late.cancel()

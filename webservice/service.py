@@ -1,8 +1,4 @@
-"""What clients do wrong, in the log: a few lines a minute, so that nobody can fill it.
-
-uvicorn writes a line for each request that is none, and a traceback where a client has gone in the middle. Defects of
-ours are other exceptions, and always logged whole. Not here: what the client is told (`http1.py`).
-"""
+"""The web service as a process: listening port, TLS, connection to the broker, history recorder, orderly stop."""
 
 import asyncio
 import contextlib
@@ -34,51 +30,55 @@ from webservice.http1 import BoundedHttpProtocol
 from webservice.views import SettingView
 
 LINES_MAX: Final = 10
-"""Lines in a minute; how many there were beside them is said with the next one."""
+"""Lines per minute; further ones are counted, and the next line has their number."""
 
 _MINUTE_S: Final = 60.0
 
 
 class ClientErrorFilter(logging.Filter):
-    """For the logger of uvicorn."""
+    """Limits uvicorn's log lines about client errors, so that no client can fill the log.
+
+    uvicorn logs a line for each malformed request, and a traceback when a client disconnects during an answer. Other
+    exceptions are defects of this service, and always logged in full.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun = 0.0
-        self._said = 0
-        self._unsaid = 0
+        self._minute_began = 0.0
+        self._logged = 0
+        self._suppressed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             if not isinstance(error, h11.ProtocolError):
                 return True
-            record.exc_info, record.msg, record.args = None, "%s", (f"an answer cannot be given: {error}",)
-        if record.created - self._begun >= _MINUTE_S:
-            self._begun, self._said = record.created, 0
-        self._said += 1
-        if self._said > LINES_MAX:
-            self._unsaid += 1
+            record.exc_info, record.msg, record.args = None, "%s", (f"the answer was aborted: {error}",)
+        if record.created - self._minute_began >= _MINUTE_S:
+            self._minute_began, self._logged = record.created, 0
+        self._logged += 1
+        if self._logged > LINES_MAX:
+            self._suppressed += 1
             return False
-        if self._unsaid:
-            record.msg, record.args = "%s (and %d more)", (record.getMessage(), self._unsaid)
-            self._unsaid = 0
+        if self._suppressed:
+            record.msg, record.args = "%s (and %d more)", (record.getMessage(), self._suppressed)
+            self._suppressed = 0
         return True
 
 
 STOP_MAX_S: Final = 5
-"""How long requests that are running at the stop may still take."""
+"""Seconds for running requests to finish when the service stops."""
 
 BACKLOG: Final = 256
 
 MEMORY_MAX_BYTES: Final = 2 << 30
-"""What all requests together may take; of more the process ends and is started again, as it holds no state."""
+"""Memory of the process; beyond it the process ends and the supervisor restarts it. It holds no state."""
 
 _log = logging.getLogger("core.rest")
 
 
 class Life(Protocol):
-    """What the process needs of its own beginning and end (`common/process.py`)."""
+    """The start and the stop of the process (`common/process.py`)."""
 
     stopping: asyncio.Event
 
@@ -86,8 +86,8 @@ class Life(Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, but the signals stay with `Life`, and connections are accepted by an `Acceptor`: uvloop closes
-    a listener of its own without a word when a descriptor is missing.
+    """uvicorn's server without its signal handlers. An `Acceptor` accepts connections: uvloop silently closes a
+    listener when file descriptors run out.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -98,16 +98,16 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def accepted(self, connection: socket.socket) -> None:
-        """Serve a connection."""
-        handshake = asyncio.get_running_loop().create_task(self._begin(connection))
+    def serve_connection(self, connection: socket.socket) -> None:
+        """Serve an accepted connection."""
+        handshake = asyncio.get_running_loop().create_task(self._handshake(connection))
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)
 
-    async def _begin(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         connection.settimeout(0)
-        with contextlib.suppress(OSError):  # the client has gone, or its TLS handshake failed
+        with contextlib.suppress(OSError):  # the client disconnected, or its TLS handshake failed
             await loop.connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
 
     def _protocol(self) -> asyncio.Protocol:
@@ -116,23 +116,23 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The files of a port that speaks TLS."""
+    """The files of a TLS port."""
 
     cert: str
     key: str
     client_ca: str | None = None
-    """Who signs certificates of people, which are asked for then and may be left out; None if there are none."""
+    """The authority of client certificates, which are optional; None for none."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; no host means all interfaces, port 0 means any.
+    """Open a listening socket; no host means all interfaces, port 0 any free port.
 
     Raises:
         OSError: in one line, with the reason.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port of a connection that just ended is free
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # do not wait for closed connections
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as error:
@@ -142,12 +142,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def endpoint(host: str, port: int) -> str:
-    """A host and a port as people write them."""
+    """The text of a host and a port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_settings(path: str) -> tuple[SettingView, ...]:
-    """The settings that the supervisor wrote down; none without a path.
+    """Read the settings that the supervisor has written; none without a path.
 
     Raises:
         OSError: in one line, with the reason.
@@ -171,8 +171,8 @@ async def serve(
     tls: Tls | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
-    """Answer requests at the listener until it is time to stop, over TLS if there are files for it. A defect in the
-    link to the broker ends the process.
+    """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
+    broker ends the process.
     """
     logging.getLogger("uvicorn.error").addFilter(ClientErrorFilter())
     client = BrokerClient(broker, heartbeat_s=heartbeat_s)
@@ -189,10 +189,10 @@ async def serve(
         serving = tasks.create_task(server.serve(sockets=[]))
         recording = [tasks.create_task(recorder.run(client))] if recorder is not None else []
         descriptors = DescriptorGuard()
-        acceptor = Acceptor(listener, server.accepted, descriptors)
+        acceptor = Acceptor(listener, server.serve_connection, descriptors)
         host, port, *_ = listener.getsockname()
         life.ready(rest=f"{'https' if tls else 'http'}://{endpoint(host, port)}")
-        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _too_much(used, life))
+        limit = MemoryLimit(MEMORY_MAX_BYTES, lambda used: _exceeds_memory(used, life))
         await life.stopping.wait()
         limit.close()
         process.close()
@@ -231,9 +231,9 @@ def _server(api: Api, tls: Tls | None) -> _Server:
     )
 
 
-def _too_much(used_bytes: int, life: Life) -> None:
+def _exceeds_memory(used_bytes: int, life: Life) -> None:
     _log.error(
-        "the web service uses %d MiB of memory and may use %d MiB: it starts again",
+        "the web service uses %d MiB of memory and may use %d MiB: it restarts",
         used_bytes >> 20,
         MEMORY_MAX_BYTES >> 20,
     )

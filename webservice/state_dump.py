@@ -1,6 +1,8 @@
-"""An indented JSON object, written piece by piece as its parts come; empty parts are left out.
+"""The state dump: everything that the scheduler knows at one moment, as one indented JSON document, written in pieces.
 
-Not here: what the parts are (`parts.py`).
+Workers are asked for at most PAGE entries at a time. An unresponsive partition does not fail the dump: its missing
+parts are listed at the end under `unanswered`, and it is not asked again. With one resource manager the document has
+YuniKorn's form; with several, the parts of one RM (`rmDiagnostics`, `logLevel`, `config`) are objects by RM ID.
 """
 
 import time

@@ -1,9 +1,8 @@
-"""The files of a web UI, from a directory, at the same origin as the API: so YuniKorn's own UI can be used as it is.
+"""Serves the files of a web UI from a directory, at the same origin as the API, so that YuniKorn's own UI works
+unchanged.
 
-Nothing is told but regular files inside the directory whose path has no hidden part; a symbolic link counts as what it
-leads to. A page of a single-page application has an address that is no file, and is its `index.html`.
-
-Not here: the answers of the API, from whose paths no file is served.
+Only regular files inside the directory are served, whose path has no hidden part; symbolic links are followed within
+it. A page of a single-page application has an address without a file, and gets `index.html`.
 """
 
 import base64

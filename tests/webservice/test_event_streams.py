@@ -63,19 +63,19 @@ def test_a_line_that_is_larger_than_the_tape_is_kept_alone() -> None:
 
 def test_what_nobody_needs_goes_and_what_comes_keeps_its_number() -> None:
     one = tape(b"a", b"b")
-    one.forget(11)
+    one.drop_before(11)
     assert one.first == 11
-    one.forget(100)
+    one.drop_before(100)
     assert (one.first, one.end) == (12, 12)
     one.add([b"c"])
     assert one.since(12) == (b"c", 13)
-    one.forget(5)
+    one.drop_before(5)
     assert one.first == 12
 
 
 def test_what_went_makes_room() -> None:
     one = tape(b"123", b"456", bytes_max=6)
-    one.forget(11)
+    one.drop_before(11)
     one.add([b"789"])
     assert one.first == 11
 

@@ -170,8 +170,7 @@ def test_a_few_lines_a_minute_and_then_how_many_there_were() -> None:
 def test_a_client_that_breaks_the_protocol_costs_one_line() -> None:
     error = h11.LocalProtocolError("too late")
     assert (
-        said(ClientErrorFilter(), "Exception in ASGI application\n", 1.0, error)
-        == "an answer cannot be given: too late"
+        said(ClientErrorFilter(), "Exception in ASGI application\n", 1.0, error) == "the answer was aborted: too late"
     )
 
 

@@ -1,1 +1,1 @@
-"""The history: what there was over time in all partitions, in a file that outlives restarts."""
+"""The history: the past of all partitions, in a file that survives restarts."""

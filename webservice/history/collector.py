@@ -1,6 +1,12 @@
-"""What is written to the history at a time, as values.
+"""Decides what the history asks each partition and when, and which rows follow from the answers. Pure.
 
-Times are Unix nanoseconds. Not here: when something is to be written (`collector.py`), tables (`schema.py`).
+Every second each partition is asked for its new events; every minute also for a sample of its usage. An idle partition
+is asked only in every IDLE_ROUNDS-th round, and idle ones take turns, as there may be hundreds. At most EVENTS_MAX
+(`common/records.py`) events come per round: a busier partition falls behind, and events that its worker has overwritten
+by then are recorded as a gap. So is the time in which a partition was not asked, or did not answer.
+
+The usage of a queue, user or group is recorded when it changed within the last minute, and once an hour in any case:
+idle ones cost nothing, and a query of one day need not read the day before.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,7 @@
-"""Looking something up in the history: which rows are meant, who may see them, and where a list goes on.
+"""Reads the history: selects the rows that match a filter and that the viewer may see, page by page.
 
-Each question opens the file for reading only, in a thread of the few there are, and is given up when it takes too long.
-Nothing here waits for whoever writes, nor do they for us.
-
-Not here: what a request says (`webservice/history_routes.py`), the tables (`schema.py`).
+Each query opens the file read-only, in one of a few threads, and is aborted when it takes too long. Queries do not wait
+for the recorder, nor it for them.
 """
 
 import asyncio

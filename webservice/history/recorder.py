@@ -1,10 +1,8 @@
-"""Keeping the history: who may write the file, a round once a second, and what becomes of a file that cannot be used.
+"""Records the history: owns the lock on its file, asks all partitions every second, and handles an unusable file.
 
-Only one process writes it, who holds the lock beside it. A file that is damaged is put aside, and a new one begun;
-where the disk is full, or a later release wrote the file, nothing is kept and everything else goes on, and every
-RETRY_S it is tried again. What happens meanwhile is read later, as far as workers still have it.
-
-Not here: what is asked and kept (`collector.py`), tables (`schema.py`), answering (`past.py`).
+Only the process that holds the lock file writes. A damaged file is renamed and a new one begins. While the disk is
+full, or a later release has written the file, nothing is recorded, everything else continues, and the recorder tries
+again every RETRY_S. Events of that time are read later, as far as the workers still have them.
 """
 
 import asyncio

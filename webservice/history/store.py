@@ -1,9 +1,7 @@
-"""The SQLite file of the history: opened, and written portion by portion, each in one transaction.
+"""The SQLite file of the history: writes batches of rows, each in one transaction, and deletes expired rows.
 
-A power failure may cost the last transactions and never more: what was read and up to where is in the same one, so it
-is read again, and nothing is there twice.
-
-Not here: the tables (`schema.py`), forgetting (`retention.py`), reading (`reading.py`), who may write (`keeping.py`).
+A power failure may lose the last transactions and nothing else: the read position of a partition is in the same
+transaction as its rows, so lost rows are read again and none is there twice.
 """
 
 import os
@@ -23,13 +21,13 @@ from webservice.history.collector import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.tables import FORMAT, SCHEMA, TIMED
 
 PRIVATE: Final = 0o600
-"""UnknownUser else is to read what ran where."""
+"""Only the owner may read the file."""
 
 LOG_BYTES: Final = 16 << 20
-"""What SQLite's log may keep on the disk once it is empty again."""
+"""Bytes that SQLite's write-ahead log keeps on the disk once it is empty."""
 
 LOCK_MAX_S: Final = 5.0
-"""How long to wait for somebody who has locked the file, such as `sqlite3` at work on it."""
+"""Seconds to wait for another process that has locked the file, such as the `sqlite3` tool."""
 
 LATEST_NS: Final = 2 * 3600 * 10**9
 """How far back to look for the latest usage: everybody's is noted once an hour."""
@@ -38,7 +36,7 @@ MERGED_NS: Final = 60 * 10**9
 """Gaps of one kind that are not farther apart are one."""
 
 UNKNOWN: Final = "UNKNOWN"
-"""How an allocation ended when nobody told."""
+"""How an allocation ended if the worker did not report its end."""
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 """What the contents of the file are to blame for, missing tables too. Everything else may work another time."""

@@ -99,12 +99,14 @@ class PastList(NamedTuple):
     columns: Mapping[str, str]
     """By the key that the view shows."""
     queue: str = ""
-    """The column by which it is only_of_rm to a queue; empty if it has none. So are those below."""
+    """The column by which it is that the filter `queue` compares; empty if the list has no such filter. The same for
+    those below.
+    """
     user: str = ""
     group: str = ""
     application: str = ""
     state: bool = False
-    """Whether it can be only_of_rm by a state."""
+    """Whether it has the filter `state`."""
 
     @property
     def selected(self) -> str:
