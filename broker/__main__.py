@@ -1,9 +1,9 @@
-"""`python -m broker`: routing, registrations and configurations."""
+"""`python -m broker`: routing, sessions and configurations."""
 
 import sys
 
-from broker.books import PARTITIONS_MAX
 from broker.service import serve
+from broker.state import PARTITIONS_MAX
 from common.process import main, parser
 
 

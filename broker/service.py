@@ -1,6 +1,6 @@
-"""The broker's shell: the socket that all our processes connect to, the record, and the watched file.
+"""The broker process: its listening socket, durable record, watched file, and the loop around its machine.
 
-Not here: anything that is decided (`switch.py`).
+Not here: decisions (`routing.py`).
 """
 
 import argparse
@@ -8,12 +8,11 @@ import logging
 from contextlib import ExitStack
 from pathlib import Path
 
-from broker.books import Policy
-from broker.foresight import Foresight
-from broker.reader import Reader
-from broker.record import Record
-from broker.switch import Switch
-from broker.versions import Versions
+from broker.config_validation import ConfigPreloader
+from broker.record_file import RecordFile
+from broker.routing import BrokerMachine
+from broker.state import BrokerPolicy, ConfigVersions
+from broker.validation_process import ValidationProcess
 from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
 from common.inspector import Inspected
@@ -26,28 +25,28 @@ _log = logging.getLogger("core.broker")
 
 
 async def serve(args: argparse.Namespace, life: Life) -> None:
-    """Run the broker until told to stop. A record that cannot be used is an OSError."""
+    """Run the broker until it is stopped. Raises OSError if the record cannot be used."""
     wire = Transport()
     with ExitStack() as stack:
-        record = Record(args.record, wake=wire.wake)
+        record = RecordFile(args.record, wake=wire.wake)
         stack.callback(record.close)
         wire.add(RECORD, record)
-        file = _watched(args.default_config, wire, stack)
-        reader = Reader(wake=wire.wake)
-        stack.callback(reader.close)
-        wire.add(READER, reader)
-        links = BrokerPort(args.listen, wake=wire.arrived)
-        stack.callback(links.close)
-        wire.add("", links)
-        switch = Switch(
+        file = _watch(args.default_config, wire, stack)
+        validation = ValidationProcess(wake=wire.wake)
+        stack.callback(validation.close)
+        wire.add(READER, validation)
+        port = BrokerPort(args.listen, wake=wire.arrived)
+        stack.callback(port.close)
+        wire.add("", port)
+        broker = BrokerMachine(
             now=clock(),
             incarnation=record.begin(int(clock())),
-            facts=record.facts(),
+            records=record.read_records(),
             record_problem=record.problem,
             default_config=file.text if file else "",
             watched=str(file.path) if file else "",
-            versions=Versions(record.histories()),
-            policy=Policy(
+            versions=ConfigVersions(record.read_histories()),
+            policy=BrokerPolicy(
                 allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
                 same_hierarchy=args.same_hierarchy,
                 partitions_max=args.partitions_max,
@@ -58,15 +57,15 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         )
         process = ProcessFigures(BROKER, wire=wire)
         stack.callback(process.close)
-        switch.figures.around = process.families
+        broker.metrics.process_families = process.families
         life.ready()
         life.on_stop(wire.wake)
-        machine = Inspected(Foresight(switch), wire.send)
+        machine = Inspected(ConfigPreloader(broker), wire.send)
         stack.callback(machine.close)
-        await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(switch))
+        await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(broker))
 
 
-def _watched(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
+def _watch(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
     if not path:
         return None
     file = WatchedFile(Path(path), wake=wire.wake)
@@ -76,9 +75,8 @@ def _watched(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile
     return file
 
 
-def _write_notes(switch: Switch) -> None:
-    books = switch.books
-    for level, lines in ((logging.INFO, books.notes), (logging.WARNING, books.warnings)):
+def _write_notes(broker: BrokerMachine) -> None:
+    for level, lines in ((logging.INFO, broker.state.notes), (logging.WARNING, broker.state.warnings)):
         for line in lines:
             _log.log(level, "%s", line)
         lines.clear()

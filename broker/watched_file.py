@@ -1,10 +1,10 @@
-"""The file of queues that the core offers: watched for changes, and written when a change came by another way.
+"""The watched file with the default configuration: polls it for changes and writes changes made elsewhere back to it.
 
-An endpoint of the broker's wire: the machine hears `ChangedFile` and sends `WriteFile`. The file is replaced in one
-step, so no reader ever sees half of it, and the one before is kept beside it with `.previous` at the end of its name.
+An endpoint of the broker's wire: the machine receives `ChangedFile` and sends `WriteFile`. The file is replaced in one
+step, so no reader sees half of it, and the previous text is kept beside it in a file with the suffix `.previous`.
 
-Rejected: inotify, which needs a library and misses what a mounted volume (a Kubernetes ConfigMap among them) does.
-Not here: what a change means (`offer.py`).
+Rejected: inotify, which needs a library and misses the updates of mounted volumes (Kubernetes ConfigMaps among them).
+Not here: what a change means (`config_updates.py`).
 """
 
 import asyncio
@@ -25,11 +25,13 @@ from common.messages import Header
 from common.names import BROKER, FILE
 from common.wire import decoded
 
-LOOK_EVERY_S: Final = 0.5
-"""Between two looks. A change counts once two looks in a row saw the same, for somebody may still be writing."""
+POLL_INTERVAL_S: Final = 0.5
+"""Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have
+finished.
+"""
 
 NEW_FILE_MODE: Final = 0o644
-"""Of a file that is made anew, without what the umask takes away."""
+"""Mode of a new file, before the umask."""
 
 _Stamp = tuple[int, int, int, int]
 
@@ -37,8 +39,8 @@ _log = logging.getLogger("core.config")
 
 
 class WatchedFile:
-    """The file by its path. One that cannot be read to begin with has no text yet: `yunishard up` refuses such a file,
-    but a broker that is started again has to go on.
+    """A file that cannot be read at first has no text yet: `yunishard up` refuses it, but a broker that restarts has to
+    go on.
     """
 
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
@@ -46,18 +48,18 @@ class WatchedFile:
         self._wake = wake
         self._changes: deque[Delivery] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._complaint = ""
+        self._last_warning = ""
         self._stamp: _Stamp | None = None
         self.text = ""
         with suppress(OSError):
-            stamp = self._present_stamp()
+            stamp = self._read_stamp()
             self.text = self._read()
             self._stamp = stamp
         self._seen = self._stamp
 
     def watch(self) -> None:
-        """Look now and then; needs a running loop."""
-        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look_again)
+        """Poll the file regularly; needs a running loop."""
+        self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll_again)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -67,40 +69,40 @@ class WatchedFile:
         return self._changes.popleft() if self._changes else None
 
     def send(self, message: Send) -> None:
-        """Write the text, in place of the one that it was made from. If that fails the change stays in force all the
-        same: the record has it. A file that is gone says nothing against it, and is made anew.
+        """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
+        record. A missing file is created again.
         """
         wanted = decoded(WriteFile, message.body)
         try:
             gone = not self.path.exists()
             if not gone and checksum_of(self._read()) != wanted.replaces:
-                _log.warning("%s has been edited since, and is not overwritten: what it says now counts", self.path)
+                _log.warning("%s has been edited since and is not overwritten: its present text counts", self.path)
                 return
             self._write(wanted.text, gone=gone)
         except OSError as error:
             _log.warning(
-                "%s cannot be written: %s; the change is in force and recorded, the file says something else",
+                "%s cannot be written: %s; the change is in force and recorded, but not in the file",
                 self.path,
                 error.strerror or error,
             )
             return
         if gone:
-            _log.info("%s was gone and is written anew", self.path)
+            _log.info("%s was missing and is written again", self.path)
         else:
-            _log.info("%s written, the text before is in %s", self.path, self._previous)
+            _log.info("%s written, the previous text is in %s", self.path, self._previous)
         for _ in ("new", "complete"):
-            self.look()
+            self.poll()
 
     @property
     def _previous(self) -> Path:
         return self.path.with_name(self.path.name + ".previous")
 
     def _write(self, text: str, *, gone: bool) -> None:
-        target = self.path.resolve()  # a link stays one
+        target = self.path.resolve()  # keeps a symbolic link
         new = target.with_name(f".{target.name}.new")
         new.unlink(missing_ok=True)
         try:
-            # As private as can be, until it has the mode of what it replaces, and never what a link points to.
+            # Private until it has the mode of the file that it replaces; never follows a link.
             mode = NEW_FILE_MODE if gone else 0o600
             opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             with os.fdopen(opened, "w", encoding="utf-8", newline="") as file:
@@ -119,41 +121,41 @@ class WatchedFile:
         finally:
             os.close(folder)
 
-    def _look_again(self) -> None:
-        self.look()
+    def _poll_again(self) -> None:
+        self.poll()
         self.watch()
 
-    def look(self) -> None:
-        """Notice a change that is complete."""
+    def poll(self) -> None:
+        """Report a change once it is complete."""
         try:
-            stamp = self._present_stamp()
+            stamp = self._read_stamp()
             if stamp == self._stamp:
-                self._complaint = ""
+                self._last_warning = ""
             if stamp == self._stamp or stamp != self._seen:
                 self._seen = stamp
                 return
             text = self._read()
-            if stamp != self._present_stamp():
+            if stamp != self._read_stamp():
                 return
         except OSError as error:
-            self._complain(f"cannot be read: {error.strerror or error}")
+            self._warn_once(f"cannot be read: {error.strerror or error}")
             return
-        self._stamp, self._complaint = stamp, ""
+        self._stamp, self._last_warning = stamp, ""
         if text != self.text:
             self.text = text
             message = send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))
             self._changes.append(Delivery(FILE, message.header, message.body))
             self._wake()
 
-    def _complain(self, complaint: str) -> None:
-        """Once for each reason; the configuration in force stays."""
-        if complaint != self._complaint:
-            self._complaint = complaint
-            _log.warning("%s %s; the configuration in force stays", self.path, complaint)
+    def _warn_once(self, warning: str) -> None:
+        """Log each reason once; the configuration in force stays."""
+        if warning != self._last_warning:
+            self._last_warning = warning
+            _log.warning("%s %s; the configuration in force stays", self.path, warning)
 
-    def _present_stamp(self) -> _Stamp:
-        """What is another one after every change: editors and mounts replace the file, so its identity counts too, and
-        `cp -p` keeps the time of the text, so that of the change counts.
+    def _read_stamp(self) -> _Stamp:
+        """A value that differs after every change: the inode, as editors and mounts replace the file, and the ctime, as
+        `cp -p` keeps the mtime.
         """
         found = self.path.stat()
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

@@ -103,7 +103,7 @@ class ManagerRecord(Control, frozen=True):
     number: int
     """Of this message, by which its answer is known."""
     facts: bytes
-    """What has to outlive the broker (`broker/facts.py`); empty once nothing is left of the RM."""
+    """What has to outlive the broker (`broker/rm_records.py`); empty once nothing is left of the RM."""
     version: ConfigVersion | None = None
     """The version of its configuration that comes with it, if there is one."""
 

@@ -4,7 +4,7 @@ It is held by a lock on a file in it. The processes inherit the lock: a new inst
 process of an old one is gone, even if the old supervisor was killed. The socket and the journals lie in directories
 below it that nobody else can enter.
 
-Not here: what is written there (`broker/record.py`, `partition_worker/journal/`).
+Not here: what is written there (`broker/record_file.py`, `partition_worker/journal/`).
 """
 
 import fcntl

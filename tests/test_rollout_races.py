@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from broker.announcements import ECHO_MAX_S
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
+from broker.outgoing import ECHO_MAX_S
 from common.config.checksum import checksum_of
 from common.machine import Send, send
 from common.messages import Header

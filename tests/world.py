@@ -15,11 +15,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker.books import Policy
-from broker.facts import Facts, decoded_facts
-from broker.record import version_told
-from broker.switch import SUPERVISOR, Switch
-from broker.versions import Versions
+from broker.record_file import build_version_answer
+from broker.rm_records import RmRecord, decode_record
+from broker.routing import SUPERVISOR, BrokerMachine
+from broker.state import BrokerPolicy, ConfigVersions
 from common.config.checksum import checksum_of
 from common.control_messages import (
     ChangedFile,
@@ -86,7 +85,7 @@ class World:
         self._front = Proxy()
         self.record: list[tuple[str, ConfigVersion]] = []
         """RM id and version: what is on the broker's disk, which outlives the broker."""
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, RmRecord] = {}
         """By RM id: what is on that disk too."""
         self._proxies = 1
         self._incarnation = 0
@@ -168,25 +167,25 @@ class World:
         self.file = text
         self.carry(FILE, [send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
 
-    def _broker(self) -> Switch:
-        return Switch(
+    def _broker(self) -> BrokerMachine:
+        return BrokerMachine(
             now=self.now,
             default_config=self.file,
             watched="queues.yaml" if self.file else "",
             versions=self._recorded(),
-            policy=Policy(lease_s=NEVER),
+            policy=BrokerPolicy(lease_s=NEVER),
             incarnation=self._incarnation,
-            facts=list(self.facts.values()),
+            records=list(self.facts.values()),
         )
 
-    def _recorded(self) -> Versions:
-        versions = Versions()
+    def _recorded(self) -> ConfigVersions:
+        versions = ConfigVersions()
         for rm, version in self.record:
             latest = versions.history(rm).latest
             if latest is not None and latest.number == version.number:
                 versions.rebase(rm, version.base)
             else:
-                versions.add(rm, version)
+                versions.add_version(rm, version)
         return versions
 
     def until(self, holds: Callable[[], bool]) -> None:
@@ -305,12 +304,12 @@ class World:
             asked = decoded(ReadConfig, body)
             kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
             rows = [(one.number, one.checksum, one.at_ns, one.author, one.origin, one.config) for one in kept]
-            told = version_told(header.rm, asked.version, rows[0] if rows else None)
+            told = build_version_answer(header.rm, asked.version, rows[0] if rows else None)
             self.carry(RECORD, [send(BROKER, told, Header(kind="Answer", ref=header.ref))])
             return
         wanted = decoded(ManagerRecord, body)
         if wanted.facts:
-            self.facts[header.rm] = decoded_facts(wanted.facts)
+            self.facts[header.rm] = decode_record(wanted.facts)
         else:
             self.facts.pop(header.rm, None)
         if wanted.version is not None:

@@ -4,10 +4,9 @@ from typing import Final
 
 import msgspec
 
-from broker.books import Policy
-from broker.facts import Facts, decoded_facts
-from broker.switch import Switch
-from broker.versions import Versions
+from broker.rm_records import RmRecord, decode_record
+from broker.routing import BrokerMachine
+from broker.state import BrokerPolicy, ConfigVersions
 from common.config.checksum import checksum_of
 from common.control_messages import (
     ChangedFile,
@@ -40,7 +39,7 @@ from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 PROXY: Final = "rmproxy"
 WEB: Final = "webservice"
 GPU: Final = "rm-1_gpu"
-PATIENT: Final = Policy(lease_s=NEVER)
+PATIENT: Final = BrokerPolicy(lease_s=NEVER)
 """Nobody is looked after, so that time may pass without heartbeats."""
 
 
@@ -52,16 +51,16 @@ class House:
         default_config: str = "",
         *,
         watched: str = "",
-        policy: Policy | None = None,
-        versions: Versions | None = None,
+        policy: BrokerPolicy | None = None,
+        versions: ConfigVersions | None = None,
     ) -> None:
         self._default_config, self._watched, self._policy = default_config, watched, policy or PATIENT
-        self.switch = Switch(
+        self.switch = BrokerMachine(
             default_config=default_config, watched=watched, now=1.0, policy=self._policy, versions=versions
         )
         self.now = 1.0
         self.record: list[ConfigVersion] = []
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, RmRecord] = {}
         """What is on the disk of each RM."""
         self.incarnation = 0
         self.echoes = True
@@ -72,19 +71,19 @@ class House:
     def begin_again(self) -> None:
         """The broker dies, and another one begins with what is on the disk."""
         self.incarnation += 1
-        self.switch = Switch(
+        self.switch = BrokerMachine(
             default_config=self._default_config,
             watched=self._watched,
             now=self.now,
             policy=self._policy,
-            versions=self.switch.books.versions,
+            versions=self.switch.state.versions,
             incarnation=self.incarnation,
-            facts=list(self.facts.values()),
+            records=list(self.facts.values()),
         )
 
     def hear(self, source: str, message: Message, **fields: str | int) -> list[Send]:
         """A partition as source stands for its worker, and in what is sent too."""
-        seat = self.switch.roster.seats.get(source)
+        seat = self.switch.registry.slots.get(source)
         peer = seat.worker if seat is not None else source
         return self.recorded(self.switch.handle(arrives(peer, message, **fields), self.now))
 
@@ -119,7 +118,7 @@ class House:
     def _write(self, rm: str, message: ManagerRecord) -> int:
         if not self.disk_problem:
             if message.facts:
-                self.facts[rm] = decoded_facts(message.facts)
+                self.facts[rm] = decode_record(message.facts)
             else:
                 del self.facts[rm]
             if message.version is not None:
@@ -133,7 +132,7 @@ class House:
         return self.hear(proxy, request, rm=rm, session=session, ref=ref)
 
     def epoch(self, partition: str) -> int:
-        return self.switch.roster.seats[partition].epoch
+        return self.switch.registry.slots[partition].epoch
 
     def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Send]:
         """A worker comes that runs nothing, perhaps because of a problem with its journal."""
@@ -148,17 +147,17 @@ class House:
 
     def speaks(self, partition: str) -> list[Send]:
         """A partition acknowledges something."""
-        owner = self.switch.roster.owner(partition)
+        owner = self.switch.registry.owner(partition)
         assert owner is not None
-        told = {"rm": owner.rm, "session": owner.session, "life": owner.life(partition)}
+        told = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition)}
         return self.hear(partition, Received(), partition=partition, epoch=self.epoch(partition), **told)
 
     def returns(self, partition: str, *, rollout: int | None = None, **fields: str | int) -> list[Send]:
         """A worker comes that runs what its journal says; what its RM registered, unless said otherwise."""
-        owner = self.switch.roster.owner(partition)
+        owner = self.switch.registry.owner(partition)
         assert owner is not None
         lease = self.epoch(partition)
-        runs = {"rm": owner.rm, "session": owner.session, "life": owner.life(partition), "epoch": lease, **fields}
+        runs = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition), "epoch": lease, **fields}
         hello = Hello(role="worker", rollout=owner.rollout if rollout is None else rollout)
         return self.hear(worker_name(partition, lease), hello, partition=partition, **runs)
 
@@ -176,7 +175,7 @@ class House:
 
     def yes(self, asked: Send) -> list[Send]:
         """The worker that was asked votes yes; what is sent at once, before the record has taken anything."""
-        seat = self.switch.roster.seats[asked.header.partition]
+        seat = self.switch.registry.slots[asked.header.partition]
         vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
         told = {"session": "", "partition": asked.header.partition, "epoch": seat.epoch}
         return self.switch.handle(arrives(seat.worker, vote, **told), self.now)
@@ -195,7 +194,7 @@ class House:
     ) -> list[Send]:
         """Everything up to the answer, with workers that are willing; what is sent at the last vote."""
         asked = [one for one in self.call(config, rm=rm, session=session, proxy=proxy) if is_prepare(one)]
-        for partition, seat in tuple(self.switch.roster.seats.items()):
+        for partition, seat in tuple(self.switch.registry.slots.items()):
             if not seat.present:
                 asked += [one for one in self.hello(partition) if is_prepare(one)]
         last: list[Send] = []

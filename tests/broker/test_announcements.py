@@ -1,6 +1,6 @@
 """The answer to a front end waits until the RM's proxy knows of new partitions."""
 
-from broker.announcements import ECHO_MAX_S
+from broker.outgoing import ECHO_MAX_S
 from common.config.checksum import checksum_of
 from common.control_messages import Echo
 from common.machine import Send

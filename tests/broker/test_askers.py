@@ -2,7 +2,7 @@
 
 import msgspec
 
-from broker.askers import FrontEnd
+from broker.config_updates import FrontEndRequester
 from common.config.checksum import checksum_of
 from common.query_messages import Answer
 from common.rm_messages import ConfigurationUpdated, Refused, Resume
@@ -17,7 +17,7 @@ def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() ->
     house = registered()
     asked = house.update(TWO)
     assert news(house.agree([*asked, *house.hello(GPU)])) == [(PROXY, "update", UPDATED)]
-    assert house.switch.books.notes[-1] == "configuration of RM rm-1 changed by RM rm-1 (update)"
+    assert house.switch.state.notes[-1] == "configuration of RM rm-1 changed by RM rm-1 (update)"
 
 
 def test_an_rm_that_asked_for_what_it_has_is_answered_at_once() -> None:
@@ -37,7 +37,7 @@ def test_an_rm_that_is_refused_hears_why_and_goes_on() -> None:
     asked = house.update(TWO)
     refusal = Refused(code="configuration", reason="update of configuration failed: partition rm-1_default: no")
     assert sent(PROXY, refusal, ref="update") in house.vote(asked[0], "no")
-    assert house.switch.books.notes[-1] == ("configuration change of RM rm-1 refused: partition rm-1_default: no")
+    assert house.switch.state.notes[-1] == ("configuration change of RM rm-1 refused: partition rm-1_default: no")
     [again] = said(house.update("]"))
     assert isinstance(again, Refused)
     assert again.reason.startswith("update of configuration failed: ")
@@ -67,7 +67,7 @@ def test_a_front_end_is_answered_and_the_rm_hears_who_changed_it() -> None:
     assert sent(WEB, Answer(status=200, body=in_force), rm="", session="", ref="web 1") in sends
     [(to, ref, told)] = news(sends)
     assert (to, ref, told.author) == (PROXY, "", "alice")
-    assert house.switch.books.notes[-1] == "configuration of RM rm-1 changed by alice (api)"
+    assert house.switch.state.notes[-1] == "configuration of RM rm-1 changed by alice (api)"
 
 
 def test_a_front_end_that_is_refused_is_the_only_one_to_hear_of_it() -> None:
@@ -76,7 +76,7 @@ def test_a_front_end_that_is_refused_is_the_only_one_to_hear_of_it() -> None:
     sends = house.vote(asked, "no room")
     assert answers(sends) == [(409, "partition rm-1_default: no room")]
     assert [one for one in sends if one.to == PROXY] == []
-    assert house.switch.books.notes[-1] == "configuration change of RM rm-1 refused: partition rm-1_default: no room"
+    assert house.switch.state.notes[-1] == "configuration change of RM rm-1 refused: partition rm-1_default: no room"
 
 
 def test_a_front_end_hears_of_each_problem_where_it_is() -> None:
@@ -92,7 +92,7 @@ def test_a_front_end_hears_of_each_problem_where_it_is() -> None:
 
 def test_only_owners_own_what_they_ask_for() -> None:
     origins = ("registration", "update", "file", "api", "rollback to 3")
-    assert [FrontEnd("a", one, WEB, "").owns for one in origins] == [True, True, True, False, False]
+    assert [FrontEndRequester("a", one, WEB, "").is_owner for one in origins] == [True, True, True, False, False]
 
 
 def test_nothing_is_asked_of_a_worker_twice_for_a_refused_change() -> None:

@@ -2,8 +2,7 @@
 
 import re
 
-from broker.changes import NAMES_MAX
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S
 from common.control_messages import WorkerEnded
 from common.machine import Send
 from common.names import SUPERVISOR
@@ -39,7 +38,7 @@ def test_a_registration_is_refused_at_once_when_a_worker_cannot_start() -> None:
     sends = ends(house, PARTITION, FULL)
     assert refusals(sends) == [f"registration of RM failed: {CAUSE}"]
     assert wanted(sends) == [{}]
-    assert house.switch.books.tally.rollouts == {"unstartable": 1}
+    assert house.switch.state.counters.rollouts == {"unstartable": 1}
     assert kinds(house.register())[-1] == (PROXY, "Registered")
 
 
@@ -127,7 +126,7 @@ def test_only_the_supervisor_reports_and_only_of_the_lease_in_force() -> None:
     ends(house, PARTITION, FULL, source=PROXY)
     assert ends(house, PARTITION, FULL, epoch=epoch + 1) == []
     assert ends(house, "rm-1_other", FULL, epoch=epoch) == []
-    assert house.switch.books.tally.rollouts == {}
+    assert house.switch.state.counters.rollouts == {}
 
 
 def test_why_the_worker_of_a_registered_partition_cannot_start_is_listed_until_one_has_started() -> None:
@@ -137,7 +136,7 @@ def test_why_the_worker_of_a_registered_partition_cannot_start_is_listed_until_o
     assert problems(house) == {PARTITION: ""}
     ends(house, PARTITION, FULL)
     assert problems(house) == {PARTITION: FULL}
-    house.switch.roster.renew(PARTITION)
+    house.switch.registry.renew_lease(PARTITION)
     assert problems(house) == {PARTITION: FULL}
     house.hello(PARTITION)
     assert problems(house) == {PARTITION: ""}

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.facts import decoded_facts, encoded, facts_of, registration_of
-from broker.roster import Roster
+from broker.registry import Registry
+from broker.rm_records import build_record, decode_record, encode_record, restore_session
 from common.config.problems import ConfigError
 from tests.broker.house import GPU, House, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, two_partitions
@@ -22,11 +22,11 @@ def whole() -> House:
 
 def test_what_is_recorded_is_all_that_has_to_be_known_again() -> None:
     house = whole()
-    registration = house.switch.roster.registrations[RM]
-    facts = facts_of(registration, house.switch.roster)
+    registration = house.switch.registry.sessions[RM]
+    facts = build_record(registration, house.switch.registry)
     assert facts == house.facts[RM]
-    assert decoded_facts(encoded(facts)) == facts
-    assert registration_of(facts) == replace(registration, proxy="", leaving=tuple(registration.leaving))
+    assert decode_record(encode_record(facts)) == facts
+    assert restore_session(facts) == replace(registration, proxy="", leaving=tuple(registration.leaving))
 
 
 def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> None:
@@ -39,18 +39,18 @@ def test_leases_are_of_partitions_that_are_configured_or_being_taken_down() -> N
 
 
 def test_nothing_is_nothing() -> None:
-    assert encoded(None) == b""
+    assert encode_record(None) == b""
 
 
 def test_a_text_that_is_no_configuration_any_more_is_an_error() -> None:
     house = registered()
-    roster = Roster()
-    roster.put(house.switch.roster.registrations[RM])
-    facts = facts_of(replace(house.switch.roster.registrations[RM], text="]"), roster)
+    registry = Registry()
+    registry.set_session(house.switch.registry.sessions[RM])
+    facts = build_record(replace(house.switch.registry.sessions[RM], text="]"), registry)
     with pytest.raises(ConfigError):
-        registration_of(facts)
+        restore_session(facts)
 
 
 def test_what_a_later_release_adds_is_ignored() -> None:
-    data = encoded(whole().facts[RM])
-    assert decoded_facts(data[:-1] + b',"later":7}') == whole().facts[RM]
+    data = encode_record(whole().facts[RM])
+    assert decode_record(data[:-1] + b',"later":7}') == whole().facts[RM]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.figures import KEPT_S
+from broker.metrics import REPORT_MAX_AGE_S
 from common.control_messages import Figures, Hello, NodesAstray
 from common.families import Family, Sample, encoded, families, gauge
 from common.names import RMPROXY, SUPERVISOR
@@ -42,7 +42,7 @@ def test_what_a_process_has_told_is_told_on() -> None:
 def test_one_that_is_silent_leaves_nothing_but_that_it_is() -> None:
     house = House()
     tells(house, RMPROXY, gauge("windows", "Windows.", (), [((), 7)]))
-    house.wait(house.now + KEPT_S)
+    house.wait(house.now + REPORT_MAX_AGE_S)
     assert samples(house, "windows") == {}
     assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
     tells(house, RMPROXY)
     house.hear(RMPROXY, Figures(process=RMPROXY, families=b"{}"), rm="", session="")
     assert samples(house, UP)[RMPROXY, ""] == 1
-    assert house.switch.books.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
+    assert house.switch.state.warnings[-1].startswith("the metrics of rmproxy cannot be read: ")
 
 
 def test_nobody_else_tells_figures() -> None:
@@ -131,5 +131,5 @@ def test_nodes_for_a_partition_that_an_rm_does_not_have_are_counted_and_listed()
 def test_what_the_shell_tells_of_the_process_is_among_it() -> None:
     house = House()
     own: list[Sample] = [((), 3)]
-    house.switch.figures.around = lambda: [gauge("own", "Own.", (), own)]
+    house.switch.metrics.process_families = lambda: [gauge("own", "Own.", (), own)]
     assert samples(house, "own") == {(): 3}

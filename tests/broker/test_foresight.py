@@ -2,8 +2,14 @@
 
 import pytest
 
-from broker.foresight import LARGE_BYTES, LINE_MAX, Foresight
-from broker.judgement import Understanding, encoded, judged
+from broker.config_validation import (
+    PRELOAD_BYTES_MIN,
+    WAITING_MAX,
+    AnalysisCache,
+    ConfigPreloader,
+    analyze,
+    encode_analysis,
+)
 from common.control_messages import ChangedFile, Hello
 from common.machine import Delivery, Send
 from common.messages import Header, Message
@@ -13,7 +19,7 @@ from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, Update
 from common.wire import body_of
 
 SMALL = "partitions: []\n"
-LARGE = SMALL + "#" * LARGE_BYTES
+LARGE = SMALL + "#" * PRELOAD_BYTES_MIN
 LARGER = LARGE + "#"
 
 
@@ -35,8 +41,8 @@ class Notebook:
 
 class Scene:
     def __init__(self) -> None:
-        self.notebook, self.understanding = Notebook(), Understanding()
-        self.foresight = Foresight(self.notebook, self.understanding)
+        self.notebook, self.cache = Notebook(), AnalysisCache()
+        self.foresight = ConfigPreloader(self.notebook, self.cache)
 
     def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Send]:
         header = Header(kind=type(message).__name__, ref=ref, partition=partition)
@@ -46,7 +52,7 @@ class Scene:
         return self.foresight.handle(Delivery(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
 
 
-JUDGEMENT = encoded(judged(LARGE))
+JUDGEMENT = encode_analysis(analyze(LARGE))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +70,12 @@ def test_a_large_text_goes_to_the_reader_and_the_message_on_when_it_is_known(mes
     assert (asked.to, asked.body, scene.notebook.heard) == (READER, LARGE.encode(), [])
     assert [one.to for one in scene.read(1, JUDGEMENT)] == ["peer"]
     assert scene.notebook.heard == [f"{type(message).__name__} call"]
-    assert scene.understanding.knows(LARGE)
+    assert LARGE in scene.cache
 
 
 def test_small_and_known_texts_do_not_wait() -> None:
     scene = Scene()
-    scene.understanding.learn(LARGE, JUDGEMENT)
+    scene.cache.add_encoded(LARGE, JUDGEMENT)
     scene.hears(ChangedFile(text=SMALL), "small")
     scene.hears(ChangedFile(text=LARGE), "known")
     assert scene.notebook.heard == ["ChangedFile small", "ChangedFile known"]
@@ -96,7 +102,7 @@ def test_the_next_large_text_in_the_line_is_read_in_its_turn() -> None:
     *_, asked = scene.read(1, JUDGEMENT)
     assert (asked.to, asked.body) == (READER, LARGER.encode())
     assert scene.notebook.heard == ["ChangedFile 1", "ChangedFile 2"]
-    scene.read(2, encoded(judged(LARGER)))
+    scene.read(2, encode_analysis(analyze(LARGER)))
     assert scene.notebook.heard[2:] == ["ChangedFile 3", "ChangedFile 4"]
 
 
@@ -105,7 +111,7 @@ def test_without_an_answer_of_the_reader_the_machine_reads_by_itself() -> None:
     scene.hears(ChangedFile(text=LARGE), "1")
     scene.read(1, b"")
     assert scene.notebook.heard == ["ChangedFile 1"]
-    assert not scene.understanding.knows(LARGE)
+    assert LARGE not in scene.cache
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
@@ -119,16 +125,16 @@ def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
 def test_when_too_many_wait_nobody_does() -> None:
     scene = Scene()
     scene.hears(ChangedFile(text=LARGE), "large")
-    for _ in range(LINE_MAX):
+    for _ in range(WAITING_MAX):
         scene.hears(Leave())
-    assert len(scene.notebook.heard) == LINE_MAX + 1
+    assert len(scene.notebook.heard) == WAITING_MAX + 1
     assert scene.notebook.heard[0] == "ChangedFile large"
     assert scene.read(1, JUDGEMENT) == []
 
 
 def test_what_cannot_be_read_as_a_message_is_the_machines() -> None:
     scene = Scene()
-    scene.foresight.handle(Delivery("peer", Header(kind="ChangedFile"), b"\xc1" * LARGE_BYTES), 1.0)
+    scene.foresight.handle(Delivery("peer", Header(kind="ChangedFile"), b"\xc1" * PRELOAD_BYTES_MIN), 1.0)
     assert scene.notebook.heard == ["ChangedFile "]
 
 

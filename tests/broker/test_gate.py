@@ -1,6 +1,6 @@
 """What waits for what, and what does not."""
 
-from broker.gate import HELD_MAX, Gate
+from broker.outgoing import HELD_MAX, OutboxBarrier
 from common.machine import Send
 from common.messages import Header
 
@@ -14,30 +14,30 @@ def say(rm: str, number: int = 0) -> Send:
 
 
 def test_an_open_gate_lets_everything_pass() -> None:
-    assert Gate(about).passed([say("a"), say("")]) == [say("a"), say("")]
+    assert OutboxBarrier(about).filter_sends([say("a"), say("")]) == [say("a"), say("")]
 
 
 def test_what_is_about_one_thing_waits_for_it_and_nothing_else_does() -> None:
-    gate = Gate(about)
-    gate.shut("a")
-    assert gate.passed([say("a", 1), say("b"), say("", 2), say("a", 3)]) == [say("b"), say("", 2)]
-    assert (gate.is_shut("a"), gate.is_shut("b")) == (True, False)
-    assert gate.opened("b") == []
-    assert gate.opened("a") == [say("a", 1), say("a", 3)]
-    assert gate.passed([say("a", 4)]) == [say("a", 4)]
+    gate = OutboxBarrier(about)
+    gate.close("a")
+    assert gate.filter_sends([say("a", 1), say("b"), say("", 2), say("a", 3)]) == [say("b"), say("", 2)]
+    assert (gate.is_closed("a"), gate.is_closed("b")) == (True, False)
+    assert gate.open("b") == []
+    assert gate.open("a") == [say("a", 1), say("a", 3)]
+    assert gate.filter_sends([say("a", 4)]) == [say("a", 4)]
 
 
 def test_what_waits_goes_out_once_in_its_order_however_often_it_is_shut() -> None:
-    gate = Gate(about)
+    gate = OutboxBarrier(about)
     for number in range(3):
-        gate.shut("a")
-        gate.passed([say("a", number)])
-    assert gate.opened("a") == [say("a", number) for number in range(3)]
-    assert gate.opened("a") == []
+        gate.close("a")
+        gate.filter_sends([say("a", number)])
+    assert gate.open("a") == [say("a", number) for number in range(3)]
+    assert gate.open("a") == []
 
 
 def test_only_so_much_waits_for_one_thing_and_the_latest_is_dropped() -> None:
-    gate = Gate(about)
-    gate.shut("a")
-    gate.passed([say("a", number) for number in range(HELD_MAX + 5)])
-    assert gate.opened("a") == [say("a", number) for number in range(HELD_MAX)]
+    gate = OutboxBarrier(about)
+    gate.close("a")
+    gate.filter_sends([say("a", number) for number in range(HELD_MAX + 5)])
+    assert gate.open("a") == [say("a", number) for number in range(HELD_MAX)]

@@ -1,7 +1,7 @@
 """Nothing is said of an RM that a broker that dies would not know; a full disk makes one RM wait and no other."""
 
-from broker.keeping import PROBE_S, RETRY_S
-from broker.switch import Switch
+from broker.rm_records import PROBE_S, RETRY_S
+from broker.routing import BrokerMachine
 from common.control_messages import Hello, ManagerRecord, Recorded
 from common.machine import NEVER, Send
 from common.names import RECORD, worker_name
@@ -72,31 +72,31 @@ def test_a_full_disk_refuses_a_registration_and_a_change_with_the_reason() -> No
     sends = house.agree(house.update(two_partitions().replace("batch", "other").replace("gpu", "default2")))
     sends = house.agree(house.hello("rm-1_default2"))
     assert any("cannot be recorded: disk full" in one.reason for one in said(sends) if isinstance(one, Refused))
-    assert list(house.switch.roster.seats) == [PARTITION]
+    assert list(house.switch.registry.slots) == [PARTITION]
 
 
 def test_a_failed_write_is_counted_listed_and_probed_until_the_disk_takes_one_again() -> None:
     house = registered()
-    written = house.switch.books.tally.written
+    written = house.switch.state.counters.record_writes
     house.disk_problem = "disk full"
     house.call(rm="rm-2", session="another")
     house.vote(house.hello("rm-2_default")[0])
-    assert house.switch.books.tally.unwritten == 1
+    assert house.switch.state.counters.record_failures == 1
     assert record_problem(house) == "disk full"
     house.wait(house.now + 2 * PROBE_S)
-    assert (house.switch.books.tally.unwritten, record_problem(house)) == (3, "disk full")
+    assert (house.switch.state.counters.record_failures, record_problem(house)) == (3, "disk full")
     house.disk_problem = ""
     house.wait(house.now + PROBE_S)
-    assert (house.switch.books.tally.written, record_problem(house)) == (written + 1, "")
+    assert (house.switch.state.counters.record_writes, record_problem(house)) == (written + 1, "")
     assert house.switch.deadline == NEVER
 
 
 def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() -> None:
-    switch = Switch(now=1.0, policy=PATIENT, record_problem="disk full")
-    assert (switch.books.tally.unwritten, switch.deadline) == (1, 1.0 + PROBE_S)
+    switch = BrokerMachine(now=1.0, policy=PATIENT, record_problem="disk full")
+    assert (switch.state.counters.record_failures, switch.deadline) == (1, 1.0 + PROBE_S)
     assert kinds(switch.tick(1.0 + PROBE_S)) == [(RECORD, "ProbeRecord")]
     assert switch.handle(arrives(RECORD, Recorded(number=0), **NONE), 7.0) == []
-    assert (switch.books.tally.written, switch.deadline) == (1, NEVER)
+    assert (switch.state.counters.record_writes, switch.deadline) == (1, NEVER)
 
 
 def record_problem(house: House) -> str:
@@ -120,7 +120,7 @@ def test_what_has_happened_is_tried_again_until_the_disk_takes_it() -> None:
     house.disk_problem = "disk full"
     assert house.lost(PARTITION) == []
     assert (
-        house.switch.books.warnings[-1] == "changes of RM rm-1 cannot be recorded now, and are tried again: disk full"
+        house.switch.state.warnings[-1] == "changes of RM rm-1 cannot be recorded now, and are tried again: disk full"
     )
     for _ in range(3):
         assert house.switch.deadline == house.now + RETRY_S
@@ -142,7 +142,7 @@ def test_a_full_disk_does_not_keep_an_rm_from_hearing_that_it_is_refused() -> No
 def test_the_supervisor_hears_of_another_lease_once_it_is_durable_and_of_other_rms_at_once() -> None:
     house = registered()
     house.disk_problem = "disk full"
-    house.switch.roster.renew(PARTITION)
+    house.switch.registry.renew_lease(PARTITION)
     told = wanted(house.call(ONE_QUEUE, rm="rm-2", session="another"))
     assert told == [{PARTITION: 1, "rm-2_default": 3}]
     house.disk_problem = ""

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from broker.books import Policy
-from broker.judgement import understood
-from broker.update import RETIRE_MAX_S
+from broker.config_updates import RETIRE_MAX_S
+from broker.config_validation import analyses
+from broker.state import BrokerPolicy
 from common.config.checksum import checksum_of
 from common.control_messages import RebaseVersion, WriteFile
 from common.machine import NEVER
@@ -27,7 +27,7 @@ def following(*rms: str, text: str = ONE_QUEUE) -> House:
     house = House(default_config=text, watched=FILE_PATH)
     for rm in rms or (RM,):
         house.register("", rm=rm)
-    house.switch.books.notes.clear()
+    house.switch.state.notes.clear()
     return house
 
 
@@ -47,19 +47,19 @@ def test_another_text_is_offered_to_every_rm_that_sent_none_in_a_roll_out_of_its
         "the file",
         checksum_of(MORE),
     )
-    [warning] = house.switch.books.warnings
-    assert house.switch.books.notes[1:] == ["configuration of RM rm-1 changed by the file /etc/queues.yaml"]
+    [warning] = house.switch.state.warnings
+    assert house.switch.state.notes[1:] == ["configuration of RM rm-1 changed by the file /etc/queues.yaml"]
     assert warning == (
-        "RM rm-2 goes on with the configuration it has, /etc/queues.yaml was refused: partition rm-2_default: no; "
-        "mend the file, or send it once more with `yunishard config put`"
+        "RM rm-2 keeps its configuration, /etc/queues.yaml was refused: partition rm-2_default: no; "
+        "correct the file, or send it once more with `yunishard config put`"
     )
 
 
 def test_a_text_is_read_once_for_all_as_that_takes_long() -> None:
     house = following(RM, "rm-2", "rm-3")
-    before = understood.read
+    before = analyses.misses
     assert len(house.edit(MORE.replace("more", "read-once"))) == 3
-    assert understood.read == before + 1
+    assert analyses.misses == before + 1
 
 
 def test_a_text_that_was_refused_is_offered_once_and_the_next_one_again() -> None:
@@ -113,7 +113,7 @@ def test_the_answer_to_a_change_has_the_warnings_of_its_text() -> None:
     text = ONE_QUEUE.replace("{name: batch}", "{name: batch, properties: {application.sort.polic: fifo}}")
     sends = house.agree(house.change(text))
     document = json.loads(answers(sends)[0][1])
-    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in understood(text).doubts]
+    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in analyses.get(text).doubts]
     assert document["warnings"]
 
 
@@ -149,7 +149,7 @@ def test_an_rm_that_registers_later_has_the_text_that_the_file_has_then() -> Non
 def test_what_is_no_configuration_is_a_warning_and_ignored(text: str, words: str) -> None:
     house = following()
     assert house.edit(text) == []
-    [warning] = house.switch.books.warnings
+    [warning] = house.switch.state.warnings
     assert warning.startswith(words)
     house.register("", rm="rm-2")
     assert [house.text(rm) for rm in (RM, "rm-2")] == [ONE_QUEUE, ONE_QUEUE]
@@ -181,7 +181,7 @@ def test_an_rm_with_a_partition_that_is_being_taken_down_is_offered_it_afterward
     assert house.edit(TWO) == []
     sends = house.retired(GPU) if acknowledged else house.wait(1.0 + RETIRE_MAX_S)
     assert [one.to for one in sends if is_prepare(one)] == [PARTITION]
-    assert house.switch.roster.seats.keys() == {PARTITION, GPU}
+    assert house.switch.registry.slots.keys() == {PARTITION, GPU}
 
 
 def test_a_file_that_goes_back_and_forth_is_followed_each_time() -> None:
@@ -252,7 +252,7 @@ def test_a_change_that_could_not_be_written_holds_until_the_file_changes() -> No
 def test_it_also_holds_when_the_core_is_started_anew() -> None:
     before = following()
     before.agree(before.change(MORE))
-    house = House(default_config=ONE_QUEUE, watched=FILE_PATH, versions=before.switch.books.versions)
+    house = House(default_config=ONE_QUEUE, watched=FILE_PATH, versions=before.switch.state.versions)
     assert [one for one in house.register("") if is_prepare(one)] == []
     assert house.text() == MORE
 
@@ -294,7 +294,7 @@ def test_an_rm_that_updates_to_no_text_follows_the_file_from_then_on(its_own: st
 
 def started_anew(before: House, text: str, *, watched: str = FILE_PATH) -> House:
     """The core, after a crash, with what the file says now."""
-    return House(default_config=text, watched=watched, versions=before.switch.books.versions)
+    return House(default_config=text, watched=watched, versions=before.switch.state.versions)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_an_rm_that_had_its_configuration_from_a_file_that_is_wrong_now_begins_w
     house = started_anew(before, text)
     assert house.register("")[-1].header.kind == "Registered"
     assert (house.text(), house.record) == (MORE, [])
-    [warning] = house.switch.books.warnings
+    [warning] = house.switch.state.warnings
     assert warning.startswith(
         "RM rm-1 begins with version 2 of its configuration, the latest one, as the file of queues /etc/queues.yaml is "
         f"refused: {problem}"
@@ -339,16 +339,16 @@ def test_what_was_changed_on_top_of_the_file_counts_then_too_and_the_next_change
 def test_a_partition_name_that_cannot_be_is_passed_over_once_and_told_when_the_file_says_it_again() -> None:
     house = following()
     assert house.edit(BAD_NAME) == []
-    house.switch.books.warnings.clear()
+    house.switch.state.warnings.clear()
     house.register("", session="session-2")
     assert house.text() == ONE_QUEUE
-    [warning] = house.switch.books.warnings
+    [warning] = house.switch.state.warnings
     assert warning.startswith("RM rm-1 begins with version 1")
     house.agree(house.edit(MORE))
     house.agree(house.edit(BAD_NAME))
     assert house.text() == MORE
-    [_, warning] = house.switch.books.warnings
-    assert warning.startswith("RM rm-1 goes on with the configuration it has, /etc/queues.yaml was refused: line ")
+    [_, warning] = house.switch.state.warnings
+    assert warning.startswith("RM rm-1 keeps its configuration, /etc/queues.yaml was refused: line ")
 
 
 def test_an_rm_that_updated_to_the_file_s_text_has_had_it_from_there() -> None:
@@ -374,7 +374,7 @@ def test_one_that_had_another_text_of_its_own_or_none_is_refused(watched: str) -
 
 def test_one_whose_latest_version_cannot_be_any_more_is_refused_for_what_the_file_says() -> None:
     before = following(text=two_partitions("b_c", "y"))
-    small = Policy(lease_s=NEVER, partitions_max=1)
-    house = House("]", watched=FILE_PATH, versions=before.switch.books.versions, policy=small)
+    small = BrokerPolicy(lease_s=NEVER, partitions_max=1)
+    house = House("]", watched=FILE_PATH, versions=before.switch.state.versions, policy=small)
     [answer] = house.call("")
     assert b"this is not YAML" in answer.body

@@ -38,7 +38,7 @@ def registered(house: House, rm: str, name: str) -> Registered:
 
 
 def full_name_of(house: House, rm: str) -> str:
-    [name] = house.switch.roster.registrations[rm].configs
+    [name] = house.switch.registry.sessions[rm].configs
     return name
 
 
@@ -60,7 +60,7 @@ def test_both_rms_register_and_see_the_name_that_they_would_have_alone(pairs: tu
         assert registered(house, rm, name).partitions == ["a_b_default"]
     first, second = (full_name_of(house, rm) for rm, _ in pairs)
     assert (first, second) == ("a_b_default", f"a_b_default~{len(pairs[1][0])}")
-    assert [(one.full_name, one.name, one.rm_id) for one in house.switch.roster.entries()] == [
+    assert [(one.full_name, one.name, one.rm_id) for one in house.switch.registry.partition_entries()] == [
         (first, pairs[0][1], pairs[0][0]),
         (second, pairs[1][1], pairs[1][0]),
     ]
@@ -98,10 +98,10 @@ def test_an_rm_cannot_name_the_partition_of_another(pairs: tuple[tuple[str, str]
 def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tuple[str, str], ...]) -> None:
     house = in_order(*pairs)
     before = {rm: full_name_of(house, rm) for rm, _ in pairs}
-    leases = house.switch.roster.leases()
+    leases = house.switch.registry.leases()
     house.begin_again()
     assert {rm: full_name_of(house, rm) for rm, _ in pairs} == before
-    assert house.switch.roster.leases() == leases
+    assert house.switch.registry.leases() == leases
     first, second = (rm for rm, _ in pairs)
     house.hear(PROXY, Leave(), rm=first, session=f"s-{first}", ref="leave")
     house.begin_again()
@@ -187,6 +187,6 @@ def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObj
             del seen[gone]
     names = {rm: full_name_of(house, rm) for rm in seen}
     assert len(set(names.values())) == len(names)
-    assert house.switch.roster.seats.keys() == set(names.values())
+    assert house.switch.registry.slots.keys() == set(names.values())
     for rm, full_name in names.items():
         assert external(rm, full_name) == seen[rm]

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello, ManagerAway, Pause, Repeat
 from common.machine import NEVER, Send
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered
@@ -20,8 +20,8 @@ def test_while_an_rm_is_away_nothing_new_is_placed_for_it() -> None:
     house = registered(two_partitions())
     assert house.away() == [sent(name, Pause(), partition=name) for name in (PARTITION, GPU)]
     assert house.away() == []
-    assert list(house.switch.roster.away) == [RM]
-    assert house.switch.books.notes[-1] == (
+    assert list(house.switch.registry.away) == [RM]
+    assert house.switch.state.notes[-1] == (
         "RM rm-1 is away, it is silent or has hung up: nothing new is placed for it until it is back, and its"
         " partitions end if it is not within 900 s"
     )
@@ -34,7 +34,7 @@ def test_an_rm_that_is_back_hears_what_it_does_not_have_and_its_partitions_place
         sent(PROXY, joined([PARTITION]), ref="again"),
         sent(PARTITION, Repeat(), partition=PARTITION, ack=3),
     ]
-    assert house.switch.roster.away == {}
+    assert house.switch.registry.away == {}
     assert house.switch.deadline == NEVER
 
 
@@ -53,7 +53,7 @@ def test_an_rm_that_knows_a_later_life_than_the_record_has_to_register_anew() ->
     [refused] = said(house.resume(received={PARTITION: 3}, lives={PARTITION: 1}))
     reason = "the core's record of RM 'rm-1' is older than this session's last state, register again"
     assert refused == Refused(code="unknown-session", reason=reason)
-    assert house.switch.books.warnings == ["RM rm-1 has to register anew: its record has gone back to an earlier state"]
+    assert house.switch.state.warnings == ["RM rm-1 has to register anew: its record has gone back to an earlier state"]
 
 
 def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older() -> None:
@@ -71,23 +71,23 @@ def test_only_the_proxy_by_which_it_speaks_can_say_that_it_is_away() -> None:
     assert house.hear("rmproxy-2", ManagerAway()) == []
     assert house.hear(PROXY, ManagerAway(), session="earlier") == []
     assert house.hear(PROXY, ManagerAway(), rm="rm-2") == []
-    assert house.switch.roster.away == {}
+    assert house.switch.registry.away == {}
 
 
 def test_a_proxy_that_begins_anew_has_none_of_its_rms_until_they_resume() -> None:
     house = registered()
     house.register(rm="rm-2", session="another", proxy="rmproxy-2")
     assert kinds(house.hear(PROXY, Hello(role="rmproxy"), rm="", session="")) == [(PARTITION, "Pause")]
-    assert list(house.switch.roster.away) == [RM]
+    assert list(house.switch.registry.away) == [RM]
     house.resume()
-    assert house.switch.roster.away == {}
+    assert house.switch.registry.away == {}
 
 
 def test_a_new_session_is_there() -> None:
     house = registered()
     house.away()
     house.register(session="session-2")
-    assert house.switch.roster.away == {}
+    assert house.switch.registry.away == {}
 
 
 def test_a_new_partition_is_heard_of_as_life_in_the_answer_and_not_as_a_restart() -> None:
@@ -108,7 +108,7 @@ def test_one_that_stays_away_for_too_long_has_to_begin_anew() -> None:
     assert sent(PROXY, Left()) in sends, "or its proxy would remember it for ever"
     assert wanted(sends) == [{}]
     assert house.facts == {}
-    assert house.switch.books.warnings[-1] == "RM rm-1 has been away for 900 s: its partitions end"
+    assert house.switch.state.warnings[-1] == "RM rm-1 has been away for 900 s: its partitions end"
     [refusal] = said(house.resume())
     assert isinstance(refusal, Refused)
     assert refusal.code == "unknown-session"
@@ -164,7 +164,7 @@ def test_one_that_leaves_while_its_configuration_changes_takes_the_change_with_i
     house = registered()
     house.change(two_partitions())
     assert {("webservice", "Answer"), (PROXY, "Left")} < set(kinds(leave(house)))
-    assert house.switch.roster.seats == {}
+    assert house.switch.registry.slots == {}
     assert house.switch.deadline == NEVER
 
 
@@ -174,7 +174,7 @@ def test_one_that_leaves_while_its_configuration_is_recorded_is_gone_all_the_sam
     leave(house)
     house.recorded([record])
     assert house.facts == {}
-    assert house.switch.roster.registrations == {}
+    assert house.switch.registry.sessions == {}
 
 
 def test_one_that_leaves_while_its_next_session_registers_has_that_try_again() -> None:
@@ -191,11 +191,11 @@ def test_one_that_leaves_while_its_next_session_registers_has_that_try_again() -
 
 def test_an_rm_goes_on_after_a_broker_that_died() -> None:
     house = registered(two_partitions())
-    before = house.switch.roster.registrations[RM]
+    before = house.switch.registry.sessions[RM]
     house.begin_again()
-    assert house.switch.roster.leases() == {PARTITION: 1, GPU: 2}
+    assert house.switch.registry.leases() == {PARTITION: 1, GPU: 2}
     assert kinds(house.resume())[0] == (PROXY, "Registered")
-    assert house.switch.roster.registrations[RM] == before
+    assert house.switch.registry.sessions[RM] == before
     assert house.hear(PROXY, NodeRequest(), partition=PARTITION, seq=1)[0].to == PARTITION
 
 
@@ -209,7 +209,7 @@ def test_the_same_call_of_a_session_that_the_last_broker_registered_is_an_answer
 def test_one_that_does_not_come_back_has_been_away_since_the_broker_began() -> None:
     house = registered()
     house.begin_again()
-    assert house.switch.books.notes == ["waiting for 1 RM registered before this start"]
+    assert house.switch.state.notes == ["waiting for 1 RM registered before this start"]
     assert kinds(house.returns(PARTITION)) == [(PARTITION, "Settings"), (PARTITION, "Pause")]
     house.wait(house.now + PAUSE_S + 2)
     assert house.facts == {}
@@ -219,6 +219,6 @@ def test_one_whose_configuration_is_none_in_this_release_has_to_register_anew() 
     house = registered()
     house.facts[RM] = replace(house.facts[RM], text="]")
     house.begin_again()
-    assert house.switch.books.warnings[0].startswith("RM rm-1 has to register again, its record is not valid: ")
+    assert house.switch.state.warnings[0].startswith("RM rm-1 has to register again, its record is not valid: ")
     assert kinds(house.resume()) == [(PROXY, "Refused")]
     assert house.facts == {}

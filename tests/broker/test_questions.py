@@ -1,7 +1,7 @@
 """Nobody waits for the answer of a worker that died."""
 
-from broker import questions
-from broker.questions import Questions
+from broker import queries
+from broker.queries import PendingQueries
 from common.names import SUPERVISOR
 from common.query_messages import Query
 from common.rm_messages import Leave
@@ -10,32 +10,32 @@ from tests.machines import PARTITION
 
 
 def test_whoever_still_waits_is_told_that_the_worker_began_anew() -> None:
-    asked = Questions()
+    asked = PendingQueries()
     for ref in ("1", "2", "3"):
-        asked.asked(PARTITION, "webservice", ref)
-    asked.asked("other", "webservice", "4")
-    asked.answered(PARTITION, "webservice", "2")
-    lost = asked.lost(PARTITION)
+        asked.add_query(PARTITION, "webservice", ref)
+    asked.add_query("other", "webservice", "4")
+    asked.remove_query(PARTITION, "webservice", "2")
+    lost = asked.fail_partition(PARTITION)
     assert [(one.to, one.header.kind, one.header.ref) for one in lost] == [
         ("webservice", "Answer", "1"),
         ("webservice", "Answer", "3"),
     ]
     assert b"ask again" in lost[0].body
-    assert asked.lost(PARTITION) == []
+    assert asked.fail_partition(PARTITION) == []
 
 
 def test_an_answer_to_a_question_that_nobody_asked_is_no_matter() -> None:
-    asked = Questions()
-    asked.answered(PARTITION, "webservice", "1")
-    assert asked.lost(PARTITION) == []
+    asked = PendingQueries()
+    asked.remove_query(PARTITION, "webservice", "1")
+    assert asked.fail_partition(PARTITION) == []
 
 
 def test_only_so_many_are_remembered() -> None:
-    asked = Questions()
-    for number in range(questions.QUESTIONS_MAX + 2):
-        asked.asked(PARTITION, "webservice", str(number))
-    lost = asked.lost(PARTITION)
-    assert len(lost) == questions.QUESTIONS_MAX
+    asked = PendingQueries()
+    for number in range(queries.PENDING_MAX + 2):
+        asked.add_query(PARTITION, "webservice", str(number))
+    lost = asked.fail_partition(PARTITION)
+    assert len(lost) == queries.PENDING_MAX
     assert lost[0].header.ref == "2"
 
 

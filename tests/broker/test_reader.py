@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from broker.judgement import encoded, judged
-from broker.reader import Reader
+from broker.config_validation import analyze, encode_analysis
+from broker.validation_process import ValidationProcess
 from common.machine import Delivery, Send
 from common.messages import Header
 from common.names import READER
@@ -16,9 +16,13 @@ PATIENCE_S = 30.0
 async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
     """What is heard of the text."""
     came = asyncio.Event()
-    reader = Reader(wake=came.set, program=program, limit_s=limit_s) if program else Reader(wake=came.set)
+    reader = (
+        ValidationProcess(wake=came.set, program=program, limit_s=limit_s)
+        if program
+        else ValidationProcess(wake=came.set)
+    )
     reader.send(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
-    assert reader.receive() is None
+    assert reader.take() is None
     async with asyncio.timeout(PATIENCE_S):
         await came.wait()
     found = reader.receive()
@@ -29,7 +33,7 @@ async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
 
 def test_the_judgement_is_that_of_this_process() -> None:
     heard = asyncio.run(answer())
-    assert (heard.source, heard.header.ref, heard.body) == (READER, "5", encoded(judged(TEXT)))
+    assert (heard.source, heard.header.ref, heard.body) == (READER, "5", encode_analysis(analyze(TEXT)))
 
 
 def test_a_process_that_breaks_gives_an_empty_answer() -> None:
@@ -46,11 +50,11 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 
 def test_who_closes_waits_for_nothing() -> None:
     async def closed() -> Delivery | None:
-        reader = Reader(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
+        reader = ValidationProcess(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
         reader.send(Send(READER, Header(kind="ReadText", ref="1"), b""))
         await asyncio.sleep(0)
         reader.close()
-        await asyncio.gather(*reader._reading, return_exceptions=True)
-        return reader.receive()
+        await asyncio.gather(*reader._tasks, return_exceptions=True)
+        return reader.take()
 
     assert asyncio.run(closed()) is None

@@ -3,7 +3,7 @@ import json
 import msgspec
 import pytest
 
-from broker.versions import Versions
+from broker.state import ConfigVersions
 from common.config.check import DEFAULT_TEXT
 from common.config.checksum import checksum_of
 from common.names import RECORD
@@ -40,7 +40,7 @@ def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
 
 def test_what_is_in_force_is_told_even_if_its_history_was_forgotten() -> None:
     house = registered()
-    house.switch.books.versions = Versions()
+    house.switch.state.versions = ConfigVersions()
     [(status, body)] = asked(house, "current")
     assert (status, msgspec.json.decode(body)["version"]) == (200, 0)
 
@@ -65,7 +65,7 @@ def test_what_is_under_way_is_not_history_yet() -> None:
 
 
 def test_an_rm_that_is_away_has_a_history_and_nothing_in_force() -> None:
-    house = House(versions=registered().switch.books.versions)
+    house = House(versions=registered().switch.state.versions)
     [(status, body)] = asked(house, "history")
     assert (status, msgspec.json.decode(body)[0]["current"]) == (200, False)
     assert asked(house, "current") == [(404, "RM rm-1 is not registered")]

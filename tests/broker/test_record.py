@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.facts import Facts, encoded
-from broker.record import FORMAT, Record
-from broker.versions import RMS_MAX, VERSIONS_MAX, Versions
+from broker.record_file import FORMAT_VERSION, RecordFile
+from broker.rm_records import RmRecord, encode_record
+from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.checksum import checksum_of
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
 from common.machine import Delivery
@@ -26,7 +26,7 @@ class Paper:
 
     def __init__(self, path: Path) -> None:
         self.rings = 0
-        self.record = Record(path, wake=self.ring)
+        self.record = RecordFile(path, wake=self.ring)
 
     def ring(self) -> None:
         self.rings += 1
@@ -39,9 +39,9 @@ class Paper:
         """Another version, with facts that name it."""
         return self.keep(facts(rm, text), number, version(number, text))
 
-    def keep(self, known: Facts | None, number: int, new: ConfigVersion | None = None, *, rm: str = RM) -> Recorded:
+    def keep(self, known: RmRecord | None, number: int, new: ConfigVersion | None = None, *, rm: str = RM) -> Recorded:
         rm = known.rm if known is not None else rm
-        answer = self.told(ManagerRecord(number=number, facts=encoded(known), version=new), rm=rm)
+        answer = self.told(ManagerRecord(number=number, facts=encode_record(known), version=new), rm=rm)
         assert answer is not None
         assert (answer.source, answer.header) == (RECORD, header("Recorded", rm=rm, session=""))
         return decoded(Recorded, answer.body)
@@ -53,8 +53,8 @@ class Paper:
         return decoded(Answer, answer.body)
 
 
-def facts(rm: str, text: str = "") -> Facts:
-    return Facts(rm=rm, session="s", registered_ns=1, call="c", text=text)
+def facts(rm: str, text: str = "") -> RmRecord:
+    return RmRecord(rm=rm, session="s", registered_ns=1, call="c", text=text)
 
 
 def version(number: int, text: str, base: str = "base") -> ConfigVersion:
@@ -109,48 +109,48 @@ def test_what_was_recorded_is_there_when_the_file_is_opened_again(path: Path) ->
         paper.write(1, "first")
         paper.write(2, text)
         paper.write(1, "of another", rm="rm-2")
-        live = Versions(paper.record.histories())
+        live = ConfigVersions(paper.record.read_histories())
     with opened(path) as paper:
-        assert Versions(paper.record.histories()).history(RM) == live.history(RM)
-        assert list(paper.record.histories()) == [RM, "rm-2"]
-        assert paper.record.histories()[RM].text == text
-        assert [one.number for one in paper.record.histories()[RM].entries] == [1, 2]
+        assert ConfigVersions(paper.record.read_histories()).history(RM) == live.history(RM)
+        assert list(paper.record.read_histories()) == [RM, "rm-2"]
+        assert paper.record.read_histories()[RM].text == text
+        assert [one.number for one in paper.record.read_histories()[RM].entries] == [1, 2]
         assert paper.write(3, "third") == Recorded(number=3)
 
 
 def test_a_version_is_there_even_if_the_process_never_gets_to_close_the_file(path: Path, paper: Paper) -> None:
     paper.write(1, "text")
     with opened(path) as another:
-        assert another.record.histories()[RM].text == "text"
+        assert another.record.read_histories()[RM].text == "text"
 
 
 def test_a_version_that_was_not_carried_out_may_be_written_anew(paper: Paper) -> None:
     paper.write(1, "text")
     assert paper.write(1, "another") == Recorded(number=1)
-    assert paper.record.histories()[RM].text == "another"
+    assert paper.record.read_histories()[RM].text == "another"
 
 
 def test_no_more_is_kept_than_is_remembered(paper: Paper) -> None:
     for number in range(1, VERSIONS_MAX + 3):
         paper.write(number, str(number))
     assert [paper.read(number).status for number in (1, 2, 3, VERSIONS_MAX + 2)] == [404, 404, 200, 200]
-    assert len(paper.record.histories()[RM].entries) == VERSIONS_MAX
+    assert len(paper.record.read_histories()[RM].entries) == VERSIONS_MAX
 
 
 def test_it_forgets_the_rm_that_was_first_known_as_memory_does(path: Path) -> None:
     with sqlite3.connect(path) as file:
-        Record(path, wake=lambda: None).close()
+        RecordFile(path, wake=lambda: None).close()
         rows = [(f"rm-{number}", 1, "", 0, "", "", "base", "text") for number in range(RMS_MAX)]
         file.executemany("INSERT INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
     file.close()
     with opened(path) as paper:
-        memory = Versions(paper.record.histories())
+        memory = ConfigVersions(paper.record.read_histories())
         assert paper.write(2, "later", rm="rm-5") == Recorded(number=2)
-        assert len(paper.record.histories()) == RMS_MAX
+        assert len(paper.record.read_histories()) == RMS_MAX
         for rm, number in (("rm-0", 2), ("one-more", 1), ("and-another", 1)):
             assert paper.write(number, "later", rm=rm) == Recorded(number=number)
-            memory.add(rm, version(number, "later"))
-        known = paper.record.histories()
+            memory.add_version(rm, version(number, "later"))
+        known = paper.record.read_histories()
         for rm in ("rm-0", "rm-1", "rm-2", "one-more", "and-another"):
             assert (memory.history(rm).latest is None) == (rm not in known)
         assert len(known) == RMS_MAX
@@ -160,12 +160,12 @@ def test_a_new_base_is_recorded_for_the_latest_version(paper: Paper) -> None:
     paper.write(1, "first")
     paper.write(2, "second")
     assert recorded(paper, RebaseVersion(base="another")) == Recorded(number=0)
-    assert [one.base for one in paper.record.histories()[RM].entries] == ["base", "another"]
+    assert [one.base for one in paper.record.read_histories()[RM].entries] == ["base", "another"]
 
 
 def test_a_new_base_for_an_rm_that_is_not_known_is_nothing(paper: Paper) -> None:
     assert recorded(paper, RebaseVersion(base="another")) == Recorded(number=0)
-    assert paper.record.histories() == {}
+    assert paper.record.read_histories() == {}
 
 
 def test_an_earlier_version_can_be_read_as_it_was_written(paper: Paper) -> None:
@@ -201,7 +201,7 @@ def test_what_is_no_question_to_a_record_is_a_defect(paper: Paper) -> None:
 
 
 def test_what_is_so_of_an_rm_is_there_when_the_file_is_opened_again_the_first_registered_first(path: Path) -> None:
-    whole = Facts(
+    whole = RmRecord(
         rm=RM,
         session="s-1",
         registered_ns=20,
@@ -224,17 +224,17 @@ def test_what_is_so_of_an_rm_is_there_when_the_file_is_opened_again_the_first_re
         assert paper.keep(whole, 2) == Recorded(number=2)
         paper.keep(earlier, 3)
     with opened(path) as paper:
-        assert paper.record.facts() == [earlier, whole]
+        assert paper.record.read_records() == [earlier, whole]
         paper.keep(None, 4, rm=RM)
-        assert paper.record.facts() == [earlier]
+        assert paper.record.read_records() == [earlier]
 
 
 def test_a_decision_and_its_version_are_recorded_together_or_not_at_all(path: Path, paper: Paper) -> None:
     paper.write(1, "first")
     with full_disk(path.with_name(path.name + "-wal").stat().st_size):
         assert paper.write(2, "second" * 10_000).problem
-    assert [one.text for one in paper.record.facts()] == ["first"]
-    assert paper.record.histories()[RM].text == "first"
+    assert [one.text for one in paper.record.read_records()] == ["first"]
+    assert paper.record.read_histories()[RM].text == "first"
 
 
 def test_what_cannot_be_read_of_one_rm_is_left_out_and_the_others_are_known(path: Path, paper: Paper) -> None:
@@ -242,7 +242,7 @@ def test_what_cannot_be_read_of_one_rm_is_left_out_and_the_others_are_known(path
     with sqlite3.connect(path) as file:
         file.execute("INSERT INTO managers VALUES ('rm-1', '{\"rm\": 7}')")
     file.close()
-    assert [one.rm for one in paper.record.facts()] == ["rm-2"]
+    assert [one.rm for one in paper.record.read_records()] == ["rm-2"]
 
 
 def test_a_file_of_the_first_format_is_taken_over_with_its_versions(path: Path) -> None:
@@ -256,8 +256,8 @@ def test_a_file_of_the_first_format_is_taken_over_with_its_versions(path: Path) 
         file.execute("PRAGMA user_version=1")
     file.close()
     with opened(path) as paper:
-        assert paper.record.histories()[RM].text == "text"
-        assert paper.record.facts() == []
+        assert paper.record.read_histories()[RM].text == "text"
+        assert paper.record.read_records() == []
         assert paper.write(2, "another") == Recorded(number=2)
 
 
@@ -301,7 +301,7 @@ def test_a_full_disk_refuses_the_version_and_the_next_one_is_taken_when_there_is
         assert recorded(paper, ProbeRecord()).problem
     assert refusal.number == 2
     assert refusal.problem
-    assert paper.record.histories()[RM].text == "first"
+    assert paper.record.read_histories()[RM].text == "first"
     assert recorded(paper, ProbeRecord()) == Recorded(number=0)
     assert paper.write(2, "another second") == Recorded(number=2)
 
@@ -320,14 +320,16 @@ def test_a_version_that_was_refused_does_not_make_an_rm_known(paper: Paper, path
     other.execute("BEGIN IMMEDIATE")
     assert paper.write(1, "first").problem
     other.close()
-    assert paper.record.histories() == {}
+    assert paper.record.read_histories() == {}
 
 
 def test_a_file_of_a_later_format_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as file:
-        file.execute(f"PRAGMA user_version={FORMAT + 1}")
+        file.execute(f"PRAGMA user_version={FORMAT_VERSION + 1}")
     file.close()
-    with pytest.raises(OSError, match=f"it has format {FORMAT + 1}, this is a release that knows {FORMAT}"):
+    with pytest.raises(
+        OSError, match=f"it has format {FORMAT_VERSION + 1}, this release supports up to {FORMAT_VERSION}"
+    ):
         Paper(path)
 
 
@@ -357,7 +359,7 @@ def test_facts_that_are_no_text_are_passed_over(path: Path, paper: Paper) -> Non
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("INSERT INTO managers VALUES ('x', CAST(X'7B22726DFF' AS TEXT))")
     other.close()
-    assert paper.record.facts() == []
+    assert paper.record.read_records() == []
 
 
 def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, paper: Paper) -> None:
@@ -365,4 +367,4 @@ def test_names_that_are_no_text_are_a_record_that_cannot_be_used(path: Path, pap
     other.execute("INSERT INTO versions VALUES ('x', 1, CAST(X'FF' AS TEXT), 1, 'a', 'update', '', '')")
     other.close()
     with pytest.raises(OSError, match="the record of RMs and configurations cannot be used"):
-        paper.record.histories()
+        paper.record.read_histories()

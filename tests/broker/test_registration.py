@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from broker.books import DOUBTS_LOGGED_MAX, Books, Policy, SameHierarchy
-from broker.versions import Versions
+from broker.state import WARNINGS_LOGGED_MAX, BrokerPolicy, BrokerState, ConfigVersions, SameHierarchy
 from common.config.checksum import checksum_of
 from common.control_messages import Settings
 from common.machine import NEVER
@@ -48,34 +47,34 @@ def reason(house: House, **fields: str) -> str:
     ],
 )
 def test_only_rms_that_the_setting_names_may_register(allowed: str, rm: str, admitted: bool) -> None:
-    assert Books(policy=Policy(allowed_rms=tuple(allowed.split(",")))).admits(rm) == admitted
+    assert BrokerState(policy=BrokerPolicy(allowed_rms=tuple(allowed.split(",")))).may_register(rm) == admitted
 
 
 def test_one_that_may_not_is_told_which_setting_says_so() -> None:
-    house = House(policy=Policy(allowed_rms=("rm-2",)))
+    house = House(policy=BrokerPolicy(allowed_rms=("rm-2",)))
     text = "registration of RM failed: RM 'rm-1' may not register here: the setting allowed-rms does not name it"
     assert reason(house) == text
-    assert house.switch.roster.seats == {}
+    assert house.switch.registry.slots == {}
     assert kinds(house.register(rm="rm-2"))[-1] == (PROXY, "Registered")
 
 
 def test_an_id_with_a_colon_is_taken_with_a_warning() -> None:
     house = House()
     house.register(rm="eu:prod")
-    (warning,) = house.switch.books.warnings
+    (warning,) = house.switch.state.warnings
     assert warning == (
         "the id of RM eu:prod has a colon, at which YuniKorn's web UI splits names of partitions: it cannot show a "
         "partition under its full name, which it has if another RM registered the plain name first; choose an id "
         "without a colon, or name this RM with the setting default-rm"
     )
     house.register(rm="eu_prod")
-    assert len(house.switch.books.warnings) == 1
+    assert len(house.switch.state.warnings) == 1
 
 
 def test_an_id_with_a_colon_that_is_refused_is_not_warned_about() -> None:
-    house = House(policy=Policy(allowed_rms=("rm-2",)))
+    house = House(policy=BrokerPolicy(allowed_rms=("rm-2",)))
     house.call(rm="eu:prod")
-    assert house.switch.books.warnings == []
+    assert house.switch.state.warnings == []
 
 
 # With what ----------------------------------------------------------------------------------------------------------
@@ -83,12 +82,12 @@ def test_an_id_with_a_colon_that_is_refused_is_not_warned_about() -> None:
 
 @pytest.mark.parametrize("mode", ["off", "warn", "enforce"])
 def test_a_queue_that_has_another_parent_elsewhere_is_refused_or_warned_about(mode: SameHierarchy) -> None:
-    house = House(policy=Policy(same_hierarchy=mode))
+    house = House(policy=BrokerPolicy(same_hierarchy=mode))
     if mode == "enforce":
         assert PROBLEM in reason(house, config=MOVED)
         return
     assert kinds(house.register(MOVED))[-1] == (PROXY, "Registered")
-    warned = [(line.startswith("configuration of RM rm-1: "), PROBLEM in line) for line in house.switch.books.warnings]
+    warned = [(line.startswith("configuration of RM rm-1: "), PROBLEM in line) for line in house.switch.state.warnings]
     assert warned == ([(True, True)] if mode == "warn" else [])
 
 
@@ -125,8 +124,8 @@ def test_what_is_allowed_and_hardly_meant_is_warned_about_and_not_without_end() 
     queues = ", ".join(f"{{name: q{number}, submitacl: '1bad'}}" for number in range(30))
     text = f"partitions: [{{queues: [{{name: root, submitacl: '*', queues: [{queues}]}}]}}]"
     assert kinds(house.register(text))[-1] == (PROXY, "Registered")
-    *told, rest = house.switch.books.warnings
-    assert len(told) == DOUBTS_LOGGED_MAX
+    *told, rest = house.switch.state.warnings
+    assert len(told) == WARNINGS_LOGGED_MAX
     assert all(line.startswith("configuration of RM rm-1: line 1, partitions[0].queues[0].queues[") for line in told)
     assert rest == "configuration of RM rm-1: 10 more such warnings: `yunishard validate` shows them"
 
@@ -156,9 +155,9 @@ def test_what_was_changed_on_top_of_its_text_is_what_it_gets_even_from_a_core_th
     before = House()
     before.register()
     before.agree(before.change(MORE))
-    versions = Versions()
+    versions = ConfigVersions()
     for version in before.record:
-        versions.add(RM, version)
+        versions.add_version(RM, version)
     house = House(versions=versions)
     answer = house.register()[-1]
     assert answer.header.kind == "Registered"
@@ -174,11 +173,11 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     before = House()
     before.register(rm="a", session="session-a")
     before.agree([*before.change(two_partitions("default", "b_c"), rm="a"), *before.hello("a_b_c")])
-    small = Policy(lease_s=NEVER, partitions_max=1)
-    house = House(versions=before.switch.books.versions, policy=small)
+    small = BrokerPolicy(lease_s=NEVER, partitions_max=1)
+    house = House(versions=before.switch.state.versions, policy=small)
     assert kinds(house.register(rm="a"))[-1] == (PROXY, "Registered")
     assert house.text("a") == ONE_QUEUE
-    [warning] = house.switch.books.warnings
+    [warning] = house.switch.state.warnings
     assert warning.startswith("RM a begins with its own configuration, as its changed one is not valid: ")
     assert (house.record[-1].number, house.record[-1].base) == (3, checksum_of(ONE_QUEUE))
 
@@ -190,8 +189,8 @@ def test_a_version_that_cannot_be_recorded_refuses_it() -> None:
     sends = house.vote(house.hello(PARTITION)[0])
     [refusal] = [one for one in said(sends) if isinstance(one, Refused)]
     assert refusal.reason == "registration of RM failed: the configuration cannot be recorded: disk full"
-    assert house.switch.roster.seats == {}
-    assert house.switch.roster.registrations == {}
+    assert house.switch.registry.slots == {}
+    assert house.switch.registry.sessions == {}
 
 
 def test_the_rms_settings_reach_every_worker_after_the_commit() -> None:

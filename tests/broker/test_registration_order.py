@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from broker.facts import Facts, decoded_facts, encoded
-from broker.record import Record
-from broker.switch import Switch
+from broker.record_file import RecordFile
+from broker.rm_records import RmRecord, decode_record, encode_record
+from broker.routing import BrokerMachine
 from common.control_messages import ManagerAway, ManagerRecord
 from common.machine import send
 from common.messages import Header
@@ -110,18 +110,18 @@ def test_the_place_is_taken_when_the_decision_is_made_not_when_the_call_arrives(
 
 def test_a_registration_is_recorded_once() -> None:
     house = two_rms()
-    written = house.switch.books.tally.written
+    written = house.switch.state.counters.record_writes
     house.register(rm="zeta", session="another")
-    assert house.switch.books.tally.written == written + 1
+    assert house.switch.state.counters.record_writes == written + 1
 
 
-def recorded(path: Path, *found: bytes) -> list[Facts]:
+def recorded(path: Path, *found: bytes) -> list[RmRecord]:
     """The facts of these RMs, as the record in this file reads them after it has written them."""
-    record = Record(path, wake=lambda: None)
+    record = RecordFile(path, wake=lambda: None)
     for number, facts in enumerate(found, 1):
         header = Header(kind="ManagerRecord", rm=f"rm-{number}")
         record.send(send(RECORD, ManagerRecord(number=number, facts=facts), header))
-    read = record.facts()
+    read = record.read_records()
     record.close()
     return read
 
@@ -137,10 +137,14 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         tmp_path / "record.db", without_order("alpha", 30), without_order("zeta", 10), without_order("beta", 20)
     )
     assert [one.rm for one in found] == ["zeta", "beta", "alpha"]
-    switch = Switch(now=1.0, policy=PATIENT, facts=found)
-    assert [one.full_name for one in switch.roster.entries()] == ["zeta_default", "beta_default", "alpha_default"]
+    switch = BrokerMachine(now=1.0, policy=PATIENT, records=found)
+    assert [one.full_name for one in switch.registry.partition_entries()] == [
+        "zeta_default",
+        "beta_default",
+        "alpha_default",
+    ]
     sends = [decoded(ManagerRecord, one.body) for one in switch.tick(1.0) if one.header.kind == "ManagerRecord"]
-    assert {one.rm: one.order for one in (decoded_facts(each.facts) for each in sends)} == {
+    assert {one.rm: one.order for one in (decode_record(each.facts) for each in sends)} == {
         "zeta": 1,
         "beta": 2,
         "alpha": 3,
@@ -149,9 +153,9 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
 
 def test_rms_with_an_order_come_before_those_without(tmp_path: Path) -> None:
     house = two_rms()
-    known = [encoded(house.facts[rm]) for rm in ("alpha", "zeta")]
+    known = [encode_record(house.facts[rm]) for rm in ("alpha", "zeta")]
     found = recorded(tmp_path / "record.db", without_order("older", 1), *known)
     assert [one.rm for one in found] == ["zeta", "alpha", "older"]
-    switch = Switch(now=1.0, policy=PATIENT, facts=found)
-    assert [one.rm for one in switch.roster.managers()] == ["zeta", "alpha", "older"]
-    assert switch.roster.next_order() == 4
+    switch = BrokerMachine(now=1.0, policy=PATIENT, records=found)
+    assert [one.rm for one in switch.registry.ordered_sessions()] == ["zeta", "alpha", "older"]
+    assert switch.registry.next_order() == 4

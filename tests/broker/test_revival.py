@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
 from common.config.checksum import checksum_of
 from common.control_messages import AbortConfig, CommitConfig, Hello, PrepareConfig, Settings, WorkerEnded
 from common.names import SUPERVISOR, worker_name
@@ -47,10 +47,10 @@ def test_a_worker_that_cannot_run_the_configuration_in_force_is_a_problem_of_its
     [prepare, *_] = house.returns(PARTITION, rollout=0, session="")
     assert house.vote(prepare, "it ended the worker") == []
     reason = "its worker cannot run the configuration in force: it ended the worker"
-    assert house.switch.books.warnings == [f"partition {PARTITION}: {reason}"]
-    assert [one.problem for one in house.switch.roster.entries()] == [reason]
+    assert house.switch.state.warnings == [f"partition {PARTITION}: {reason}"]
+    assert [one.problem for one in house.switch.registry.partition_entries()] == [reason]
     house.returns(PARTITION)
-    assert [one.problem for one in house.switch.roster.entries()] == [""]
+    assert [one.problem for one in house.switch.registry.partition_entries()] == [""]
 
 
 def test_an_objection_to_a_change_that_was_given_up_is_no_problem() -> None:
@@ -58,7 +58,7 @@ def test_an_objection_to_a_change_that_was_given_up_is_no_problem() -> None:
     [prepare, *_] = house.update(MORE)
     house.wait(house.now + ROLLOUT_MAX_S)
     assert house.vote(prepare, "too late") == []
-    assert [one.problem for one in house.switch.roster.entries()] == [""]
+    assert [one.problem for one in house.switch.registry.partition_entries()] == [""]
 
 
 @pytest.mark.parametrize("session", ["", "earlier"])
@@ -79,7 +79,7 @@ def test_one_that_has_nothing_of_what_its_rm_has_heard_begins_another_life(probl
     assert kinds(again) == AGAIN
     reason = problem or "what its worker kept is gone"
     assert told == sent(PROXY, PartitionRestarted(reason=reason), partition=PARTITION, life=1)
-    assert house.switch.books.warnings[-1].endswith(f"report everything again: {reason}")
+    assert house.switch.state.warnings[-1].endswith(f"report everything again: {reason}")
 
 
 def test_one_that_goes_on_may_have_told_its_rm_something_so_that_its_loss_is_one() -> None:
@@ -97,9 +97,9 @@ def test_one_that_runs_what_it_should_and_has_lost_the_end_of_it_begins_another_
     assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "PartitionRestarted")]
     house.hear(PARTITION, Received(), life=0, **runs)
     assert kinds(house.hear(PARTITION, hello, **runs)) == [*AGAIN, (PROXY, "ResumeWanted")]
-    owner = house.switch.roster.owner(PARTITION)
+    owner = house.switch.registry.owner(PARTITION)
     assert owner is not None
-    assert owner.life(PARTITION) == 1
+    assert owner.generation(PARTITION) == 1
 
 
 def test_one_of_another_life_has_nothing_of_this_one() -> None:
@@ -192,7 +192,7 @@ def test_a_partition_that_is_taken_down_ends_at_once_if_its_worker_has_lost_what
     house.begin_again()
     hello = Hello(role="worker", rollout=1, problem="the end is missing")
     assert kinds(house.hear(GPU, hello, partition=GPU, epoch=2)) == [("supervisor", "WorkersWanted")]
-    assert list(house.switch.roster.seats) == [PARTITION]
+    assert list(house.switch.registry.slots) == [PARTITION]
 
 
 def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died() -> None:
@@ -205,7 +205,7 @@ def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died()
     asked, commit, *_ = house.returns(GPU, rollout=1)
     assert decoded(PrepareConfig, asked.body).live
     assert decoded(CommitConfig, commit.body).rollout == house.facts[RM].rollout
-    assert house.switch.roster.registrations[RM].checksum == checksum_of(text)
+    assert house.switch.registry.sessions[RM].checksum == checksum_of(text)
 
 
 def test_a_partition_that_was_being_taken_down_still_is() -> None:
@@ -216,7 +216,7 @@ def test_a_partition_that_was_being_taken_down_still_is() -> None:
     [retire] = house.hear(GPU, hello, partition=GPU, epoch=2)
     assert (retire.to, retire.header.kind) == (GPU, "RetirePartition")
     house.retired(GPU)
-    assert list(house.switch.roster.seats) == [PARTITION]
+    assert list(house.switch.registry.slots) == [PARTITION]
 
 
 def test_a_change_under_way_when_the_broker_died_has_never_been() -> None:

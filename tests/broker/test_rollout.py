@@ -1,5 +1,5 @@
-from broker.rollout import Rollout
-from broker.roster import Roster
+from broker.config_rollout import Rollout
+from broker.registry import Registry
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig
 from common.machine import NEVER
 from tests.machines import RM, SESSION, config_of, sent
@@ -12,11 +12,11 @@ def rollout() -> Rollout:
     return Rollout(number=7, rm=RM, session=SESSION, configs={FIRST: CONFIG, SECOND: CONFIG}, deadline=NEVER)
 
 
-def two_seats() -> Roster:
-    roster = Roster()
+def two_seats() -> Registry:
+    registry = Registry()
     for name in (FIRST, SECOND):
-        roster.seat(RM, name)
-    return roster
+        registry.assign_slot(RM, name)
+    return registry
 
 
 SEATS = two_seats()
@@ -24,47 +24,47 @@ WORKERS = {FIRST: f"{FIRST}#1", SECOND: f"{SECOND}#2"}
 
 
 def test_a_worker_is_asked_whether_it_could_run_its_part() -> None:
-    assert rollout().ask(SEATS, SECOND) == sent(
+    assert rollout().build_prepare(SEATS, SECOND) == sent(
         WORKERS[SECOND], PrepareConfig(rollout=7, config=CONFIG), partition=SECOND
     )
 
 
 def test_the_last_vote_of_yes_decides() -> None:
     vote = rollout()
-    assert vote.missing() == [FIRST, SECOND]
-    vote.accept(SECOND, 0.0)
-    assert vote.missing() == [FIRST]
-    vote.accept(SECOND, 0.0)
-    assert not vote.unanimous
-    vote.accept(FIRST, 0.0)
-    assert vote.unanimous
+    assert vote.missing_votes() == [FIRST, SECOND]
+    vote.accept_vote(SECOND, 0.0)
+    assert vote.missing_votes() == [FIRST]
+    vote.accept_vote(SECOND, 0.0)
+    assert not vote.is_unanimous
+    vote.accept_vote(FIRST, 0.0)
+    assert vote.is_unanimous
 
 
 def test_a_worker_that_was_restarted_has_not_voted() -> None:
     vote = rollout()
-    vote.accept(FIRST, 0.0)
-    vote.restarted(FIRST)
-    vote.restarted(SECOND)
-    vote.accept(SECOND, 0.0)
-    assert not vote.unanimous
-    vote.accept(FIRST, 0.0)
-    assert vote.unanimous
+    vote.accept_vote(FIRST, 0.0)
+    vote.discard_vote(FIRST)
+    vote.discard_vote(SECOND)
+    vote.accept_vote(SECOND, 0.0)
+    assert not vote.is_unanimous
+    vote.accept_vote(FIRST, 0.0)
+    assert vote.is_unanimous
 
 
 def test_every_worker_hears_the_outcome() -> None:
-    commits, aborts = rollout().commit(SEATS), rollout().abort(SEATS)
+    commits, aborts = rollout().build_commits(SEATS), rollout().build_aborts(SEATS)
     assert commits == [sent(worker, CommitConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
     assert aborts == [sent(worker, AbortConfig(rollout=7), partition=name) for name, worker in WORKERS.items()]
 
 
 def test_a_new_life_of_a_partition_is_told_to_its_worker() -> None:
     vote = rollout()
-    vote.lives = {FIRST: 3}
-    assert [vote.ask(SEATS, name).header.life for name in (FIRST, SECOND)] == [3, 0]
+    vote.generations = {FIRST: 3}
+    assert [vote.build_prepare(SEATS, name).header.life for name in (FIRST, SECOND)] == [3, 0]
 
 
 def test_a_partition_that_runs_is_asked_whether_it_could_change() -> None:
     vote = rollout()
     vote.live = frozenset({SECOND})
     asked = PrepareConfig(rollout=7, config=CONFIG, live=True)
-    assert vote.ask(SEATS, SECOND) == sent(WORKERS[SECOND], asked, partition=SECOND)
+    assert vote.build_prepare(SEATS, SECOND) == sent(WORKERS[SECOND], asked, partition=SECOND)

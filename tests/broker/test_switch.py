@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkersWanted
 from common.machine import NEVER, Delivery, Send
 from common.messages import Header, Message
@@ -52,10 +52,10 @@ def test_a_registration_wants_a_worker_asks_it_and_commits_what_it_voted_for() -
 def test_an_rm_without_a_configuration_gets_that_of_the_core() -> None:
     house = House(default_config=two_partitions())
     house.call("")
-    assert list(house.switch.roster.seats) == [PARTITION, GPU]
+    assert list(house.switch.registry.slots) == [PARTITION, GPU]
     house = House()
     house.call("")
-    assert list(house.switch.roster.seats) == [PARTITION]
+    assert list(house.switch.registry.slots) == [PARTITION]
 
 
 def test_all_workers_must_vote_before_any_commits() -> None:
@@ -93,7 +93,7 @@ def test_a_configuration_that_cannot_be_is_refused_and_nothing_has_changed(confi
     assert refusal.code == "registration"
     assert refusal.reason.startswith("registration of RM failed: ")
     assert words in refusal.reason
-    assert house.switch.roster.seats == {}
+    assert house.switch.registry.slots == {}
     assert house.register()
 
 
@@ -149,7 +149,7 @@ def test_two_rms_can_have_partitions_of_the_same_usual_name(under_way: bool) -> 
         for one in asked:
             house.vote(one)
     assert house.register(two_partitions("c", "y"), rm="a_b")[-1].header.kind == "Registered"
-    assert list(house.switch.roster.registrations["a_b"].configs) == ["a_b_c~3", "a_b_y"]
+    assert list(house.switch.registry.sessions["a_b"].configs) == ["a_b_c~3", "a_b_y"]
     if under_way:
         house.vote(asked[0])
         assert house.vote(asked[1])[-1].header.kind == "Registered"

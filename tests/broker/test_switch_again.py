@@ -8,7 +8,7 @@ from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, s
 
 NONE = {"rm": "", "session": ""}
 NEXT = "session-2"
-MEANWHILE = "it began anew meanwhile"
+MEANWHILE = "it restarted meanwhile"
 
 
 # A new session ------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from broker.books import Policy
-from broker.rollout import ROLLOUT_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
+from broker.state import BrokerPolicy
 from common.config.checksum import checksum_of
 from common.control_messages import (
     AbortConfig,
@@ -190,9 +190,9 @@ def test_a_name_that_another_rm_is_about_to_have_is_taken() -> None:
     asked = house.change(two_partitions("v", "b_c"), rm="a")
     others = house.change(two_partitions("c", "y"), rm="a_b")
     house.agree([*others, *house.hello("a_b_c~3")])
-    assert list(house.switch.roster.registrations["a_b"].configs) == ["a_b_c~3", "a_b_y"]
+    assert list(house.switch.registry.sessions["a_b"].configs) == ["a_b_c~3", "a_b_y"]
     house.agree([*asked, *house.hello("a_b_c")])
-    assert house.switch.roster.owner("a_b_c") is house.switch.roster.registrations["a"]
+    assert house.switch.registry.owner("a_b_c") is house.switch.registry.sessions["a"]
 
 
 def test_an_rm_that_is_not_registered_has_no_configuration_to_change() -> None:
@@ -247,11 +247,11 @@ def test_a_hierarchy_that_is_enforced_refuses_it() -> None:
     queues = "queues: [{name: root, queues: [{name: %s, queues: [{name: dev}]}]}]"
     moved = f"partitions: [{{name: default, {queues % 'a'}}}, {{name: gpu, {queues % 'b'}}}]"
     for mode, status in (("off", 200), ("warn", 200), ("enforce", 400)):
-        house = House(policy=Policy(same_hierarchy=mode))  # type: ignore[arg-type]  # mypy joins the three to str
+        house = House(policy=BrokerPolicy(same_hierarchy=mode))  # type: ignore[arg-type]  # mypy joins the three to str
         house.register(TWO)
         sends = house.agree(house.change(moved))
         assert answers(sends)[0][0] == status
-        assert any("queue dev is below root.b here" in line for line in house.switch.books.warnings) == (mode == "warn")
+        assert any("queue dev is below root.b here" in line for line in house.switch.state.warnings) == (mode == "warn")
 
 
 # Whose text it is ---------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_settings_of_the_rm_count_even_if_its_configuration_is_refused() -> None
     told = [one for one in sends if one.header.kind == "Settings"]
     assert told == [sent(name, Settings(values={"a": "1"}), partition=name) for name in (PARTITION, GPU)]
     assert sends[-1].header.kind == "Refused"
-    assert house.switch.roster.registrations[RM].extra == {"a": "1"}
+    assert house.switch.registry.sessions[RM].extra == {"a": "1"}
 
 
 def test_settings_are_told_only_when_they_change_and_also_when_none_are_left() -> None:
@@ -322,7 +322,7 @@ def test_settings_of_a_session_that_is_unknown_are_not_taken() -> None:
     assert kinds(house.update(ONE_QUEUE, rm="rm-9", a="1")) == [("rmproxy", "Refused")]
     earlier = UpdateConfiguration(rm_id=RM, extra_config={"a": "1"})
     assert kinds(house.hear("rmproxy", earlier, session="earlier")) == [("rmproxy", "Refused")]
-    assert house.switch.roster.registrations[RM].extra == {}
+    assert house.switch.registry.sessions[RM].extra == {}
 
 
 # Workers that are started again -------------------------------------------------------------------------------------
@@ -373,4 +373,4 @@ def test_one_that_restarted_goes_on_with_the_old_when_the_change_is_refused_and_
     house.lost(PARTITION)
     sends = house.vote(second, "no")
     assert [kind for _, kind in kinds(sends)] == ["AbortConfig", "AbortConfig", "Answer"]
-    assert house.switch.roster.registrations[RM].lives == {PARTITION: 1}
+    assert house.switch.registry.sessions[RM].generations == {PARTITION: 1}

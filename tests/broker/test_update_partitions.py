@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from broker.announcements import ECHO_MAX_S
-from broker.rollout import ROLLOUT_MAX_S
-from broker.update import RETIRE_MAX_S
+from broker.config_rollout import ROLLOUT_MAX_S
+from broker.config_updates import RETIRE_MAX_S
+from broker.outgoing import ECHO_MAX_S
 from common.config.checksum import checksum_of
 from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
 from common.machine import NEVER
@@ -96,7 +96,7 @@ def test_a_new_worker_that_dies_before_the_commit_reaches_it_gets_it_again_and_i
     house = registered()
     house.agree([*house.change(TWO), *house.hello(GPU)])
     assert kinds(house.hello(GPU)) == [(GPU, "PrepareConfig"), (GPU, "CommitConfig"), (PROXY, "ResumeWanted")]
-    assert house.switch.roster.registrations[RM].lives == {GPU: 1}
+    assert house.switch.registry.sessions[RM].generations == {GPU: 1}
 
 
 # Going --------------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_partition_that_goes_is_taken_down_once_all_others_have_committed() ->
     assert news([answer]) == [
         (PROXY, "update", ConfigurationUpdated(checksum=checksum_of(ONE_QUEUE), partitions=[PARTITION]))
     ]
-    assert "partition rm-1_gpu is no longer configured and is taken down" in house.switch.books.notes
+    assert "partition rm-1_gpu is no longer configured and is taken down" in house.switch.state.notes
     assert question(house, GPU) == [(WEB, "Answer")]
 
 
@@ -160,7 +160,7 @@ def test_until_it_is_gone_it_still_talks_with_its_rm() -> None:
 def test_it_is_gone_when_its_rm_has_acknowledged_everything() -> None:
     house = shrunk()
     assert wanted(house.retired(GPU)) == [{PARTITION: 1}]
-    assert "partition rm-1_gpu has been removed" in house.switch.books.notes
+    assert "partition rm-1_gpu has been removed" in house.switch.state.notes
     assert house.switch.deadline == NEVER
     assert house.hear(PROXY, Ack(), partition=GPU, ack=1) == []
     assert house.hear(PROXY, NodeRequest(), partition=GPU, seq=2)[0].to == PROXY
@@ -171,7 +171,7 @@ def test_or_when_its_time_is_up() -> None:
     assert house.switch.deadline == 1.0 + RETIRE_MAX_S
     assert house.wait(RETIRE_MAX_S) == []
     assert wanted(house.wait(1.0 + RETIRE_MAX_S)) == [{PARTITION: 1}]
-    assert house.switch.books.warnings == ["partition rm-1_gpu ends with results that its RM has not acknowledged"]
+    assert house.switch.state.warnings == ["partition rm-1_gpu ends with results that its RM has not acknowledged"]
     assert house.switch.deadline == NEVER
 
 
@@ -185,7 +185,7 @@ def test_a_worker_without_the_lease_or_of_a_partition_that_stays_ends_nothing() 
     assert house.retired(PARTITION) == []
     for stranger in (f"{GPU}#99", GPU + "#", PARTITION):
         assert house.hear(stranger, Retired(), partition=GPU, epoch=house.epoch(GPU), **NONE) == []
-    assert list(house.switch.roster.seats) == [PARTITION, GPU]
+    assert list(house.switch.registry.slots) == [PARTITION, GPU]
 
 
 def test_an_rm_that_resumes_hears_from_it_again() -> None:
@@ -273,11 +273,11 @@ def test_another_rm_cannot_have_the_name_of_a_partition_that_is_leaving() -> Non
     house = House()
     house.register(two_partitions("v", "b_c"), rm="a")
     house.agree(house.update(two_partitions("v", "w"), rm="a")[:1] + house.hello("a_w"))
-    assert list(house.switch.roster.leaving) == ["a_b_c"]
+    assert list(house.switch.registry.leaving) == ["a_b_c"]
     assert kinds(house.register(two_partitions("c", "y"), rm="a_b"))[-1] == (PROXY, "Registered")
-    assert list(house.switch.roster.registrations["a_b"].configs) == ["a_b_c~3", "a_b_y"]
+    assert list(house.switch.registry.sessions["a_b"].configs) == ["a_b_c~3", "a_b_y"]
     house.retired("a_b_c")
-    assert list(house.switch.roster.leaving) == []
+    assert list(house.switch.registry.leaving) == []
 
 
 @pytest.mark.parametrize("partitions", [[PARTITION], [PARTITION, GPU]])

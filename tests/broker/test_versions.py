@@ -1,6 +1,6 @@
 import pytest
 
-from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, Versions
+from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions, VersionEntry
 from common.config.checksum import checksum_of
 from common.control_messages import ConfigVersion
 from tests.machines import RM
@@ -8,15 +8,15 @@ from tests.machines import RM
 OWN, CHANGED, OTHER = "own", "changed", "other"
 
 
-def added(versions: Versions, text: str, *, base: str, rm: str = RM, origin: str = "api") -> ConfigVersion:
-    version = versions.next(rm, text, at_ns=7, author="alice", origin=origin, base=checksum_of(base))
-    versions.add(rm, version)
+def added(versions: ConfigVersions, text: str, *, base: str, rm: str = RM, origin: str = "api") -> ConfigVersion:
+    version = versions.build_next(rm, text, at_ns=7, author="alice", origin=origin, base=checksum_of(base))
+    versions.add_version(rm, version)
     return version
 
 
 def test_an_rm_that_is_new_gets_what_its_owner_has() -> None:
-    versions = Versions()
-    assert versions.chosen(RM, OWN) == OWN
+    versions = ConfigVersions()
+    assert versions.choose_text(RM, OWN) == OWN
     assert versions.history(RM).latest is None
 
 
@@ -34,14 +34,14 @@ def test_an_rm_that_is_new_gets_what_its_owner_has() -> None:
 def test_the_latest_version_is_from_the_file_if_its_owner_s_was_or_nothing_says_otherwise(
     origins: list[str], expected: bool
 ) -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     for origin in origins:
         added(versions, OWN, base=OWN, origin=origin)
     assert versions.history(RM).from_file == expected
 
 
 def test_versions_count_from_one_and_are_remembered_without_their_text() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     assert added(versions, OWN, base=OWN).number == 1
     second = added(versions, CHANGED, base=OWN)
     assert second == ConfigVersion(
@@ -53,43 +53,43 @@ def test_versions_count_from_one_and_are_remembered_without_their_text() -> None
         base=checksum_of(OWN),
         config=CHANGED,
     )
-    assert versions.history(RM).latest == Entry(2, checksum_of(CHANGED), 7, "alice", "api", checksum_of(OWN))
+    assert versions.history(RM).latest == VersionEntry(2, checksum_of(CHANGED), 7, "alice", "api", checksum_of(OWN))
     assert versions.history(RM).text == CHANGED
 
 
 def test_a_version_that_was_not_added_does_not_count() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     for _ in range(2):
-        assert versions.next(RM, OWN, at_ns=7, author="", origin="api", base="").number == 1
-    assert versions.chosen(RM, OTHER) == OTHER
+        assert versions.build_next(RM, OWN, at_ns=7, author="", origin="api", base="").number == 1
+    assert versions.choose_text(RM, OTHER) == OTHER
 
 
 def test_what_was_changed_on_top_of_the_owners_text_holds_until_the_owner_has_another() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     added(versions, OWN, base=OWN, origin="registration")
     added(versions, CHANGED, base=OWN)
-    assert [versions.chosen(RM, text) for text in (OWN, OWN, OTHER)] == [CHANGED, CHANGED, OTHER]
+    assert [versions.choose_text(RM, text) for text in (OWN, OWN, OTHER)] == [CHANGED, CHANGED, OTHER]
     added(versions, OTHER, base=OTHER, origin="registration")
-    assert versions.chosen(RM, OWN) == OWN
+    assert versions.choose_text(RM, OWN) == OWN
 
 
 def test_changes_of_one_rm_are_nothing_to_another() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     added(versions, CHANGED, base=OWN)
-    assert versions.chosen("rm-2", OWN) == OWN
+    assert versions.choose_text("rm-2", OWN) == OWN
 
 
 def test_the_owner_may_come_to_have_what_is_in_force_already() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     assert not versions.rebase(RM, checksum_of(OWN))
     added(versions, CHANGED, base=OWN)
     assert not versions.rebase(RM, checksum_of(OWN))
     assert versions.rebase(RM, checksum_of(CHANGED))
-    assert [versions.chosen(RM, text) for text in (OWN, CHANGED)] == [OWN, CHANGED]
+    assert [versions.choose_text(RM, text) for text in (OWN, CHANGED)] == [OWN, CHANGED]
 
 
 def test_the_oldest_version_is_forgotten_first_and_numbers_go_on() -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     for number in range(VERSIONS_MAX + 3):
         added(versions, str(number), base=OWN)
     numbers = [entry.number for entry in versions.history(RM).entries]
@@ -98,10 +98,10 @@ def test_the_oldest_version_is_forgotten_first_and_numbers_go_on() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_the_rm_that_was_first_known_is_forgotten_first(again: bool) -> None:
-    versions = Versions()
+    versions = ConfigVersions()
     for number in range(RMS_MAX):
         added(versions, CHANGED, base=OWN, rm=f"rm-{number}")
     if again:
         added(versions, OTHER, base=OWN, rm="rm-0")
     added(versions, CHANGED, base=OWN, rm="one-more")
-    assert [versions.chosen(rm, OWN) for rm in ("rm-0", "rm-1", "one-more")] == [OWN, CHANGED, CHANGED]
+    assert [versions.choose_text(rm, OWN) for rm in ("rm-0", "rm-1", "one-more")] == [OWN, CHANGED, CHANGED]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.books import Policy
-from broker.rollout import ROLLOUT_MAX_S
-from broker.watch import LOOK_S, OVERDUE_S
+from broker.config_rollout import ROLLOUT_MAX_S
+from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
+from broker.state import BrokerPolicy
 from common.control_messages import ManagerAway
 from common.machine import NEVER, Send
 from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
@@ -17,7 +17,7 @@ LEASE_S = 10.0
 
 
 def watchful(lease_s: float = LEASE_S) -> House:
-    house = House(policy=Policy(lease_s=lease_s))
+    house = House(policy=BrokerPolicy(lease_s=lease_s))
     house.register(two_partitions())
     return house
 
@@ -34,11 +34,11 @@ def together(house: House, seconds: float, *alive: str) -> list[Send]:
     until = house.now + seconds
     while house.now < until:
         for name in alive:
-            if name in house.switch.roster.seats:
+            if name in house.switch.registry.slots:
                 beat(house, name, partition=name, epoch=house.epoch(name))
             else:
                 sends += [one for one in house.hear(name, Heartbeat(), **NONE) if one.header.kind != "Heartbeat"]
-        sends += house.wait(min(until, house.now + LOOK_S))
+        sends += house.wait(min(until, house.now + CHECK_INTERVAL_S))
     return sends
 
 
@@ -67,10 +67,10 @@ def test_a_worker_that_has_not_said_hello_to_this_broker_is_not_told_which_it_is
 
 def test_a_worker_that_is_silent_loses_its_lease_and_no_other_does() -> None:
     house = watchful()
-    sends = together(house, LEASE_S + 2 * LOOK_S, GPU)
+    sends = together(house, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
     assert wanted(sends) == [{PARTITION: 3, GPU: 2}]
     assert house.facts[RM].leases == {PARTITION: 3, GPU: 2}
-    assert house.switch.books.warnings == ["worker rm-1_default#1 was silent for 10 s: another one takes over"]
+    assert house.switch.state.warnings == ["worker rm-1_default#1 was silent for 10 s: another one takes over"]
 
 
 def test_what_a_worker_says_otherwise_is_a_sign_of_life_too() -> None:
@@ -78,13 +78,13 @@ def test_what_a_worker_says_otherwise_is_a_sign_of_life_too() -> None:
     for _ in range(30):
         house.hear(PARTITION, NodeResponse(), partition=PARTITION, epoch=1)
         house.hear(GPU, NodeResponse(), partition=GPU, epoch=2)
-        assert wanted(house.wait(house.now + LOOK_S)) == []
+        assert wanted(house.wait(house.now + CHECK_INTERVAL_S)) == []
 
 
 def test_a_worker_that_lost_its_lease_cannot_say_anything_any_more_and_the_next_one_goes_on() -> None:
     house = watchful()
-    old = house.switch.roster.seats[PARTITION].worker
-    together(house, LEASE_S + 2 * LOOK_S, GPU)
+    old = house.switch.registry.slots[PARTITION].worker
+    together(house, LEASE_S + 2 * CHECK_INTERVAL_S, GPU)
     assert house.switch.handle(house.from_peer(old, NodeResponse(), partition=PARTITION, epoch=1), house.now) == []
     assert kinds(house.returns(PARTITION)) == [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
     assert wanted(together(house, 5.0, PARTITION, GPU)) == []
@@ -95,7 +95,7 @@ def test_a_worker_that_never_comes_is_the_business_of_the_supervisor_and_worth_o
     house.begin_again()
     sends = together(house, 3 * OVERDUE_S)
     assert wanted(sends) == []
-    assert sorted(house.switch.books.warnings) == [
+    assert sorted(house.switch.state.warnings) == [
         f"worker {name} has not connected within {OVERDUE_S:g} s" for name in ("rm-1_default#1", "rm-1_gpu#2")
     ]
 
@@ -114,7 +114,7 @@ def test_the_rms_of_a_proxy_that_is_silent_are_away_and_no_others() -> None:
     sends = together(house, 2.0, PROXY, "rmproxy-2")
     sends += together(house, 5.0, "rmproxy-2")
     assert kinds(sends) == [(PARTITION, "Pause"), (GPU, "Pause")]
-    assert list(house.switch.roster.away) == [RM]
+    assert list(house.switch.registry.away) == [RM]
 
 
 def test_a_proxy_that_is_back_has_the_rms_resume_that_were_away_because_of_it() -> None:
@@ -129,7 +129,7 @@ def test_a_front_end_that_is_silent_is_nothing_to_anybody() -> None:
     house = watchful(NEVER)
     together(house, 1.0, WEB)
     assert together(house, 10.0) == []
-    assert (house.switch.books.warnings, house.switch.deadline) == ([], NEVER)
+    assert (house.switch.state.warnings, house.switch.deadline) == ([], NEVER)
 
 
 # When this process stood still --------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def test_time_in_which_the_broker_stood_still_makes_nobody_silent() -> None:
     together(house, 2.0, PARTITION, GPU, PROXY)
     house.now += 1000.0
     assert kinds(house.recorded(house.switch.tick(house.now))) == []
-    assert house.switch.books.warnings[0].startswith("the broker did not run for 999.")
+    assert house.switch.state.warnings[0].startswith("the broker did not run for 999.")
     assert together(house, 2.0, PARTITION, GPU, PROXY) == []
-    assert house.switch.roster.away == {}
+    assert house.switch.registry.away == {}
     assert wanted(together(house, LEASE_S + 2, GPU, PROXY)) == [{PARTITION: 3, GPU: 2}]
 
 
@@ -154,6 +154,6 @@ def test_nor_does_it_end_an_rm_or_give_up_a_change() -> None:
     house.recorded(house.switch.tick(house.now))
     assert house.vote(first) == []
     assert list(house.facts) == [RM]
-    assert house.switch.books.roster.away[RM] > house.now - 10
+    assert house.switch.state.registry.away[RM] > house.now - 10
     sends = together(house, ROLLOUT_MAX_S + 2, PARTITION, GPU)
     assert (WEB, "Answer") in kinds(sends)

@@ -31,7 +31,7 @@ class Desk:
     def heard(self) -> list[str]:
         """What is told after as many looks as a change needs."""
         for _ in range(2):
-            self.file.look()
+            self.file.poll()
         return self.told()
 
     def told(self) -> list[str]:
@@ -74,7 +74,7 @@ def test_another_text_is_told_once_and_whoever_waits_is_woken(desk: Desk) -> Non
 def test_a_file_that_somebody_is_still_writing_is_left_alone(desk: Desk) -> None:
     for half in ("", "sec", "second: lon"):
         desk.path.write_text(half)
-        desk.file.look()
+        desk.file.poll()
         assert desk.told() == []
     desk.path.write_text(SECOND)
     assert desk.heard() == [SECOND]
@@ -110,7 +110,7 @@ def test_a_link_that_points_elsewhere_is_noticed_as_mounted_files_change_like_th
     spare.symlink_to(other)
     spare.replace(link)
     for _ in range(2):
-        file.look()
+        file.poll()
     assert file.text == SECOND
 
 
@@ -163,18 +163,18 @@ def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended
         path.write_bytes(content)
     file = WatchedFile(path, wake=lambda: None)
     assert file.text == ""
-    file.look()
-    assert file.receive() is None
+    file.poll()
+    assert file.take() is None
     path.write_text(FIRST)
-    file.look()
-    file.look()
+    file.poll()
+    file.poll()
     assert file.text == FIRST
     assert file.receive() is not None
 
 
 def test_it_looks_by_itself_until_it_is_closed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one test here that waits, as long as a loop needs for a few callbacks."""
-    monkeypatch.setattr(watched_file, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(watched_file, "POLL_INTERVAL_S", 0.001)
 
     async def watched() -> None:
         rung = asyncio.Event()
@@ -215,7 +215,7 @@ def test_no_reader_sees_half_of_it_as_the_file_is_replaced(desk: Desk) -> None:
 def test_what_somebody_has_written_meanwhile_is_not_overwritten(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     desk.path.write_text("third: text that nobody has noticed yet\n")
     assert desk.write(SECOND) == []
-    assert warnings(caplog) == [f"{desk.path} has been edited since, and is not overwritten: what it says now counts"]
+    assert warnings(caplog) == [f"{desk.path} has been edited since and is not overwritten: its present text counts"]
     assert desk.heard() == ["third: text that nobody has noticed yet\n"]
 
 
@@ -257,7 +257,7 @@ def test_a_text_that_cannot_be_written_is_a_warning_and_the_file_stays(
     assert desk.write(SECOND) == []
     [warning] = warnings(caplog)
     assert "queues.yaml cannot be written: " in warning
-    assert warning.endswith("the change is in force and recorded, the file says something else")
+    assert warning.endswith("the change is in force and recorded, but not in the file")
     assert desk.path.read_text() == FIRST
     assert sorted(desk.path.parent.iterdir()) == [desk.path, obstacle]
 

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from broker.facts import Facts, decoded_facts
-from broker.facts import encoded as encoded_facts
-from broker.record import Record
+from broker.record_file import RecordFile
+from broker.rm_records import RmRecord, decode_record
+from broker.rm_records import encode_record as encoded_facts
 from common import extra_config
 from common.allowed_keys import AllowListError, allow_list
 from common.config.check import load
@@ -172,8 +172,8 @@ def _durable(folder: Path) -> dict[str, Target]:
     content = b"anything" * 9
     snapshots.write_snapshot(folder / "good.snapshot", 7, content)
     step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
-    facts = Facts(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
-    replica = PartitionHost(partition="mad_default", epoch=1)
+    facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
+    replica = Replica(partition="mad_default", epoch=1)
     return {
         "step": Target(
             [body_of(step)], lambda data: decode_step(make_row(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
@@ -190,7 +190,7 @@ def _durable(folder: Path) -> dict[str, Target]:
             structured=True,
         ),
         "journal": Target([_journal(folder)], lambda data: _journal_read(folder, data), (JournalDamaged, OSError)),
-        "facts": Target([encoded_facts(facts)], decoded_facts, (msgspec.MsgspecError,)),
+        "facts": Target([encoded_facts(facts)], decode_record, (msgspec.MsgspecError,)),
         "record": Target([_record(folder, facts)], lambda data: _record_read(folder, data), (OSError,)),
     }
 
@@ -223,9 +223,9 @@ def _journal_read(folder: Path, data: bytes) -> None:
             decode_step(row)
 
 
-def _record(folder: Path, facts: Facts) -> bytes:
+def _record(folder: Path, facts: RmRecord) -> bytes:
     file = folder / "good.record"
-    record = Record(file, wake=lambda: None)
+    record = RecordFile(file, wake=lambda: None)
     record.begin(7)
     record.close()
     with closing(sqlite3.connect(file, isolation_level=None)) as opened:
@@ -240,10 +240,10 @@ def _record_read(folder: Path, data: bytes) -> None:
     for suffix in ("", "-wal", "-shm"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)
     file.write_bytes(data)
-    with closing(Record(file, wake=lambda: None)) as record:
+    with closing(RecordFile(file, wake=lambda: None)) as record:
         record.begin(8)
-        record.facts()
-        record.histories()
+        record.read_records()
+        record.read_histories()
 
 
 def _requests() -> dict[str, Target]:

@@ -67,7 +67,7 @@ def _unrest(world: "World") -> Iterator[str]:
 def worker_of(world: "World", partition: str) -> Worker | None:
     """The worker that has the lease, if it runs."""
     switch = world.switch
-    seat = switch.roster.seats.get(partition) if switch is not None else None
+    seat = switch.registry.slots.get(partition) if switch is not None else None
     if seat is None:
         return None
     process = next((one for one in world.workers() if one.peer == seat.worker), None)
@@ -104,7 +104,7 @@ def _problems(world: "World", rm: ResourceManager, site: Site, worker: Worker) -
 
 def _configuration(world: "World", rm: ResourceManager, site: Site, partition: Partition) -> Iterator[str]:
     assert world.switch is not None
-    registration = world.switch.roster.registrations.get(rm.rm_id)
+    registration = world.switch.registry.sessions.get(rm.rm_id)
     if registration is None or registration.session != rm.session.session:
         yield "the broker has another session"
         return

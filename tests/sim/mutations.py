@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from broker import revival
-from broker.changes import Change, Changes
-from broker.revival import Found
-from broker.rollout import Rollout
-from broker.roster import Registration, Roster, Seat
-from broker.switch import Switch
+from broker import liveness
+from broker.config_rollout import ConfigChange, ConfigChanges, Rollout
+from broker.liveness import RecoveryState
+from broker.registry import Registry, RmSession, WorkerSlot
+from broker.routing import BrokerMachine
 from common.control_messages import Hello
 from common.journal_messages import Step
 from common.machine import NEVER, Delivery, Send
@@ -68,12 +67,12 @@ def acknowledge_too_early() -> Iterator[None]:
 
 def fence_nobody() -> Iterator[None]:
     """The journal takes what an earlier worker writes, and the broker what it says."""
-    before = Switch._leased
+    before = BrokerMachine._slot_of_sender
 
-    def leased(switch: Switch, delivery: Delivery) -> Seat | None:
-        return before(switch, delivery) or switch.roster.seats.get(delivery.header.partition)
+    def leased(switch: BrokerMachine, delivery: Delivery) -> WorkerSlot | None:
+        return before(switch, delivery) or switch.registry.slots.get(delivery.header.partition)
 
-    for _ in _replaced(Switch, "_leased", leased):
+    for _ in _replaced(BrokerMachine, "_slot_of_sender", leased):
         yield from _replaced(Writer, "fenced", False)
 
 
@@ -130,24 +129,24 @@ def take_again() -> Iterator[None]:
 
 def commit_before_recorded() -> Iterator[None]:
     """The broker carries a configuration out, and has it recorded afterwards."""
-    before = Changes._decide
+    before = ConfigChanges._decide
 
-    def decide(changes: Changes, change: Change) -> list[Send]:
+    def decide(changes: ConfigChanges, change: ConfigChange) -> list[Send]:
         sends = before(changes, change)
-        return [*change.rollout.commit(changes._books.roster), *sends] if sends else []
+        return [*change.rollout.build_commits(changes._state.registry), *sends] if sends else []
 
-    return _replaced(Changes, "_decide", decide)
+    return _replaced(ConfigChanges, "_decide", decide)
 
 
 def commit_to_all_but_one() -> Iterator[None]:
     """A configuration is carried out in all partitions except the last."""
-    before = Rollout.commit
+    before = Rollout.build_commits
 
-    def commit(rollout: Rollout, roster: Roster) -> list[Send]:
-        sends = before(rollout, roster)
+    def commit(rollout: Rollout, registry: Registry) -> list[Send]:
+        sends = before(rollout, registry)
         return sends[:-1] if len(sends) > 1 else sends
 
-    return _replaced(Rollout, "commit", commit)
+    return _replaced(Rollout, "build_commits", commit)
 
 
 def repeat_after_recovery() -> Iterator[None]:
@@ -180,31 +179,31 @@ def place_while_away() -> Iterator[None]:
 
 def keep_the_life() -> Iterator[None]:
     """A partition that lost everything begins anew as if nobody had heard of it."""
-    before = revival.found
+    before = liveness.classify_worker
 
-    def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
+    def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
-        return Found.UNBEGUN if state is Found.LOST else state
+        return RecoveryState.UNBEGUN if state is RecoveryState.LOST else state
 
-    return _replaced(revival, "found", found)
+    return _replaced(liveness, "classify_worker", classify_worker)
 
 
 def trust_the_journal() -> Iterator[None]:
     """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
     nothing any more once it has begun.
     """
-    before, compared = revival.found, RMChannel.lost
+    before, compared = liveness.classify_worker, Lane.lost
 
-    def found(owner: Registration, seat: Seat, header: Header, hello: Hello) -> Found:
+    def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
-        other = (header.session, header.life) != (owner.session, owner.life(header.partition))
+        other = (header.session, header.life) != (owner.session, owner.generation(header.partition))
         trusted = other and header.session and not hello.problem and not seat.begun
-        return Found.UNBEGUN if state is Found.LOST and trusted else state
+        return RecoveryState.UNBEGUN if state is RecoveryState.LOST and trusted else state
 
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return compared(lane, header, acknowledged) if lane.unconfirmed else ""
 
-    for _ in _replaced(revival, "found", found):
+    for _ in _replaced(liveness, "classify_worker", classify_worker):
         for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
             yield from _replaced(RMChannel, "lost", lost)
 

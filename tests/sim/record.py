@@ -1,4 +1,5 @@
-"""The broker's record in the simulation: the real one (`broker/record.py`), in memory, on a disk that is late or full.
+"""The broker's record in the simulation: the real one (`broker/record_file.py`), in memory, on a disk that is late or
+full.
 
 It outlives the brokers. What one has handed over and the disk had not taken is lost when it dies, or is just there.
 
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.record import IN_MEMORY, Record
+from broker.record_file import IN_MEMORY, RecordFile
 from common.control_messages import ManagerRecord, Recorded
 from common.machine import Delivery, Send, send
 from common.messages import Header
@@ -34,7 +35,7 @@ class DurableRecord:
     def __init__(self, timeline: Timeline, rng: random.Random) -> None:
         self.late = False
         self.full = False
-        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
         self.checksums: set[str] = set()
         """Of configurations in records that were lost; only asked for membership."""
         self._timeline = timeline
@@ -46,14 +47,14 @@ class DurableRecord:
 
     def ever_recorded(self) -> set[str]:
         """The checksums of all configurations, those of records that were lost among them."""
-        histories = self.record.histories().values()
+        histories = self.record.read_histories().values()
         return self.checksums | {entry.checksum for history in histories for entry in history.entries}
 
     def lose(self) -> None:
         """The file is gone."""
         self.checksums = self.ever_recorded()
         self.record.close()
-        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
         self._waiting.clear()
 
     def go_back(self) -> bool:
@@ -62,7 +63,7 @@ class DurableRecord:
             return False
         self.checksums = self.ever_recorded()
         self.record.close()
-        self.record = Record(IN_MEMORY, wake=lambda: None)
+        self.record = RecordFile(IN_MEMORY, wake=lambda: None)
         self.record._file.deserialize(self._rng.choice(self._copies))
         self.record._open()
         self._waiting.clear()

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.books import Policy
-from broker.switch import Switch
-from broker.versions import Versions
+from broker.routing import BrokerMachine
+from broker.state import BrokerPolicy, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
 from common.machine import Delivery, Send, send
@@ -40,7 +39,7 @@ START_MAX_S: Final = 0.3
 
 LOOKUP_MAX_S: Final = 0.3
 HEARTBEAT_S: Final = 1.0
-POLICY: Final = Policy(lease_s=5.0, pause_s=12.0)
+POLICY: Final = BrokerPolicy(lease_s=5.0, pause_s=12.0)
 TUNING: Final = Tuning(preemption_pause_s=2.0, reservation_delay_s=1.0)
 WATCHED: Final = "queues.yaml"
 NATIVE: Final = "native:"
@@ -118,13 +117,13 @@ class Roles:
         world = self._world
         give = world.record.open(process.take)
         record = world.record.record
-        switch = Switch(
+        switch = BrokerMachine(
             now=world.now,
             default_config=world.file.text,
             watched=WATCHED if world.options.watched else "",
-            versions=Versions(record.histories()),
+            versions=ConfigVersions(record.read_histories()),
             policy=POLICY,
-            facts=record.facts(),
+            records=record.read_records(),
             incarnation=record.begin(int(world.now)),
         )
         world.switch = switch

@@ -12,7 +12,7 @@ import random
 from functools import partial
 from typing import Final
 
-from broker.switch import Switch
+from broker.routing import BrokerMachine
 from common.machine import Delivery
 from common.messages import Header
 from common.session import Outgoing
@@ -68,7 +68,7 @@ class World:
         self.processes: list[Process] = []
         """All that run."""
         self.keeper: Keeper | None = None
-        self.switch: Switch | None = None
+        self.switch: BrokerMachine | None = None
         """The broker's machine, the latest."""
         self.clusters: dict[str, Cluster] = {}
         self.rms: dict[str, ResourceManager] = {}

@@ -1,6 +1,6 @@
 """Partitions are processes: all resource managers together have no more of them than the setting says."""
 
-from broker.books import Policy
+from broker.state import BrokerPolicy
 from common.machine import NEVER, Send
 from common.rm_messages import Refused
 from common.wire import decoded
@@ -17,14 +17,14 @@ def refusals(sends: list[Send]) -> list[str]:
 
 
 def limited() -> House:
-    return House(policy=Policy(lease_s=NEVER, partitions_max=2))
+    return House(policy=BrokerPolicy(lease_s=NEVER, partitions_max=2))
 
 
 def test_a_registration_beyond_the_setting_is_refused_and_others_keep_what_they_have() -> None:
     house = limited()
     house.register(ONE_QUEUE, rm="first")
     assert refusals(house.call(TWO, rm="second")) == [f"registration of RM failed: {TEXT}"]
-    assert [seat.rm for seat in house.switch.roster.seats.values()] == ["first"]
+    assert [seat.rm for seat in house.switch.registry.slots.values()] == ["first"]
     assert house.register(ONE_QUEUE, rm="second")[-1].header.kind == "Registered"
 
 
@@ -40,4 +40,4 @@ def test_a_configuration_beyond_it_is_refused_too_and_the_one_before_stays() -> 
         house.register(ONE_QUEUE, rm=rm)
     sends = house.update(TWO, rm="second", proxy=PROXY)
     assert refusals(sends) == [f"update of configuration failed: {TEXT}"]
-    assert list(house.switch.roster.registrations["second"].configs) == ["second_default"]
+    assert list(house.switch.registry.sessions["second"].configs) == ["second_default"]

@@ -1,9 +1,8 @@
-"""The durable record of the broker: an SQLite file that has all it decides about an RM before anybody hears of it.
+"""The broker's durable record: an SQLite file with the record of each RM and the versions of its configuration.
 
-An endpoint of the broker's wire like a socket: the machine sends it what is so of an RM and questions, and hears
-`Recorded` and `Answer`. What it was given is on the disk (`synchronous=FULL`), all of it or nothing, when `Recorded`
-says so; a disk that is full or broken refuses it. Not here: what it means (`facts.py`), which version of a
-configuration counts (`versions.py`).
+An endpoint of the broker's wire like a socket: the machine sends records and queries and receives `Recorded` and
+`Answer`. A write is on disk (`synchronous=FULL`), all of it or nothing, when `Recorded` is sent; a full or broken disk
+refuses it. Not here: what a record contains and when it is written (`rm_records.py`).
 """
 
 import logging
@@ -17,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from broker.facts import Facts, decoded_facts, recorded_order
-from broker.versions import RMS_MAX, VERSIONS_MAX, Entry, History
+from broker.rm_records import RmRecord, decode_record, order_of_registration
+from broker.state import RMS_MAX, VERSIONS_MAX, VersionEntry, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
 from common.machine import Delivery, Send, send
 from common.messages import INT64_MAX, Header
@@ -26,14 +25,14 @@ from common.names import BROKER, RECORD
 from common.query_messages import Answer, ReadConfig
 from common.wire import decoded
 
-FORMAT: Final = 2
-"""Of the file, in its `user_version`; a file of a later format is refused. Format 1 had versions only."""
+FORMAT_VERSION: Final = 2
+"""The file's `user_version`; a file with a later one is refused. Format 1 had configuration versions only."""
 
 IN_MEMORY: Final = ":memory:"
-"""As a path: a record that ends with the process."""
+"""The path of a record that ends with the process."""
 
 LOCK_MAX_S: Final = 0.2
-"""How long to wait for somebody else who has the file locked, a backup say; the whole broker waits meanwhile."""
+"""How long to wait for another process that has locked the file, such as a backup; the whole broker waits."""
 
 _SCHEMA: Final = (
     """
@@ -65,18 +64,18 @@ class VersionText(msgspec.Struct, frozen=True, kw_only=True):
     config: str
 
 
-class Record:
+class RecordFile:
     """The open file. Raises OSError for one that cannot be used."""
 
     def __init__(self, path: str | Path, *, wake: Callable[[], None]) -> None:
         self.problem = ""
-        """Why it could not be written when this broker began; empty if it could."""
+        """Why the file could not be written when this broker started; empty if it could."""
         self._incarnation = 0
         self._answers: deque[Delivery] = deque()
         self._wake = wake
         self._path = path
         with self._usable():
-            if path != IN_MEMORY:  # nobody else is to read it; what SQLite puts beside it is as private
+            if path != IN_MEMORY:  # only this user may read it; SQLite gives its other files the same mode
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._file = sqlite3.connect(path, isolation_level=None, timeout=LOCK_MAX_S)
             try:
@@ -87,41 +86,41 @@ class Record:
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
-        """What is wrong with the file, as OSError."""
+        """Raise problems with the file as OSError."""
         try:
             yield
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last in what SQLite complains about
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last in messages of SQLite
             reason = error.strerror if isinstance(error, OSError) else error
             text = (
                 f"{self._path}: the record of RMs and configurations cannot be used: {reason}; move it away, then RMs"
-                " register anew and report everything, and the history of configurations is gone"
+                " register again and report everything, and the history of configurations is gone"
             )
             raise OSError(text) from error
 
     def _open(self) -> None:
         found = self._file.execute("PRAGMA user_version").fetchone()[0]
-        if found > FORMAT:
-            raise sqlite3.DatabaseError(f"it has format {found}, this is a release that knows {FORMAT}")
+        if found > FORMAT_VERSION:
+            raise sqlite3.DatabaseError(f"it has format {found}, this release supports up to {FORMAT_VERSION}")
         damage = self._file.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
-            raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # after a line that says which database
+            raise sqlite3.DatabaseError(str(damage).splitlines()[-1])  # the first line names the database
         self._file.execute("PRAGMA journal_mode=WAL")
         self._file.execute("PRAGMA synchronous=FULL")
-        if found < FORMAT:
+        if found < FORMAT_VERSION:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
                 for statement in _SCHEMA:
                     self._file.execute(statement)
-                self._file.execute(f"PRAGMA user_version={FORMAT}")
+                self._file.execute(f"PRAGMA user_version={FORMAT_VERSION}")
         rows = self._file.execute("SELECT rm FROM versions ORDER BY rowid").fetchall()
         self._known: dict[str, None] = {rm: None for (rm,) in rows}
-        """RM ids in the order in which they were first known."""
+        """RM ids in the order of their first version."""
 
     def begin(self, unix_s: int) -> int:
-        """A broker begins at this time: its incarnation, which is above all earlier ones.
+        """Start a new incarnation of the broker at this time; its number is above all earlier ones.
 
-        Not less than the time either, so that it is above those in a record that was put aside, or of a broker that
-        found the disk full when it began. Raises OSError as the constructor does.
+        It is not less than the time either, so that it is above those in a file that was moved away, and those of a
+        broker that found the disk full when it started. Raises OSError as the constructor does.
         """
         with self._usable():
             last = self._file.execute("SELECT max(number) FROM incarnations").fetchone()[0]
@@ -132,7 +131,7 @@ class Record:
         return self._incarnation
 
     def _write_incarnation(self) -> str:
-        """Why that is not possible, if it is not."""
+        """Write the incarnation; why that failed, or empty."""
         try:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
@@ -142,31 +141,31 @@ class Record:
             return str(error)
         return ""
 
-    def facts(self) -> list[Facts]:
-        """What has to be known of each RM, in the order in which they registered. One that cannot be read has to
-        register anew. Raises OSError as the constructor does.
+    def read_records(self) -> list[RmRecord]:
+        """The records in the order of registration. An RM whose record cannot be read has to register again. Raises
+        OSError as the constructor does.
         """
-        found: list[Facts] = []
+        found: list[RmRecord] = []
         with self._usable():
             rows = self._file.execute("SELECT rm, CAST(facts AS BLOB) FROM managers").fetchall()
         for rm, text in rows:
             try:
-                found.append(decoded_facts(text))
+                found.append(decode_record(text))
             except msgspec.MsgspecError as error:
                 _log.warning("the record of RM %s cannot be read, so the RM has to register again: %s", rm, error)
-        return sorted(found, key=recorded_order)
+        return sorted(found, key=order_of_registration)
 
-    def histories(self) -> dict[str, History]:
-        """All that is recorded, by RM id in the order in which they were first known. Raises OSError as the
-        constructor does.
+    def read_histories(self) -> dict[str, VersionHistory]:
+        """All configuration versions, by RM id in the order of the first version. Raises OSError as the constructor
+        does.
         """
-        found: dict[str, History] = {}
+        found: dict[str, VersionHistory] = {}
         with self._usable():
             rows = self._file.execute(
                 "SELECT rm, number, checksum, at_ns, author, origin, base FROM versions ORDER BY rowid"
             )
             for rm, *fields in rows:
-                found.setdefault(rm, History()).entries.append(Entry(*fields))
+                found.setdefault(rm, VersionHistory()).entries.append(VersionEntry(*fields))
             for rm, history in found.items():
                 latest = history.latest
                 assert latest is not None, rm
@@ -186,7 +185,7 @@ class Record:
         header = message.header
         match header.kind:
             case "ManagerRecord":
-                self._record(header.rm, decoded(ManagerRecord, message.body))
+                self._write(header.rm, decoded(ManagerRecord, message.body))
             case "RebaseVersion":
                 self._rebase(header.rm, decoded(RebaseVersion, message.body))
             case "ProbeRecord":
@@ -196,28 +195,28 @@ class Record:
             case unknown:
                 raise TypeError(unknown)
 
-    def _record(self, rm: str, message: ManagerRecord) -> None:
+    def _write(self, rm: str, message: ManagerRecord) -> None:
         problem = ""
         try:
             with self._file:
                 self._file.execute("BEGIN IMMEDIATE")
-                self._write_facts(rm, message.facts)
-                forgotten = self._write_version(rm, message.version) if message.version is not None else None
+                self._write_record(rm, message.facts)
+                dropped = self._write_version(rm, message.version) if message.version is not None else None
             if message.version is not None:
-                self._known = dict.fromkeys(one for one in (*self._known, rm) if one != forgotten)
+                self._known = dict.fromkeys(one for one in (*self._known, rm) if one != dropped)
         except sqlite3.Error as error:
             problem = str(error)
             _log.warning("changes of RM %s could not be recorded: %s", rm, error)
         self._answer(send(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm)))
 
-    def _write_facts(self, rm: str, facts: bytes) -> None:
+    def _write_record(self, rm: str, facts: bytes) -> None:
         if facts:
             self._file.execute("INSERT OR REPLACE INTO managers VALUES (?, ?)", (rm, facts.decode()))
         else:
             self._file.execute("DELETE FROM managers WHERE rm=?", (rm,))
 
     def _write_version(self, rm: str, version: ConfigVersion) -> str | None:
-        """Add a version, and say of which RM all had to be forgotten for it, if of any."""
+        """Add a version; the RM whose versions were dropped for it, if any."""
         fields = (
             rm,
             version.number,
@@ -229,10 +228,10 @@ class Record:
             version.config,
         )
         self._file.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fields)
-        return self._forget(rm, version.number)
+        return self._drop_oldest(rm, version.number)
 
-    def _forget(self, rm: str, number: int) -> str | None:
-        """Delete what is more than `versions.py` remembers, and say which RM that was all of, if any."""
+    def _drop_oldest(self, rm: str, number: int) -> str | None:
+        """Delete versions above the limits; the RM whose versions were all deleted, if any."""
         self._file.execute("DELETE FROM versions WHERE rm=? AND number<=?", (rm, number - VERSIONS_MAX))
         if rm in self._known or len(self._known) < RMS_MAX:
             return None
@@ -241,7 +240,7 @@ class Record:
         return oldest
 
     def _rebase(self, rm: str, rebase: RebaseVersion) -> None:
-        """Should this be lost, the next registration says the same again."""
+        """Set the base of the latest version. If the write fails, the next registration repeats it."""
         problem = ""
         try:
             self._file.execute(
@@ -253,16 +252,16 @@ class Record:
             _log.warning("the base of the configuration of RM %s could not be recorded: %s", rm, error)
         self._answer(send(RECORD, Recorded(number=0, problem=problem)))
 
-    def _read(self, header: Header, asked: ReadConfig) -> None:
+    def _read(self, header: Header, query: ReadConfig) -> None:
         try:
             row = self._file.execute(
                 "SELECT number, checksum, at_ns, author, origin, config FROM versions WHERE rm=? AND number=?",
-                (header.rm, min(asked.version, INT64_MAX)),
+                (header.rm, min(query.version, INT64_MAX)),
             ).fetchone()
         except sqlite3.Error as error:
             answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
         else:
-            answer = version_told(header.rm, asked.version, row)
+            answer = build_version_answer(header.rm, query.version, row)
         self._answer(send(BROKER, answer, Header(kind="Answer", ref=header.ref)))
 
     def _answer(self, message: Send) -> None:
@@ -270,8 +269,8 @@ class Record:
         self._wake()
 
 
-def version_told(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
-    """The answer to who asked for a version: what is recorded of it, or that nothing is."""
+def build_version_answer(rm: str, wanted: int, row: tuple[int, str, int, str, str, str] | None) -> Answer:
+    """The answer to a query for a version."""
     if row is None:
         text = f"RM {rm} has no version {wanted} of its configuration, or no longer"
         return Answer(status=404, body=text.encode())

@@ -1,0 +1,264 @@
+"""Configuration roll-out: two-phase commit of one configuration to every partition of an RM, or to none.
+
+    voting --every worker yes--> recording --it is durable--> committed    (CommitConfig to all, RetirePartition to
+      |                              |                                      those that left the configuration)
+      +--any no, or timeout----------+--it cannot be recorded--> aborted    (AbortConfig to all)
+
+A `Rollout` counts the votes. A `ConfigChange` (a registration or an update) adds what the configuration means to the
+RM; each RM has at most one in progress. The decision is recorded before it takes effect: a broker that dies before has
+changed nothing, one that dies after finds the decision in its record. Not here: what a change means (`rm_sessions.py`,
+`config_updates.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from broker.outgoing import build_retirement
+from broker.registry import Registry, RmSession
+from broker.rm_records import RmPersistence
+from broker.state import CONFLICT, UNAVAILABLE, BrokerState, ChangeRefused, RolloutOutcome
+from common.config.model import PartitionConfig
+from common.control_messages import (
+    AbortConfig,
+    CommitConfig,
+    ConfigVersion,
+    ConfigVote,
+    PrepareConfig,
+    Recorded,
+    WorkerEnded,
+)
+from common.machine import NEVER, Send, send
+from common.messages import Control, Header
+from common.names import usual_name
+
+ROLLOUT_MAX_S: Final = 20.0
+"""Timeout for workers to start and vote; then the configuration is refused. It is shorter than the callers' timeouts,
+so that they receive the reason."""
+
+REGISTRATION_MAX_S: Final = 600.0
+"""Timeout of a whole registration. Each vote extends the roll-out's timeout by ROLLOUT_MAX_S up to this, because the
+workers of hundreds of partitions start in turns."""
+
+NAMES_MAX: Final = 10
+"""Partitions that a refusal names; the others are counted."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rollout:
+    """The vote on one configuration."""
+
+    number: int
+    rm: str
+    session: str
+    configs: Mapping[str, PartitionConfig]
+    """By full partition name."""
+    deadline: float
+    extensible_until: float = 0.0
+    """Votes extend the deadline up to this time; 0 if they do not."""
+    generations: dict[str, int] = field(default_factory=dict)
+    """Partition to generation in the session; absent means 0, the first one."""
+    live: frozenset[str] = frozenset()
+    """Partitions that run and keep their state; the others start empty. Only used for membership."""
+    endings: dict[str, str] = field(default_factory=dict)
+    """Partition to how its worker ended during the vote without a reason of its own."""
+    accepted: set[str] = field(default_factory=set)
+    """Partitions whose workers voted yes; only used for membership and size."""
+
+    def build_prepare(self, registry: Registry, partition: str) -> Send:
+        """Ask a worker for its vote."""
+        config = self.configs[partition]
+        message = PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
+        return self._build(registry, partition, message)
+
+    def discard_vote(self, partition: str) -> None:
+        """Discard a vote: the worker restarted and has lost what it prepared."""
+        self.accepted.discard(partition)
+
+    def accept_vote(self, partition: str, now: float) -> None:
+        """Count a vote of yes."""
+        self.accepted.add(partition)
+        self.deadline = max(self.deadline, min(now + ROLLOUT_MAX_S, self.extensible_until))
+
+    @property
+    def is_unanimous(self) -> bool:
+        """Whether no vote is missing."""
+        return len(self.accepted) == len(self.configs)
+
+    def build_commits(self, registry: Registry) -> list[Send]:
+        return [self._build(registry, partition, CommitConfig(rollout=self.number)) for partition in self.configs]
+
+    def build_aborts(self, registry: Registry) -> list[Send]:
+        return [self._build(registry, partition, AbortConfig(rollout=self.number)) for partition in self.configs]
+
+    def missing_votes(self) -> list[str]:
+        """Partitions that have not voted."""
+        return [partition for partition in self.configs if partition not in self.accepted]
+
+    def _build(self, registry: Registry, partition: str, message: Control) -> Send:
+        kind, generation = type(message).__name__, self.generations.get(partition, 0)
+        header = Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=generation)
+        return send(registry.slots[partition].worker, message, header)
+
+
+class ConfigChange(ABC):
+    """A registration or an update in progress."""
+
+    label: ClassVar[str]
+    """For sentences that end with `of RM x`."""
+
+    def __init__(self, rollout: Rollout, version: ConfigVersion | None) -> None:
+        self.rollout = rollout
+        self.version = version
+        """The new entry of the history; None if the text in force stays the same."""
+        self.recording = 0
+        """The number under which the decision is being recorded; 0 before the decision."""
+        self.order = 0
+        """Position in the order of registration of new partitions, once the decision has been made."""
+        self.started_at = rollout.deadline - ROLLOUT_MAX_S
+
+    @abstractmethod
+    def plan_session(self, state: BrokerState) -> RmSession:
+        """The RM's session once this change is in force."""
+
+    @abstractmethod
+    def apply(self, state: BrokerState, now: float) -> list[Send]:
+        """Put the change in force: all workers voted yes and the decision is durable."""
+
+    @abstractmethod
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+        """Answer the requester that the change is refused."""
+
+
+class ConfigChanges:
+    """The changes in progress, by RM id."""
+
+    def __init__(self, state: BrokerState, persistence: RmPersistence) -> None:
+        self._state = state
+        self._persistence = persistence
+        self._in_progress: dict[str, ConfigChange] = {}
+
+    @property
+    def deadline(self) -> float:
+        """When the first roll-out times out."""
+        return min((one.rollout.deadline for one in self._in_progress.values()), default=NEVER)
+
+    def find(self, rm: str) -> ConfigChange | None:
+        """The change of this RM."""
+        return self._in_progress.get(rm)
+
+    def find_for_partition(self, partition: str) -> ConfigChange | None:
+        """The change that this partition takes part in."""
+        slot = self._state.registry.slots.get(partition)
+        change = self._in_progress.get(slot.rm) if slot else None
+        return change if change is not None and partition in change.rollout.configs else None
+
+    def extend_deadlines(self, seconds: float) -> None:
+        """Extend all timeouts by a time in which the broker did not run."""
+        for change in self._in_progress.values():
+            change.rollout.deadline += seconds
+            change.rollout.extensible_until += seconds if change.rollout.extensible_until else 0.0
+
+    def start(self, change: ConfigChange) -> list[Send]:
+        """Ask the present workers for their votes; the others are asked when they send Hello."""
+        rollout, registry = change.rollout, self._state.registry
+        self._in_progress[rollout.rm] = change
+        present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).present]
+        return [rollout.build_prepare(registry, partition) for partition in present] or self._decide(change)
+
+    def count_vote(self, partition: str, vote: ConfigVote, now: float) -> list[Send]:
+        change = self.find_for_partition(partition)
+        if change is None or change.rollout.number != vote.rollout:
+            self._note_objection(partition, vote)
+            return []
+        if change.recording:
+            return []  # from a worker that restarted after the decision
+        if vote.reason:
+            refusal = ChangeRefused(CONFLICT, f"partition {usual_name(partition)}: {vote.reason}")
+            return self.abort(change, refusal, "objected")
+        change.rollout.accept_vote(partition, now)
+        return self._decide(change)
+
+    def _note_objection(self, partition: str, vote: ConfigVote) -> None:
+        """A restarted worker may reject the configuration in force: then its partition cannot start."""
+        owner = self._state.registry.owner(partition)
+        if owner is None or not vote.reason or vote.rollout != owner.rollout:
+            return
+        problem = f"its worker cannot run the configuration in force: {vote.reason}"
+        self._state.registry.slots[partition].problem = problem
+        self._state.warnings.append(f"partition {partition}: {problem}")
+
+    def handle_worker_ended(self, partition: str, ended: WorkerEnded) -> list[Send]:
+        """Handle the end of a worker that was not ready. If it cannot start, the change is aborted at once, so that the
+        caller receives the reason: a retry within seconds would not help. After a crash the next attempt may be in
+        time.
+        """
+        change = self.find_for_partition(partition)
+        if change is None or change.recording or partition in change.rollout.accepted:
+            return []
+        if not ended.cannot_start:
+            change.rollout.endings[partition] = ended.reason
+            return []
+        name = usual_name(partition)
+        reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
+        return self.abort(change, ChangeRefused(UNAVAILABLE, reason), "unstartable")
+
+    def complete(self, change: ConfigChange, recorded: Recorded, now: float) -> list[Send]:
+        """Apply a change whose decision is durable, or abort it if it could not be recorded."""
+        if recorded.problem:
+            reason = f"the configuration cannot be recorded: {recorded.problem}"
+            return self.abort(change, ChangeRefused(UNAVAILABLE, reason), "unrecorded")
+        counters = self._state.counters
+        counters.rollouts["committed"] += 1
+        counters.rollout_s.observe(max(0.0, now - change.started_at))
+        rm = change.rollout.rm
+        if change.version is not None:
+            self._state.versions.add_version(rm, change.version)
+        del self._in_progress[rm]
+        return change.apply(self._state, now)
+
+    def expire(self, now: float) -> list[Send]:
+        """Abort the roll-outs that have timed out."""
+        sends: list[Send] = []
+        for change in [one for one in self._in_progress.values() if one.rollout.deadline <= now]:
+            waited_s = change.rollout.deadline - change.started_at
+            refusal = ChangeRefused(UNAVAILABLE, self._explain_timeout(change.rollout, waited_s))
+            sends += self.abort(change, refusal, "expired")
+        return sends
+
+    def _explain_timeout(self, rollout: Rollout, waited_s: float) -> str:
+        """Which workers did not vote, and why if one of them is known to have ended."""
+        missing, slots = rollout.missing_votes(), self._state.registry.slots
+        names = ", ".join(map(usual_name, missing[:NAMES_MAX]))
+        if len(missing) > NAMES_MAX:
+            names += f" and {len(missing) - NAMES_MAX} more (of {len(rollout.configs)} partitions)"
+        reason = f"no answer from the workers of {names} within {waited_s:.0f} s"
+        for partition in missing:
+            if ending := rollout.endings.get(partition) or slots[partition].problem:
+                return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"
+        return reason
+
+    def abort(self, change: ConfigChange, refusal: ChangeRefused, outcome: RolloutOutcome) -> list[Send]:
+        """Refuse the change and free the slots of workers that it alone needed."""
+        self._state.counters.rollouts[outcome] += 1
+        rollout, registry = change.rollout, self._state.registry
+        del self._in_progress[rollout.rm]
+        registry.changed_rms[rollout.rm] = None  # releases what waits for the end of the change
+        session = registry.sessions.get(rollout.rm)
+        sends = rollout.build_aborts(registry)
+        for partition in rollout.configs:
+            if session is None or not session.has(partition):
+                registry.free_slot(partition)
+            elif partition in session.leaving:  # it goes on leaving
+                sends.append(build_retirement(registry, session, partition))
+        return [*sends, *change.refuse(self._state, refusal)]
+
+    def _decide(self, change: ConfigChange) -> list[Send]:
+        if not change.rollout.is_unanimous:
+            return []
+        change.rollout.deadline = NEVER
+        change.order = self._state.registry.next_order()
+        session = change.plan_session(self._state)
+        change.recording, message = self._persistence.record_decision(session, change.version)
+        return [message]

@@ -1,0 +1,397 @@
+"""Configuration updates of registered RMs: by the RM's own call, over REST, or from the watched file.
+
+Partitions that stay keep their state; new ones get a worker before the vote; removed ones fail their applications,
+report that to the RM, and end when it has acknowledged the report or after RETIRE_MAX_S. The requester of a change
+decides how its result is reported. `DefaultConfig` offers the text of the watched file to the RMs that use it.
+Not here: the vote (`config_rollout.py`), watching the file (`watched_file.py`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from broker.config_rollout import ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
+from broker.config_validation import analyses
+from broker.outgoing import build_answer, build_first_settings, build_refusal, build_retirement, list_generations
+from broker.registry import RmSession
+from broker.state import (
+    BAD_REQUEST,
+    CONFLICT,
+    FROM_FILE,
+    NOT_FOUND,
+    OWNER_ORIGINS,
+    PRECONDITION_FAILED,
+    BrokerState,
+    ChangeRefused,
+)
+from common.config.checksum import checksum_of
+from common.config.model import PartitionConfig
+from common.config.problems import Problem
+from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
+from common.machine import Send, send
+from common.messages import Header
+from common.names import FILE, RECORD, usual_name
+from common.rest_records import ChangedView
+from common.rm_messages import ConfigurationUpdated
+
+RETIRE_MAX_S: Final = 30.0
+"""How long an RM may take to acknowledge the report of a removed partition; then the partition's worker ends anyway."""
+
+
+# Requesters ---------------------------------------------------------------------------------------------------------
+
+
+class ProblemList(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to the web service for an invalid configuration."""
+
+    problems: list[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class Requester(ABC):
+    """The requester of a configuration change, and how it receives the result."""
+
+    author: str
+    """For people: shown in the history and, if the RM did not request the change itself, to the RM."""
+    origin: str
+    """As in `ConfigVersion`."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the requester owns the configuration, instead of changing the owner's text."""
+        return self.origin in OWNER_ORIGINS
+
+    @property
+    def description(self) -> str:
+        """For the log."""
+        return f"{self.author} ({self.origin})"
+
+    @abstractmethod
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+        """Answer that the configuration is in force, and whether it is written to the watched file."""
+
+    def notify_rm(self, session: RmSession) -> list[Send]:
+        """Notify the RM of its new configuration."""
+        return [build_configuration_updated(session, session.proxy, author=self.author)]
+
+    @abstractmethod
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+        """Answer that nothing has changed, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RmRequester(Requester):
+    """The RM itself, by a call."""
+
+    peer: str
+    call: Header
+
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+        return [build_configuration_updated(session, self.peer, ref=self.call.ref)]
+
+    def notify_rm(self, session: RmSession) -> list[Send]:
+        """Notify the RM only if it has reconnected through another proxy, where the answer does not reach it."""
+        return [] if session.proxy == self.peer else [build_configuration_updated(session, session.proxy)]
+
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+        return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndRequester(Requester):
+    """A caller of a front end."""
+
+    peer: str
+    ref: str
+
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+        latest = state.versions.history(session.rm).latest
+        others = (one for one in state.registry.sessions.values() if one.rm != session.rm)
+        view = ChangedView(
+            checksum=session.checksum,
+            version=latest.number if latest else 0,
+            partitions=list(session.configs),
+            file=written_back,
+            followers=sorted(one.rm for one in others if one.follows_core) if written_back else [],
+            warnings=state.list_warnings(session.text),
+        )
+        return [build_answer(self.peer, self.ref, 200, msgspec.json.encode(view))]
+
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+        body = str(refusal).encode()
+        if refusal.status == BAD_REQUEST:
+            body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
+        return [build_answer(self.peer, self.ref, refusal.status, body)]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequester(Requester):
+    """The watched file; its editor reads the result in the log."""
+
+    path: str
+
+    @property
+    def description(self) -> str:
+        return f"the file {self.path}"
+
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+        return []
+
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+        state.warnings.append(
+            f"RM {rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, or "
+            "send it once more with `yunishard config put`"
+        )
+        return []
+
+
+def build_configuration_updated(session: RmSession, to: str, *, ref: str = "", author: str = "") -> Send:
+    """Tell an RM which configuration is in force."""
+    header = Header(kind="ConfigurationUpdated", rm=session.rm, session=session.session, ref=ref)
+    message = ConfigurationUpdated(
+        checksum=session.checksum,
+        partitions=list(map(usual_name, session.configs)),
+        lives=list_generations(session),
+        author=author,
+    )
+    return send(to, message, header)
+
+
+# Updates ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRequest:
+    """A request to change an RM's configuration."""
+
+    rm: str
+    text: str
+    requester: Requester
+    expected: str = ""
+    """Precondition: checksum of the configuration to replace; empty for none."""
+    overwrite: bool = False
+    """Whether to overwrite an edit of the watched file that is not in force."""
+    follows_core: bool | None = None
+    """Whether the RM uses the default configuration from then on; None keeps that as it is."""
+
+
+class ConfigUpdate(ConfigChange):
+    """An update in progress."""
+
+    label = "another configuration"
+
+    def __init__(self, rollout: Rollout, version: ConfigVersion, request: UpdateRequest, *, file_checksum: str):
+        super().__init__(rollout, version)
+        self.request = request
+        self.file_checksum = file_checksum
+        """Checksum of the watched file when the update started: only that text may be overwritten."""
+
+    def plan_session(self, state: BrokerState) -> RmSession:
+        before, rollout, request = state.registry.sessions[self.rollout.rm], self.rollout, self.request
+        removed = [name for name in before.configs if name not in rollout.configs]
+        added = {name: rollout.generations[name] for name in rollout.configs if name not in before.configs}
+        after = replace(
+            before,
+            configs=rollout.configs,
+            text=request.text,
+            checksum=checksum_of(request.text),
+            follows_core=before.follows_core if request.follows_core is None else request.follows_core,
+            rollout=rollout.number,
+            generations={**before.generations, **added},
+            last_generation=max(before.last_generation, *added.values(), 0),
+            leaving=(*before.leaving, *removed),
+        )
+        return after.ordered(before, self.order)
+
+    def apply(self, state: BrokerState, now: float) -> list[Send]:
+        before, session = state.registry.sessions[self.rollout.rm], self.plan_session(state)
+        removed = [name for name in before.configs if name not in session.configs]
+        added = [name for name in session.configs if name not in before.configs]
+        state.registry.set_session(session, leave_by=now + RETIRE_MAX_S)
+        sends = [*self.rollout.build_commits(state.registry), *build_first_settings(state.registry, session, added)]
+        held = [build_retirement(state.registry, session, partition) for partition in removed]
+        requester = self.request.requester
+        state.notes.append(f"configuration of RM {session.rm} changed by {requester.description}")
+        state.notes += [f"partition {partition} is no longer configured and is taken down" for partition in removed]
+        written_back = _is_written_back(state, session, requester)
+        if written_back:
+            message = WriteFile(text=self.request.text, replaces=self.file_checksum)
+            sends.append(send(FILE, message, Header(kind="WriteFile")))
+        sends += requester.notify_rm(session)
+        confirmation = requester.confirm(state, session, written_back=written_back)
+        if added and isinstance(requester, FrontEndRequester):
+            held += confirmation
+        else:
+            sends += confirmation
+        return [*sends, *(state.echo_barrier.hold(session.proxy, session.rm, held, now) if held else [])]
+
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+        return _refuse(state, self.request, refusal)
+
+
+def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Send]:
+    """Start an update, or answer at once that it is refused or already in force."""
+    try:
+        return _start(state, changes, request, now)
+    except ChangeRefused as refusal:
+        return _refuse(state, request, refusal)
+
+
+def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) -> list[Send]:
+    if not isinstance(request.requester, FileRequester):  # which logs the refusal itself
+        state.notes.append(f"configuration change of RM {request.rm} refused: {refusal}")
+    return request.requester.refuse(state, request.rm, refusal)
+
+
+def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Send]:
+    rm, requester, checksum = request.rm, request.requester, checksum_of(request.text)
+    session = state.registry.sessions.get(rm)
+    if session is None:
+        raise ChangeRefused(NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
+    in_progress = changes.find(rm)
+    if in_progress is not None:
+        reason = f"{in_progress.label} of RM {rm!r} is under way, try again when it is done"
+        raise ChangeRefused(CONFLICT, reason, code="busy")
+    if request.expected not in ("", session.checksum):
+        reason = f"the configuration in force has the checksum {session.checksum}, not {request.expected}"
+        raise ChangeRefused(PRECONDITION_FAILED, reason)
+    if checksum == session.checksum:
+        if request.follows_core is not None:
+            state.registry.set_session(replace(session, follows_core=request.follows_core))
+        rebased = rebase_latest(state, rm, checksum) if requester.is_owner else []
+        return [*rebased, *requester.confirm(state, session)]
+    latest = state.versions.history(rm).latest
+    _check_file(state, request, {checksum, session.checksum, latest.base if latest else ""}, session)
+    configs = state.registry.by_full_name(rm, state.validate(rm, request.text, session.configs))
+    for partition in configs:
+        if partition in state.registry.leaving:
+            name = usual_name(partition)
+            reason = f"partition {name} of an earlier configuration is being taken down, try again when it is gone"
+            raise ChangeRefused(CONFLICT, reason, code="busy")
+    version = state.versions.build_next(
+        rm,
+        request.text,
+        at_ns=int(now * 1e9),
+        author=requester.author,
+        origin=requester.origin,
+        base=checksum if requester.is_owner or latest is None else latest.base,
+    )
+    rollout = _build_rollout(state, session, configs, now)
+    return changes.start(ConfigUpdate(rollout, version, request, file_checksum=state.file_checksum))
+
+
+def _is_written_back(state: BrokerState, session: RmSession, requester: Requester) -> bool:
+    """Whether a change by this requester is written to the watched file."""
+    return bool(state.watched) and session.follows_core and not requester.is_owner
+
+
+def _check_file(state: BrokerState, request: UpdateRequest, known: Collection[str], session: RmSession) -> None:
+    """Refuse a change that would overwrite an edit of the watched file. `known` holds the checksums of texts that may
+    be overwritten: the configuration in force, its base (if writing the file failed), and the new text itself.
+
+    Raises:
+        ChangeRefused: with what to do about it.
+    """
+    if request.overwrite or state.file_empty or not _is_written_back(state, session, request.requester):
+        return
+    if state.file_checksum in known:
+        return
+    raise ChangeRefused(
+        CONFLICT,
+        f"the watched file {state.watched} has been edited, and RM {request.rm} does not run that text (the log says "
+        "why): the change would overwrite the edit. Compare the two (`yunishard config diff current FILE`), then "
+        "correct the file, or overwrite it (`--force`, over REST `force=true`): its text is then kept in FILE.previous",
+    )
+
+
+def _build_rollout(
+    state: BrokerState, session: RmSession, configs: Mapping[str, PartitionConfig], now: float
+) -> Rollout:
+    """A new partition gets a new generation, as its RM may have sent numbered commands to it that were refused."""
+    return Rollout(
+        number=state.next_number(),
+        rm=session.rm,
+        session=session.session,
+        configs=configs,
+        deadline=now + ROLLOUT_MAX_S,
+        generations={
+            name: session.generation(name) if name in session.configs else session.last_generation + 1
+            for name in configs
+        },
+        live=frozenset(name for name in configs if name in session.configs),
+    )
+
+
+def rebase_latest(state: BrokerState, rm: str, checksum: str) -> list[Send]:
+    """Record that the owner's text is the one in force."""
+    if not state.versions.rebase(rm, checksum):
+        return []
+    return [send(RECORD, RebaseVersion(base=checksum), Header(kind="RebaseVersion", rm=rm))]
+
+
+# Default configuration ----------------------------------------------------------------------------------------------
+
+
+class DefaultConfig:
+    """The default configuration from the watched file, and which RMs it has been offered to. An RM with a change in
+    progress or with a partition that is being taken down is offered it afterwards.
+    """
+
+    def __init__(self, state: BrokerState, changes: ConfigChanges) -> None:
+        self._state = state
+        self._changes = changes
+        self._checksum = checksum_of(state.default_text)
+        self._offer_to_all = False
+        self._offered: dict[str, str] = {}
+        """RM id to checksum of the last text that it was offered, accepted or not."""
+
+    def set_text(self, text: str) -> None:
+        """Take the new text of the file. An invalid one is logged and ignored."""
+        state = self._state
+        state.file_checksum = checksum_of(text)
+        if not text.strip():
+            state.warnings.append(f"the file of queues {state.watched} is empty: the configuration in force stays")
+            return
+        problems = analyses.get(text).problems
+        if problems:
+            lines = "; ".join(str(problem) for problem in problems)
+            name = f"the file of queues {state.watched}"
+            state.warnings.append(f"{name} is refused, the configuration in force stays: {lines}")
+            return
+        state.default_text, state.file_empty = text, False
+        self._checksum, self._offer_to_all = checksum_of(text), True
+
+    def offer(self, changed_rms: Iterable[str], now: float) -> list[Send]:
+        """Offer the text to the RMs that may take it now; `changed_rms` are those whose state has changed."""
+        if not self._state.watched:
+            return []
+        rms = tuple(self._state.registry.sessions if self._offer_to_all else changed_rms)
+        self._offer_to_all = False
+        return [send for rm in rms for send in self._offer_to_rm(rm, now)]
+
+    def _offer_to_rm(self, rm: str, now: float) -> list[Send]:
+        state, checksum = self._state, self._checksum
+        session = state.registry.sessions.get(rm)
+        if session is None:
+            self._offered.pop(rm, None)
+            return []
+        if not session.follows_core or self._offered.get(rm) == checksum:
+            return []
+        if self._changes.find(rm) or session.leaving:
+            return []
+        self._offered[rm] = checksum
+        if session.passed_over:
+            state.registry.set_session(replace(session, passed_over=""))
+        if session.passed_over == checksum:
+            return []
+        latest = state.versions.history(rm).latest
+        if session.checksum == checksum:
+            return rebase_latest(state, rm, checksum)
+        if latest is not None and latest.base == checksum:
+            return []
+        requester = FileRequester("the file", FROM_FILE, state.watched)
+        request = UpdateRequest(rm=rm, text=state.default_text, requester=requester)
+        return start_update(state, self._changes, request, now)

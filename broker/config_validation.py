@@ -1,0 +1,219 @@
+"""Validation of configuration texts: analysis results, a cache of them, and preloading of large texts.
+
+Analysing a text with 10,000 queues takes most of a second, in which the broker would route nothing. So a child process
+analyses large texts (`validation_process.py`), and the messages that need them wait:
+
+    arrived --large text, not in the cache--> waiting --analysed--> handled as if it arrived now
+        |
+        +--anything else--> handled at once, except messages that must not overtake waiting ones
+
+The broker analyses a text itself if the child process fails, and if the text is not in a message: an earlier version
+that an RM starts with, or one from the record. Checks that depend on the RM are in `state.py`.
+"""
+
+from collections import OrderedDict, deque
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from common.config.check import load_problems, loaded, validated
+from common.config.doubts import doubts
+from common.config.hierarchy import hierarchy_problems
+from common.config.model import Configuration
+from common.config.naming import naming_problems
+from common.config.problems import ConfigError, Problem
+from common.config.rules import rule_problems
+from common.control_messages import ChangedFile
+from common.machine import Delivery, Machine, Send
+from common.messages import Header
+from common.names import READER
+from common.query_messages import ChangeConfig
+from common.rm_messages import RegisterResourceManager, UpdateConfiguration
+from common.wire import WireError, decoded
+
+ANALYSES_MAX: Final = 2
+"""Analyses in the cache: all RMs that use the watched file share one text."""
+
+PRELOAD_BYTES_MIN: Final = 64 << 10
+"""Smaller messages are analysed directly, which takes less than the 30 ms of a child process."""
+
+WAITING_MAX: Final = 1_000
+"""Messages that may wait. With more, the broker analyses the text itself and handles all of them."""
+
+ORDERED_KINDS: Final = frozenset(
+    {
+        *("RegisterResourceManager", "UpdateConfiguration", "ChangeConfig", "ChangedFile"),
+        *("Resume", "Leave", "ManagerAway"),
+    }
+)
+"""Messages that must not overtake a waiting one; a Hello of any process but a worker must not either."""
+
+ProblemTuple = tuple[Problem, ...]
+
+
+class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The analysis of a configuration text, whichever RM it is for. Without a `configuration` only `problems` is
+    set.
+    """
+
+    configuration: Configuration | None = None
+    """In normal form."""
+    problems: ProblemTuple = ()
+    """Why the text is not a valid configuration."""
+    naming: ProblemTuple = ()
+    """Partition names that this core does not allow."""
+    building: tuple[ProblemTuple, ...] = ()
+    """For each partition, what prevents building it."""
+    rules: tuple[ProblemTuple, ...] = ()
+    """For each partition, why its placement rules cannot be built."""
+    hierarchy: ProblemTuple = ()
+    """Queues with another parent in another partition."""
+    doubts: ProblemTuple = ()
+    """Warnings: settings that are valid but probably unintended."""
+
+
+_decoder: Final = msgspec.msgpack.Decoder(ConfigAnalysis)
+
+
+def analyze(text: str) -> ConfigAnalysis:
+    """Parse and check a configuration text."""
+    try:
+        written, lines = validated(text)
+    except ConfigError as error:
+        return ConfigAnalysis(problems=error.problems)
+    places = [(one, f"partitions[{index}]") for index, one in enumerate(written.partitions)]
+    return ConfigAnalysis(
+        configuration=loaded(written, text),
+        naming=tuple(naming_problems(written, lines)),
+        building=tuple(tuple(load_problems(one, path=path, lines=lines)) for one, path in places),
+        rules=tuple(tuple(rule_problems(one, path=path, lines=lines)) for one, path in places),
+        hierarchy=tuple(hierarchy_problems(written, lines)),
+        doubts=tuple(doubts(written, lines)),
+    )
+
+
+def encode_analysis(analysis: ConfigAnalysis) -> bytes:
+    """Encode an analysis for another process."""
+    return msgspec.msgpack.encode(analysis)
+
+
+class AnalysisCache:
+    """The analyses of the latest texts."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, ConfigAnalysis] = OrderedDict()
+        self.misses = 0
+        """Texts analysed in this process."""
+
+    def get(self, text: str) -> ConfigAnalysis:
+        """The analysis of a text, which is analysed here if it is not in the cache."""
+        found = self._known.get(text)
+        if found is None:
+            self.misses += 1
+            found = analyze(text)
+        self._keep(text, found)
+        return found
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._known
+
+    def add_encoded(self, text: str, data: bytes) -> None:
+        """Add the analysis that another process made. Raises msgspec.MsgspecError if it cannot be decoded."""
+        self._keep(text, _decoder.decode(data))
+
+    def _keep(self, text: str, analysis: ConfigAnalysis) -> None:
+        self._known[text] = analysis
+        self._known.move_to_end(text)
+        if len(self._known) > ANALYSES_MAX:
+            self._known.popitem(last=False)
+
+
+analyses: Final = AnalysisCache()
+"""The cache of this process. An analysis depends on its text only, so all users share it."""
+
+
+class ConfigPreloader:
+    """A machine around the broker's that has large texts analysed before it passes their messages on."""
+
+    def __init__(self, machine: Machine, cache: AnalysisCache = analyses) -> None:
+        self._machine = machine
+        self._cache = cache
+        self._waiting: deque[Delivery] = deque()
+        """The text of the first one is being analysed."""
+        self._text = ""
+        """That text."""
+        self._requests = 0
+        """Texts sent to the child process so far."""
+
+    @property
+    def deadline(self) -> float:
+        return self._machine.deadline
+
+    def tick(self, now: float) -> list[Send]:
+        return self._machine.tick(now)
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        if delivery.source == READER:
+            return self._handle_analysis(delivery, now)
+        if self._waiting:
+            if not _is_ordered(delivery.header):
+                return self._machine.handle(delivery, now)
+            self._waiting.append(delivery)
+            return self._handle_all(now) if len(self._waiting) > WAITING_MAX else []
+        text = self._find_unknown_text(delivery)
+        return self._machine.handle(delivery, now) if text is None else self._request_analysis(text, delivery)
+
+    def _handle_analysis(self, delivery: Delivery, now: float) -> list[Send]:
+        """Handle the messages that waited for this analysis. An empty one means that the child process failed."""
+        if not self._waiting or delivery.header.ref != str(self._requests):
+            return []
+        with suppress(msgspec.MsgspecError):
+            self._cache.add_encoded(self._text, delivery.body)
+        sends = self._machine.handle(self._waiting.popleft(), now)
+        while self._waiting:
+            text = self._find_unknown_text(self._waiting[0])
+            if text is not None:
+                return [*sends, *self._request_analysis(text)]
+            sends += self._machine.handle(self._waiting.popleft(), now)
+        self._text = ""
+        return sends
+
+    def _request_analysis(self, text: str, *arrived: Delivery) -> list[Send]:
+        """Request the analysis of the text in the first waiting message."""
+        self._waiting.extend(arrived)
+        self._requests += 1
+        self._text = text
+        return [Send(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
+
+    def _handle_all(self, now: float) -> list[Send]:
+        """Handle all waiting messages without the child process."""
+        waiting, self._waiting, self._text = self._waiting, deque(), ""
+        return [one for delivery in waiting for one in self._machine.handle(delivery, now)]
+
+    def _find_unknown_text(self, delivery: Delivery) -> str | None:
+        """The large text in a message, unless its analysis is in the cache."""
+        if len(delivery.body) < PRELOAD_BYTES_MIN:
+            return None
+        try:
+            text = _text_in(delivery)
+        except WireError:  # the broker's machine refuses the message
+            return None
+        return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
+
+
+def _is_ordered(header: Header) -> bool:
+    return header.kind in ORDERED_KINDS or (header.kind == "Hello" and not header.partition)
+
+
+def _text_in(delivery: Delivery) -> str:
+    match delivery.header.kind:
+        case "RegisterResourceManager":
+            return decoded(RegisterResourceManager, delivery.body).config
+        case "UpdateConfiguration":
+            return decoded(UpdateConfiguration, delivery.body).config
+        case "ChangeConfig":
+            return decoded(ChangeConfig, delivery.body).config
+        case "ChangedFile":
+            return decoded(ChangedFile, delivery.body).text
+    return ""

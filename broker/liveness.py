@@ -1,0 +1,201 @@
+"""Liveness of workers, proxies and RMs: which are silent for too long, and recovery of workers that rejoin.
+
+A silent worker loses its lease, the RMs of a silent proxy are away, and an RM that stays away loses its session. All
+are checked once in CHECK_INTERVAL_S. A check that is late by more than LATE_CHECK_S means that the broker itself did
+not run: all timeouts are extended by that time.
+
+A worker that sends Hello is compared with what its RM has registered, and brought to that state:
+
+    goes on    its journal has this session, this generation and the latest roll-out
+    behind     the same, except that a committed roll-out has not reached it: it receives that, and goes on
+    unbegun    it has another session or generation, or none, and this broker has forwarded nothing of the present one
+               since it began; or it lived through a broker restart between its vote and the commit. It starts empty,
+               and the RM repeats its commands
+    lost       the RM may know of something that the worker does not have: the worker detected that itself, or it has
+               another session or generation and something of the present one was, or before a broker restart may have
+               been, forwarded. The partition starts empty in a new generation, and the RM reports everything again
+
+The content of a journal does not prove that a partition has not begun: an operator may have restored an older one. The
+worker compares its state with the RM's when the RM resumes. Not here: starting processes (the supervisor).
+"""
+
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Final
+
+from broker.config_rollout import ConfigChanges
+from broker.outgoing import (
+    build_first_settings,
+    build_partition_restarted,
+    build_settings,
+    build_worker_message,
+    request_resume,
+)
+from broker.registry import RmSession, WorkerSlot
+from broker.rm_sessions import end_absent_rm, mark_away
+from broker.state import BrokerState
+from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
+from common.machine import NEVER, Send
+from common.messages import Header
+from common.names import usual_name
+
+CHECK_INTERVAL_S: Final = 1.0
+"""Seconds between two checks: silence is detected up to this much late."""
+
+LATE_CHECK_S: Final = 1.0
+"""A check may be late by this much under load."""
+
+OVERDUE_S: Final = 30.0
+"""A worker that has not connected for so long is logged; the supervisor goes on starting it. A configuration change
+that waits for the worker has its own timeout.
+"""
+
+
+class Liveness:
+    """Checks when each peer was last seen."""
+
+    def __init__(self, state: BrokerState, changes: ConfigChanges) -> None:
+        self._state = state
+        self._changes = changes
+        self.deadline = NEVER
+        """When the next check is due."""
+
+    def schedule(self, now: float) -> None:
+        """Schedule the next check, if there is anything to check."""
+        registry, policy = self._state.registry, self._state.policy
+        if not (registry.away or registry.last_seen or (registry.slots and policy.lease_s < NEVER)):
+            self.deadline = NEVER
+        elif self.deadline == NEVER:
+            self.deadline = now + CHECK_INTERVAL_S
+
+    def mark_seen(self, peer: str, now: float) -> list[Send]:
+        """Note a heartbeat of a proxy or front end. RMs that were away because their proxy was silent are asked to
+        resume, as they did not notice.
+        """
+        registry = self._state.registry
+        was_silent = peer not in registry.last_seen
+        registry.last_seen[peer] = now
+        if not was_silent:
+            return []
+        back = (one for one in registry.sessions.values() if one.proxy == peer and one.rm in registry.away)
+        return [send for one in back for send in request_resume(one, "its proxy was silent")]
+
+    def check(self, now: float) -> list[Send]:
+        """Check all peers; the messages that follow from silence."""
+        late = now - self.deadline
+        self.deadline = now + CHECK_INTERVAL_S
+        if late > LATE_CHECK_S:
+            self._state.warnings.append(f"the broker did not run for {late:.1f} s: all deadlines are extended by that")
+            self._state.registry.extend_deadlines(late, now)
+            self._changes.extend_deadlines(late)
+        self._check_workers(now)
+        return [*self._check_proxies(now), *self._check_rms(now)]
+
+    def _check_workers(self, now: float) -> None:
+        registry, policy = self._state.registry, self._state.policy
+        for partition, slot in tuple(registry.slots.items()):
+            if slot.present:
+                if now - slot.last_seen >= policy.lease_s:
+                    self._state.warnings.append(
+                        f"worker {slot.worker} was silent for {now - slot.last_seen:.0f} s: another one takes over"
+                    )
+                    registry.renew_lease(partition)
+                    self._state.counters.leases_renewed += 1
+            elif not slot.missed_since:
+                slot.missed_since = now
+            elif now - slot.missed_since >= OVERDUE_S and self._changes.find_for_partition(partition) is None:
+                self._state.warnings.append(f"worker {slot.worker} has not connected within {OVERDUE_S:g} s")
+                slot.missed_since = NEVER
+
+    def _check_proxies(self, now: float) -> list[Send]:
+        registry, sends = self._state.registry, []
+        silence_s = self._state.policy.silence_s
+        for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= silence_s]:
+            del registry.last_seen[peer]
+            for one in [one for one in registry.sessions.values() if one.proxy == peer]:
+                sends += mark_away(self._state, one, f"its proxy {peer} is silent", now)
+        return sends
+
+    def _check_rms(self, now: float) -> list[Send]:
+        pause_s, sends = self._state.policy.pause_s, []
+        for rm in [rm for rm, since in self._state.registry.away.items() if now - since >= pause_s]:
+            self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
+            sends += end_absent_rm(self._state, self._changes, rm)
+        return sends
+
+
+# Worker recovery ----------------------------------------------------------------------------------------------------
+
+
+class RecoveryState(Enum):
+    """What a worker that sends Hello has of its partition."""
+
+    GOES_ON = auto()
+    BEHIND = auto()
+    UNBEGUN = auto()
+    LOST = auto()
+
+
+def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
+    """Compare the worker of a partition with the session of the RM that owns it."""
+    if (header.rm, header.session, header.life) == (owner.rm, owner.session, owner.generation(header.partition)):
+        if hello.problem:
+            return RecoveryState.LOST
+        return RecoveryState.GOES_ON if hello.rollout == owner.rollout else RecoveryState.BEHIND
+    if slot.begun or (hello.problem and slot.inherited):
+        return RecoveryState.LOST
+    in_doubt = hello.prepared == owner.rollout and not hello.recovered
+    return RecoveryState.LOST if slot.inherited and not in_doubt else RecoveryState.UNBEGUN
+
+
+def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> list[Send]:
+    """Bring a worker to the configuration and settings that its RM has registered."""
+    registry, partition = state.registry, header.partition
+    slot = registry.slots[partition]
+    recovery = classify_worker(owner, slot, header, hello)
+    state.counters.recoveries[recovery.name.lower()] += 1
+    slot.inherited, slot.begun = False, recovery in (RecoveryState.GOES_ON, RecoveryState.BEHIND)
+    reason = hello.problem or _explain_mismatch(header)
+    if recovery is RecoveryState.LOST:
+        owner = _start_generation(state, owner, header)
+        state.warnings.append(
+            f"partition {partition} starts empty, its RM is told to report everything again: {reason}"
+        )
+    if recovery is RecoveryState.GOES_ON:
+        sends = build_settings(registry, owner, [partition])
+        if hello.prepared:  # for a change that has ended; one in progress is prepared again
+            sends.insert(0, build_worker_message(registry, owner, partition, AbortConfig(rollout=hello.prepared)))
+    else:
+        live = recovery is RecoveryState.BEHIND
+        prepare = PrepareConfig(rollout=owner.rollout, config=owner.configs[partition], live=live)
+        commit = CommitConfig(rollout=owner.rollout)
+        sends = [build_worker_message(registry, owner, partition, one) for one in (prepare, commit)]
+        sends += (build_settings if live else build_first_settings)(registry, owner, [partition])
+    if owner.rm in registry.away:
+        sends.append(build_worker_message(registry, owner, partition, Pause()))
+    if recovery is RecoveryState.LOST:
+        return [*sends, build_partition_restarted(owner, partition, reason)]
+    return [*sends, *request_resume_after_restart(owner, partition)]
+
+
+def request_resume_after_restart(owner: RmSession, partition: str) -> list[Send]:
+    """Ask the RM to resume, as messages to and from the previous worker may be lost."""
+    return request_resume(owner, f"the worker of partition {usual_name(partition)} was started again")
+
+
+def _explain_mismatch(header: Header) -> str:
+    """Why the session cannot go on with the state of a worker that detected nothing itself."""
+    if not header.session:
+        return "what its worker kept is gone"
+    return "what its worker has is from another time than the record of this resource manager's session"
+
+
+def _start_generation(state: BrokerState, owner: RmSession, header: Header) -> RmSession:
+    """Start a new generation of the partition, above all that the record or the worker has seen in this session."""
+    partition = header.partition
+    seen = header.life if header.session == owner.session else 0
+    generation = max(owner.last_generation, seen) + 1
+    generations = {**owner.generations, partition: generation}
+    session = replace(owner, generations=generations, last_generation=generation)
+    state.registry.set_session(session)
+    return session

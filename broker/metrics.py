@@ -1,0 +1,159 @@
+"""Metrics of the broker, and those that the proxy and the supervisor report to it, as no scraper reaches those.
+
+A report counts as long as its process renews it. Not here: counting (`state.Counters`), metrics of workers.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.liveness import RecoveryState
+from broker.outgoing import build_answer
+from broker.queries import PendingQueries
+from broker.state import ROLLOUT_OUTCOMES, BrokerState
+from common.control_messages import Figures, NodesAstray
+from common.families import Family, Sample, counter, distribution, encoded, families, gauge
+from common.machine import Delivery, Send
+from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
+from common.process_up import up
+from common.query_messages import Query
+from common.wire import decoded
+
+REPORT_MAX_AGE_S: Final = 15.0
+"""A report expires after so long; processes send one every five seconds."""
+
+REPORTERS: Final = (RMPROXY, SUPERVISOR)
+"""The processes that report their metrics."""
+
+
+class BrokerMetrics:
+    """The metrics of all processes but workers. The shell sets `process_families`, the metrics of the broker's
+    process.
+    """
+
+    def __init__(self, state: BrokerState, queries: PendingQueries) -> None:
+        self.process_families: Callable[[], list[Family]] = list
+        self._state = state
+        self._queries = queries
+        self._reports: dict[str, tuple[float, list[Family]]] = {}
+        """Peer to the time of its report and the report."""
+
+    def drop_report(self, peer: str) -> None:
+        """Drop the report of a process that has restarted."""
+        self._reports.pop(peer, None)
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        """Store a report or answer a query. A peer that may do neither gets no answer.
+
+        Raises:
+            WireError: the message cannot be decoded.
+        """
+        header, source = delivery.header, delivery.source
+        match header.kind:
+            case "Figures" if source in REPORTERS:
+                self._store_report(source, decoded(Figures, delivery.body), now)
+            case "NodesAstray" if header.rm in self._state.registry.sessions:
+                self._state.counters.failed_nodes[header.rm] += decoded(NodesAstray, delivery.body).count
+            case "Query" if source == WEBSERVICE and decoded(Query, delivery.body).what == "metrics":
+                return [build_answer(source, header.ref, 200, encoded(self._collect(now)))]
+            case "Query":
+                return [build_answer(source, header.ref, 404, b"Partition not found")]
+        return []
+
+    def _store_report(self, source: str, report: Figures, now: float) -> None:
+        try:
+            self._reports[source] = now, families(report.families)
+        except ValueError as error:
+            self._state.warnings.append(f"the metrics of {source} cannot be read: {error}")
+
+    def _collect(self, now: float) -> Iterator[Family]:
+        yield from self.process_families()
+        yield from _rollouts(self._state)
+        yield from _managers(self._state)
+        yield from _workers(self._state)
+        what = "Queries that workers have not answered yet. Investigate if it stays high: a worker is overloaded."
+        yield gauge("yunishard_broker_questions_waiting", what, (), [((), self._queries.count)])
+        for peer in REPORTERS:
+            report = self._reports.get(peer)
+            if report is not None and now - report[0] < REPORT_MAX_AGE_S:
+                yield from report[1]
+            else:
+                yield up(peer, here=False)
+
+
+def _rollouts(state: BrokerState) -> Iterator[Family]:
+    counters = state.counters
+    yield counter(
+        "yunishard_broker_rollouts_total",
+        "Configuration roll-outs by outcome: in force in all partitions of a resource manager (committed), or in none: "
+        "a worker voted no (objected), a vote was missing (expired), a worker cannot start (unstartable), the record "
+        "could not be written (unrecorded), the resource manager was gone (ended). Investigate expired, unstartable "
+        "and unrecorded ones.",
+        ("outcome",),
+        [((outcome,), counters.rollouts[outcome]) for outcome in ROLLOUT_OUTCOMES],
+    )
+    what = "Seconds from a configuration's arrival until it was in force everywhere. The timeout is 20."
+    yield distribution("yunishard_broker_rollout_seconds", what, (), [((), counters.rollout_s)])
+    yield counter(
+        "yunishard_broker_record_writes_total",
+        "Writes of the broker's record that became durable (durable) or failed (refused), including probes after a "
+        "failure. Investigate any that is refused: the disk is full or broken, and changes wait.",
+        ("outcome",),
+        [(("durable",), counters.record_writes), (("refused",), counters.record_failures)],
+    )
+
+
+def _managers(state: BrokerState) -> Iterator[Family]:
+    registry, counters = state.registry, state.counters
+    away = sum(rm in registry.away for rm in registry.sessions)
+    yield gauge(
+        "yunishard_broker_managers",
+        "Registered resource managers: connected ones (there), and silent ones (away), which get no new allocations. "
+        "Investigate one that is away for minutes: its session ends after the setting pause-timeout.",
+        ("state",),
+        [(("there",), len(registry.sessions) - away), (("away",), away)],
+    )
+    yield counter(
+        "yunishard_broker_registrations_total",
+        "Registrations of resource managers, granted and refused. Many granted ones mean that a resource manager loses "
+        "its session repeatedly.",
+        ("outcome",),
+        [(("granted",), counters.registrations_granted), (("refused",), counters.registrations_refused)],
+    )
+    yield counter(
+        "yunishard_rm_failed_nodes_total",
+        "Nodes that the resource manager registered for a partition that it does not have; they get no allocations. "
+        "Investigate any: the node's partition attribute or the configuration is wrong.",
+        ("rm",),
+        [((rm,), counters.failed_nodes[rm]) for rm in registry.sessions],
+    )
+
+
+def _workers(state: BrokerState) -> Iterator[Family]:
+    registry, counters = state.registry, state.counters
+    slots = [(name, slot) for name, slot in registry.slots.items() if name not in registry.leaving]
+    running = sum(slot.present for _, slot in slots)
+    states: list[Sample] = [
+        (("running",), running),
+        (("starting",), len(slots) - running),
+        (("leaving",), len(registry.leaving)),
+    ]
+    yield gauge(
+        "yunishard_broker_partitions",
+        "Partitions with a worker (running), without one yet (starting), and removed from the configuration (leaving). "
+        "Investigate one that is starting for a minute.",
+        ("state",),
+        states,
+    )
+    what = (
+        "Leases granted to another worker because the worker was silent for too long. Investigate any: it hung, or the "
+        "machine is overloaded."
+    )
+    yield counter("yunishard_broker_leases_renewed_total", what, (), [((), counters.leases_renewed)])
+    yield counter(
+        "yunishard_broker_recoveries_total",
+        "Workers that rejoined, by what their journal had: everything (goes_on), all but the latest configuration "
+        "(behind), nothing, as nothing had begun (unbegun), or less than the resource manager has seen (lost); then it "
+        "reports everything again. Investigate any that is lost.",
+        ("found",),
+        [((one.name.lower(),), counters.recoveries[one.name.lower()]) for one in RecoveryState],
+    )

@@ -1,0 +1,202 @@
+"""Queries of front ends and RMs: forwarding to workers, and answers about RMs and configurations.
+
+The broker remembers which forwarded queries are pending, so that their callers receive an error when the worker ends.
+Answers pass through unopened. Not here: texts of earlier versions (`record_file.py`), metrics (`metrics.py`).
+"""
+
+from collections.abc import Container
+from typing import Final
+
+import msgspec
+
+from broker.outgoing import build_answer
+from broker.registry import Registry
+from broker.state import NOT_FOUND, BrokerState, VersionEntry
+from common.config.checksum import checksum_of
+from common.machine import Delivery, Send
+from common.messages import Header
+from common.names import RECORD
+from common.query_messages import ManagerEntry, PartitionList, ReadConfig
+from common.rest_records import VersionView
+
+PENDING_MAX: Final = 1_024
+"""Pending queries remembered for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits
+for its own timeout."""
+
+_UNKNOWN_VERSION: Final = VersionEntry(0, "", 0, "", "", "")
+"""The version of an RM whose history was dropped because there are too many RMs."""
+
+
+# Forwarding ---------------------------------------------------------------------------------------------------------
+
+
+class PendingQueries:
+    """The queries that workers have not answered: partition to (caller, reference), oldest first."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, dict[tuple[str, str], None]] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(len(pending) for pending in self._pending.values())
+
+    def forward(self, registry: Registry, delivery: Delivery) -> list[Send]:
+        """Forward a query to the worker of its partition, or answer why that is not possible."""
+        header = delivery.header
+        partition = _partition_of(registry, header)
+        if registry.owner(partition) is None:
+            return [build_answer(delivery.source, header.ref, 404, b"Partition not found")]
+        slot = registry.slots[partition]
+        if not slot.present:
+            return [build_answer(delivery.source, header.ref, 503, b"the partition is starting")]
+        self.add_query(partition, delivery.source, header.ref)
+        forwarded = Header(kind=header.kind, partition=partition, ref=f"{delivery.source} {header.ref}")
+        return [Send(slot.worker, forwarded, delivery.body)]
+
+    def add_query(self, partition: str, caller: str, ref: str) -> None:
+        pending = self._pending.setdefault(partition, {})
+        pending[caller, ref] = None
+        if len(pending) > PENDING_MAX:
+            del pending[next(iter(pending))]
+
+    def remove_query(self, partition: str, caller: str, ref: str) -> None:
+        """Remove a query that has been answered."""
+        pending = self._pending.get(partition)
+        if pending is not None:
+            pending.pop((caller, ref), None)
+            if not pending:
+                del self._pending[partition]
+
+    def fail_partition(self, partition: str) -> list[Send]:
+        """Answer the pending queries of a worker that restarted or ended."""
+        text = b"the worker of this partition restarted before it could answer: ask again"
+        return [build_answer(caller, ref, 503, text) for caller, ref in self._pending.pop(partition, {})]
+
+    def fail_others(self, present: Container[str]) -> list[Send]:
+        """Answer the pending queries of all partitions that are not `present`."""
+        gone = [name for name in self._pending if name not in present]
+        return [one for partition in gone for one in self.fail_partition(partition)]
+
+
+def _partition_of(registry: Registry, header: Header) -> str:
+    """The full name of the queried partition; empty if the RM that asks has none of that name.
+
+    An RM uses the names of its own partitions; a front end names no session and uses full names.
+    """
+    if not header.session:
+        return header.partition
+    session = registry.find_session(header.rm, header.session)
+    partition = session.full_name(header.partition) if session is not None else ""
+    return partition if session is not None and session.has(partition) else ""
+
+
+# RMs and partitions -------------------------------------------------------------------------------------------------
+
+
+def list_partitions(state: BrokerState, started_ns: int, record_problem: str) -> PartitionList:
+    """All partitions and RMs in the order of registration."""
+    registry, failed_nodes = state.registry, state.counters.failed_nodes
+    sessions = registry.ordered_sessions()
+    return PartitionList(
+        partitions=list(registry.partition_entries()),
+        build_information={one.rm: one.build_info for one in sessions},
+        started_ns=started_ns,
+        managers=[
+            ManagerEntry(
+                rm_id=one.rm,
+                session=one.session,
+                registered_ns=one.registered_ns,
+                away_since_ns=int(registry.away.get(one.rm, 0) * 1e9),
+                nodes_astray=failed_nodes[one.rm],
+            )
+            for one in sessions
+        ],
+        record_problem=record_problem,
+    )
+
+
+# Configurations -----------------------------------------------------------------------------------------------------
+
+
+class CurrentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration in force with the RM's settings; `config` as it was written."""
+
+    rm: str
+    version: int
+    checksum: str
+    at: int
+    author: str
+    origin: str
+    config: str
+    extra: dict[str, str]
+
+
+class DefaultConfigView(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of RMs that send none; `config` as it was written."""
+
+    checksum: str
+    config: str
+    file: str
+    """The watched file that it is from; empty for the built-in one."""
+
+
+def read_config(state: BrokerState, delivery: Delivery, query: ReadConfig) -> Send:
+    """Answer a query about configurations, or forward it to the record."""
+    header = delivery.header
+    match query.what:
+        case "current":
+            return _current(state, header.rm, delivery.source, header.ref)
+        case "history":
+            return _history(state, header.rm, delivery.source, header.ref)
+        case "default":
+            view = DefaultConfigView(
+                checksum=checksum_of(state.default_text), config=state.default_text, file=state.watched
+            )
+            return build_answer(delivery.source, header.ref, 200, msgspec.json.encode(view))
+        case "version":
+            forwarded = Header(kind="ReadConfig", rm=header.rm, ref=f"{delivery.source} {header.ref}")
+            return Send(RECORD, forwarded, delivery.body)
+    text = f"unknown question {query.what!r}, expected current, default, history or version"
+    return build_answer(delivery.source, header.ref, 400, text.encode())
+
+
+def _current(state: BrokerState, rm: str, to: str, ref: str) -> Send:
+    session = state.registry.sessions.get(rm)
+    if session is None:
+        return _not_registered(rm, to, ref)
+    latest = state.versions.history(rm).latest or _UNKNOWN_VERSION
+    view = CurrentConfig(
+        rm=rm,
+        version=latest.number,
+        checksum=session.checksum,
+        at=latest.at_ns,
+        author=latest.author,
+        origin=latest.origin,
+        config=session.text,
+        extra=session.extra,
+    )
+    return build_answer(to, ref, 200, msgspec.json.encode(view))
+
+
+def _history(state: BrokerState, rm: str, to: str, ref: str) -> Send:
+    """All versions, the latest first; also of an RM that is not registered now."""
+    entries = state.versions.history(rm).entries
+    if not entries:
+        return _not_registered(rm, to, ref)
+    current = entries[-1].number if rm in state.registry.sessions else 0
+    versions = [
+        VersionView(
+            version=one.number,
+            checksum=one.checksum,
+            at=one.at_ns,
+            author=one.author,
+            origin=one.origin,
+            current=one.number == current,
+        )
+        for one in reversed(entries)
+    ]
+    return build_answer(to, ref, 200, msgspec.json.encode(versions))
+
+
+def _not_registered(rm: str, to: str, ref: str) -> Send:
+    return build_answer(to, ref, NOT_FOUND, f"RM {rm} is not registered".encode())

@@ -1,0 +1,294 @@
+"""Registry of RM sessions and worker slots: which RM has which partitions, and which worker serves each.
+
+Durable values are frozen and replaced as a whole (`set_session`); leases are the epochs of worker slots. Each change of
+either marks the RM in `changed_rms`, so that `rm_records.py` records it. Not here: registration (`rm_sessions.py`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from common.config.model import Configuration, PartitionConfig
+from common.names import RM_ID, distinct_name, external, normalised, worker_name
+from common.query_messages import PartitionEntry
+
+NUMBERS_PER_INCARNATION: Final = 2**20
+"""Epochs and roll-out numbers that one broker can assign. An incarnation is the Unix second in which the broker
+started, or later, so numbers of a later broker are always above those of an earlier one.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmSession:
+    """The current session of one RM."""
+
+    rm: str
+    session: str
+    proxy: str = ""
+    """Name of the proxy that the RM is connected to; empty after a broker restart until the RM resumes. Not durable."""
+    configs: Mapping[str, PartitionConfig]
+    """By full partition name."""
+    build_info: dict[str, str]
+    call: str
+    """Hash of the registration's body: the same call repeated in the same session changes nothing."""
+    registered_ns: int = 0
+    """Unix nanoseconds."""
+    text: str = ""
+    """The configuration in force, as it was written."""
+    checksum: str = ""
+    extra: dict[str, str] = field(default_factory=dict)
+    """The RM's settings (`extraConfig`), as received."""
+    capabilities: list[str] = field(default_factory=list)
+    """Optional protocol features that the RM supports."""
+    follows_core: bool = False
+    """Whether the RM sent no configuration and uses the core's default configuration."""
+    passed_over: str = ""
+    """Checksum of the default configuration that the RM could not start with, so that it is not offered again."""
+    rollout: int = 0
+    """Number of the roll-out that set the configuration. A worker with another number receives it again."""
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Partition to its generation in this session; absent means 0, the first one."""
+    last_generation: int = 0
+    """The highest generation that any partition has had. The next one is above it, so removed partitions need no
+    record."""
+    leaving: Sequence[str] = ()
+    """Partitions that are no longer configured and whose workers report the final releases to the RM."""
+    order: int = 0
+    """Position of the RM in the order of registration; lower is earlier. Later sessions keep it until the RM leaves or
+    its pause timeout expires."""
+    partition_order: Mapping[str, int] = field(default_factory=dict)
+    """Positions of partitions that were configured after the RM registered; the others have the RM's position."""
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All partitions that have a worker."""
+        return (*self.configs, *self.leaving)
+
+    def generation(self, partition: str) -> int:
+        return self.generations.get(partition, 0)
+
+    def latest_generation(self, partition: str) -> int:
+        """The highest generation of this partition that the RM may have seen; of a removed partition, that of any."""
+        return self.generation(partition) if self.has(partition) else self.last_generation
+
+    def has(self, partition: str) -> bool:
+        return partition in self.configs or partition in self.leaving
+
+    def full_name(self, partition: str) -> str:
+        """The full name of the partition that the RM calls by this name; unchanged if the RM has no such partition."""
+        if self.has(partition):
+            return partition
+        distinct = distinct_name(self.rm, partition)
+        return distinct if self.has(distinct) else partition
+
+    def position(self, partition: str) -> int:
+        """Position of a configured partition in the order of registration."""
+        return self.partition_order.get(partition, self.order)
+
+    def ordered(self, before: "RmSession | None", order: int) -> "RmSession":
+        """This session with positions in the order of registration: the RM and the partitions that it had `before` keep
+        theirs, all others get `order`.
+        """
+        if before is None:
+            return replace(self, order=order, partition_order={})
+        positions = {name: before.position(name) if name in before.configs else order for name in self.configs}
+        others = {name: position for name, position in positions.items() if position != before.order}
+        return replace(self, order=before.order, partition_order=others)
+
+
+@dataclass(slots=True)
+class WorkerSlot:
+    """The slot of one partition's worker."""
+
+    rm: str
+    epoch: int
+    """Epoch of the lease. A worker with another epoch has another name and is ignored."""
+    worker: str
+    """The worker's peer name."""
+    inherited: bool = False
+    """Whether an earlier broker granted the lease, so that this broker does not know whether the partition has
+    begun.
+    """
+    present: bool = False
+    """Whether a worker with this lease has sent Hello."""
+    begun: bool = False
+    """Whether the partition has sent anything in its generation, so that the RM may know about it."""
+    last_seen: float = 0.0
+    """When the worker last sent anything, once it is present."""
+    problem: str = ""
+    """Why the worker cannot start or cannot run the configuration in force; cleared by its Hello."""
+    missed_since: float = 0.0
+    """When the broker first checked for an absent worker; 0 before that."""
+
+
+class Registry:
+    """RM sessions by RM id, worker slots by partition."""
+
+    def __init__(self, incarnation: int = 0) -> None:
+        self.sessions: dict[str, RmSession] = {}
+        self.slots: dict[str, WorkerSlot] = {}
+        """Includes partitions whose configuration is still being voted on."""
+        self.leaving: dict[str, float] = {}
+        """Partition that is being taken down to the time at which its worker stops even if the RM has not acknowledged
+        everything."""
+        self.away: dict[str, float] = {}
+        """RM id to the time since when the RM has been away."""
+        self.last_seen: dict[str, float] = {}
+        """Proxy or other peer without a slot to when it last sent a heartbeat."""
+        self.changed_rms: dict[str, None] = {}
+        """Ids of RMs with changes that have not been handed to persistence yet."""
+        self.leases_changed = False
+        """Whether leases have changed since the supervisor was last updated."""
+        self._first_epoch = incarnation * NUMBERS_PER_INCARNATION
+        """Leases granted by this broker have later epochs."""
+        self._epochs = self._first_epoch
+        self._order = 0
+        """The last assigned position in the order of registration."""
+
+    def find_session(self, rm: str, session: str) -> RmSession | None:
+        """The RM's session, if this is its current one."""
+        found = self.sessions.get(rm)
+        return found if found is not None and found.session == session else None
+
+    def owner(self, partition: str) -> RmSession | None:
+        """The session of the RM that has this partition configured."""
+        slot = self.slots.get(partition)
+        found = self.sessions.get(slot.rm) if slot else None
+        return found if found is not None and partition in found.configs else None
+
+    def set_session(self, session: RmSession, *, leave_by: float = 0.0) -> None:
+        """Replace the RM's session. Slots of partitions that it no longer has are freed; partitions that start to leave
+        have until `leave_by`.
+        """
+        rm = session.rm
+        before = self.sessions.get(rm)
+        self.sessions[rm] = session
+        self.changed_rms[rm] = None
+        for partition in before.partitions if before is not None else ():
+            if not session.has(partition):
+                self.free_slot(partition)
+        for partition in session.configs:
+            self.assign_slot(rm, partition)
+            self.leaving.pop(partition, None)
+        for partition in session.leaving:
+            self.assign_slot(rm, partition)
+            self.leaving.setdefault(partition, leave_by)
+
+    def remove_rm(self, rm: str) -> None:
+        """Remove the RM and free the slots of its partitions."""
+        for partition in self.sessions.pop(rm).partitions:
+            self.free_slot(partition)
+        self.away.pop(rm, None)
+        self.changed_rms[rm] = None
+
+    def next_order(self) -> int:
+        """Assign the next position in the order of registration."""
+        self._order += 1
+        return self._order
+
+    def restore(self, session: RmSession, leases: Mapping[str, int], *, leave_by: float) -> None:
+        """Restore a session and its leases after a broker restart. Records of releases without an order of registration
+        are restored last and get positions in the order in which they are restored.
+        """
+        if not session.order:
+            session = session.ordered(None, self.next_order())
+        self._order = max(self._order, session.order, *session.partition_order.values())
+        for partition in session.partitions:
+            epoch = leases.get(partition)
+            if epoch is not None:
+                name = worker_name(partition, epoch)
+                self.slots[partition] = WorkerSlot(session.rm, epoch, name, inherited=True)
+        self.set_session(session, leave_by=leave_by)
+
+    def assign_slot(self, rm: str, partition: str) -> WorkerSlot:
+        """The partition's slot, created with a new lease if there is none."""
+        if partition not in self.slots:
+            self._grant_lease(rm, partition)
+        return self.slots[partition]
+
+    def renew_lease(self, partition: str) -> None:
+        """Grant the lease to another worker."""
+        before = self.slots[partition]
+        self._grant_lease(before.rm, partition)
+        after = self.slots[partition]
+        after.begun, after.inherited, after.problem = before.begun, before.inherited, before.problem
+        self.changed_rms[before.rm] = None
+
+    def renew_restored_lease(self, partition: str) -> bool:
+        """Renew a lease that an earlier broker granted; False if this broker granted it. A record restored from a
+        backup may hold an older lease than the partition's journal, and the journal then rejects every worker with that
+        lease.
+        """
+        if self.slots[partition].epoch > self._first_epoch:
+            return False
+        self.renew_lease(partition)
+        return True
+
+    def _grant_lease(self, rm: str, partition: str) -> None:
+        self._epochs += 1
+        self.slots[partition] = WorkerSlot(rm, self._epochs, worker_name(partition, self._epochs))
+        self.leases_changed = True
+
+    def free_slot(self, partition: str) -> None:
+        """Remove the partition's slot, so that the supervisor stops its worker."""
+        self.slots.pop(partition, None)
+        self.leaving.pop(partition, None)
+        self.leases_changed = True
+
+    def leases(self) -> dict[str, int]:
+        """Partition to epoch of each worker that should run."""
+        return {partition: slot.epoch for partition, slot in self.slots.items()}
+
+    def extend_deadlines(self, seconds: float, now: float) -> None:
+        """Extend all timeouts by a time in which the broker did not run."""
+        for slot in self.slots.values():
+            slot.last_seen = min(now, slot.last_seen + seconds)
+        for times in (self.away, self.last_seen):
+            for name in times:
+                times[name] = min(now, times[name] + seconds)
+        for partition in self.leaving:
+            self.leaving[partition] += seconds
+
+    def partition_entries(self) -> Iterator[PartitionEntry]:
+        """Every configured partition in the order of registration; those registered together by name."""
+        found = [(one.position(name), name, one) for one in self.sessions.values() for name in one.configs]
+        for _, full_name, one in sorted(found, key=lambda entry: entry[:2]):
+            yield PartitionEntry(
+                full_name=full_name,
+                name=external(one.rm, full_name),
+                rm_id=one.rm,
+                epoch=self.slots[full_name].epoch,
+                life=one.generation(full_name),
+                session=one.session,
+                problem=self.slots[full_name].problem,
+            )
+
+    def ordered_sessions(self) -> list[RmSession]:
+        """Every RM's session in the order of registration."""
+        return sorted(self.sessions.values(), key=lambda one: one.order)
+
+    def name_problem(self, rm: str, partitions: list[str]) -> str:
+        """Why an RM cannot have partitions with these plain names; empty if it can. `common/config` has checked the
+        form of each name.
+        """
+        if not rm:
+            return "partition cannot be created without name or RM, one is not set"
+        if not RM_ID.fullmatch(rm):
+            return f"RM id {rm!r} must be 1 to 64 letters, digits and '_', '.', ':', '-'"
+        for name in partitions:
+            if name.startswith(f"{rm}_"):
+                return f"partition name {name!r} must not begin with the RM's own prefix {rm + '_'!r}"
+        return ""
+
+    def full_name(self, rm: str, name: str) -> str:
+        """The full name for a partition of an RM: its present one, or else the usual one, or a distinct one if a
+        partition of another RM has the usual name (also one that is leaving or still being voted on).
+        """
+        usual, distinct = normalised(rm, name), distinct_name(rm, name)
+        if distinct in self.slots:
+            return distinct
+        return distinct if usual in self.slots and self.slots[usual].rm != rm else usual
+
+    def by_full_name(self, rm: str, configuration: Configuration) -> dict[str, PartitionConfig]:
+        """The partitions of an RM's configuration by their present or future full names."""
+        return {self.full_name(rm, one.name): one for one in configuration.partitions}

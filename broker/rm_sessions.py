@@ -1,0 +1,297 @@
+"""RM sessions: an RM registers, resumes, is away, and leaves.
+
+    call --every worker voted yes, recorded--> present --ManagerAway, or its proxy is silent or restarted--> away
+                                                 ^  |                                                         |
+                                                 |  +--Leave--> ended <--pause timeout------------------------+
+                                                 +--Resume----------------------------------------------------+
+
+A new session of an RM replaces the old one: its partitions start empty, and those that it no longer has end. An RM that
+is away keeps its allocations, but gets no new ones. Not here: the vote (`config_rollout.py`), timeouts (`liveness.py`).
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChange, ConfigChanges, Rollout
+from broker.outgoing import (
+    build_first_settings,
+    build_left,
+    build_partition_restarted,
+    build_pauses,
+    build_refusal,
+    build_registered,
+    build_repeat,
+    refuse_registration,
+)
+from broker.registry import RmSession
+from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
+from common.config.checksum import checksum_of
+from common.config.model import Configuration
+from common.control_messages import ConfigVersion
+from common.machine import Delivery, Send
+from common.messages import Header
+from common.names import usual_name
+from common.rm_messages import RegisterResourceManager, Resume
+
+# Registration -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _InitialConfig:
+    """The configuration that an RM starts with."""
+
+    text: str
+    configuration: Configuration
+    base: str
+    """Checksum of the owner's text that it is based on."""
+
+
+class RmRegistration(ConfigChange):
+    """A registration in progress."""
+
+    label = "a registration"
+
+    def __init__(self, rollout: Rollout, version: ConfigVersion | None, session: RmSession, call: Header):
+        super().__init__(rollout, version)
+        self.session = session
+        self.call = call
+        """The header of the call to answer."""
+
+    def plan_session(self, state: BrokerState) -> RmSession:
+        return self.session.ordered(state.registry.sessions.get(self.session.rm), self.order)
+
+    def apply(self, state: BrokerState, now: float) -> list[Send]:
+        registry, new = state.registry, self.plan_session(state)
+        before = registry.sessions.get(new.rm)
+        registry.set_session(new)
+        state.counters.registrations_granted += 1
+        registry.away.pop(new.rm, None)
+        for partition in new.configs:
+            registry.slots[partition].begun = registry.slots[partition].inherited = False
+        state.notes.append(f"RM {new.rm} registered, with partitions {', '.join(new.configs) or 'none'}")
+        if ":" in new.rm:
+            state.warnings.append(
+                f"the id of RM {new.rm} has a colon, at which YuniKorn's web UI splits names of partitions: it cannot "
+                "show a partition under its full name, which it has if another RM registered the plain name first; "
+                "choose an id without a colon, or name this RM with the setting default-rm"
+            )
+        superseded = [] if before is None else _supersede(before, new)
+        settings = build_first_settings(registry, new, new.configs)
+        return [*superseded, *self.rollout.build_commits(registry), *settings, build_registered(new, self.call.ref)]
+
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+        state.counters.registrations_refused += 1
+        state.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
+        if refusal.code == "busy":
+            return [build_refusal(self.session.proxy, self.call, refusal.code, str(refusal))]
+        return [refuse_registration(self.session.proxy, self.call, str(refusal))]
+
+
+def start_registration(
+    state: BrokerState, changes: ConfigChanges, delivery: Delivery, request: RegisterResourceManager, now: float
+) -> list[Send]:
+    """Start the registration of a new session."""
+    header = delivery.header
+    in_progress = changes.find(header.rm)
+    if isinstance(in_progress, RmRegistration):
+        session = in_progress.session
+        if (session.session, session.call) == (header.session, hash_call(delivery.body)):
+            # the same call again, on a new connection
+            in_progress.session, in_progress.call = replace(session, proxy=delivery.source), header
+            return []
+    if in_progress is not None:
+        reason = f"{in_progress.label} of RM {header.rm!r} is under way, try again when it is done"
+        return [build_refusal(delivery.source, header, "busy", reason)]
+    try:
+        return changes.start(_build_registration(state, delivery, request, now))
+    except ChangeRefused as refusal:
+        state.counters.registrations_refused += 1
+        return [refuse_registration(delivery.source, header, str(refusal))]
+
+
+def _build_registration(
+    state: BrokerState, delivery: Delivery, request: RegisterResourceManager, now: float
+) -> RmRegistration:
+    header, rm = delivery.header, delivery.header.rm
+    if request.rm_id not in ("", rm):
+        raise ChangeRefused(BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
+    if not state.may_register(rm):
+        raise ChangeRefused(FORBIDDEN, f"RM {rm!r} may not register here: the setting allowed-rms does not name it")
+    own = request.config or state.default_text
+    initial = _choose_config(state, rm, own, follows_core=not request.config)
+    configs = state.registry.by_full_name(rm, initial.configuration)
+    number = state.next_number()
+    session = RmSession(
+        rm=rm,
+        session=header.session,
+        proxy=delivery.source,
+        configs=configs,
+        build_info={**request.build_info, "rmId": rm},
+        call=hash_call(delivery.body),
+        registered_ns=int(now * 1e9),
+        text=initial.text,
+        checksum=checksum_of(initial.text),
+        extra=dict(request.extra_config),
+        capabilities=list(request.capabilities),
+        follows_core=not request.config,
+        passed_over="" if initial.base == checksum_of(own) else checksum_of(own),
+        rollout=number,
+    )
+    rollout = Rollout(
+        number=number,
+        rm=rm,
+        session=header.session,
+        configs=configs,
+        deadline=now + ROLLOUT_MAX_S,
+        extensible_until=now + REGISTRATION_MAX_S,
+    )
+    latest = state.versions.history(rm).latest
+    version = None
+    if latest is None or latest.checksum != session.checksum or latest.base != initial.base:
+        origin = FROM_FILE if session.follows_core and state.watched else "registration"
+        version = state.versions.build_next(
+            rm, initial.text, at_ns=int(now * 1e9), author=f"RM {rm}", origin=origin, base=initial.base
+        )
+    return RmRegistration(rollout, version, session, header)
+
+
+def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool) -> _InitialConfig:
+    """Choose the configuration that an RM starts with. If the watched file is invalid at the moment, an RM that has
+    used it before starts with its latest version, which it would also keep while it is registered.
+    """
+    before = state.versions.history(rm)
+    known = follows_core and bool(state.watched) and before.from_file
+    try:
+        if known and state.file_empty:
+            raise ChangeRefused(BAD_REQUEST, "it is empty")
+        return _InitialConfig(*_own_or_changed(state, rm, own), base=checksum_of(own))
+    except ChangeRefused as refusal:
+        if not known or before.latest is None:
+            raise
+        try:
+            configuration = state.validate(rm, before.text)
+        except ChangeRefused:
+            raise refusal from None
+        state.warnings.append(
+            f"RM {rm} begins with version {before.latest.number} of its configuration, the latest one, as the file of "
+            f"queues {state.watched} is refused: {refusal.in_one_line}"
+        )
+        return _InitialConfig(before.text, configuration, base=before.latest.base)
+
+
+def _own_or_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configuration]:
+    """The owner's text with the changes made to it. A changed text that is no longer valid is dropped, as it would keep
+    the RM from registering and thus from correcting it.
+    """
+    text = state.versions.choose_text(rm, own)
+    try:
+        return text, state.validate(rm, text)
+    except ChangeRefused as refusal:
+        if text == own:
+            raise
+        state.warnings.append(
+            f"RM {rm} begins with its own configuration, as its changed one is not valid: {refusal.in_one_line}"
+        )
+        return own, state.validate(rm, own)
+
+
+def _supersede(before: RmSession, after: RmSession) -> list[Send]:
+    """Tell the old session that a new one has replaced it."""
+    if before.session == after.session or not before.proxy:
+        return []
+    header = Header(kind="Refused", rm=before.rm, session=before.session)
+    return [build_refusal(before.proxy, header, "superseded", f"RM {before.rm!r} registered again elsewhere")]
+
+
+def hash_call(call: bytes) -> str:
+    """Hash the body of a registration, to recognise a repeated call."""
+    return hashlib.sha256(call).hexdigest()
+
+
+# Away, resume, leave ------------------------------------------------------------------------------------------------
+
+
+def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -> list[Send]:
+    """Pause the partitions of an RM that is away for this reason."""
+    if session.rm in state.registry.away:
+        return []
+    state.registry.away[session.rm] = now
+    state.notes.append(
+        f"RM {session.rm} is away, {reason}: nothing new is placed for it until it is back, and its partitions end"
+        f" if it is not within {state.policy.pause_s:g} s"
+    )
+    return build_pauses(state.registry, session)
+
+
+def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Send]:
+    """A restarted proxy has no RM connections: mark all of its RMs as away until they resume."""
+    through = [one for one in state.registry.sessions.values() if one.proxy == proxy]
+    return [send for one in through for send in mark_away(state, one, "its proxy has restarted", now)]
+
+
+def resume_session(state: BrokerState, delivery: Delivery, request: Resume) -> list[Send]:
+    """Resume an RM's session: its partitions retransmit what the RM has not received and allocate again."""
+    header = delivery.header
+    before = state.registry.find_session(header.rm, header.session)
+    if before is None:
+        reason = f"RM {header.rm!r} has no such session, register again"
+        return [build_refusal(delivery.source, header, "unknown-session", reason)]
+    if any(seen > before.latest_generation(before.full_name(name)) for name, seen in request.lives.items()):
+        reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
+        state.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
+        return [build_refusal(delivery.source, header, "unknown-session", reason)]
+    session = replace(before, proxy=delivery.source)
+    state.registry.set_session(session)
+    if state.registry.away.pop(header.rm, None) is not None:
+        state.notes.append(f"RM {header.rm} is back")
+    sends = [build_registered(session, header.ref)]
+    for partition in session.partitions:
+        sends += _resume_partition(state, session, partition, request)
+    return sends
+
+
+def _resume_partition(state: BrokerState, session: RmSession, partition: str, request: Resume) -> list[Send]:
+    name = usual_name(partition)
+    received = request.received.get(name)
+    is_configured = partition in session.configs
+    if request.lives.get(name, 0) == session.generation(partition):
+        # the proxy acknowledges commands for a partition that is being taken down; they never reach its worker
+        acknowledged = request.acknowledged.get(name, 0) if is_configured else 0
+        received = received or 0
+        return [build_repeat(state.registry, session, partition, received=received, acknowledged=acknowledged)]
+    repeat = build_repeat(state.registry, session, partition)
+    if received is None or not is_configured:
+        return [repeat]
+    return [build_partition_restarted(session, partition, "it restarted meanwhile"), repeat]
+
+
+def handle_leave(state: BrokerState, changes: ConfigChanges, delivery: Delivery) -> list[Send]:
+    """End the session of an RM that leaves. A session that has already ended is confirmed, too."""
+    header = delivery.header
+    sends: list[Send] = []
+    if state.registry.find_session(header.rm, header.session) is not None:
+        sends = _end_session(state, changes, header.rm)
+        state.notes.append(f"RM {header.rm} has left, its partitions end")
+    return [*sends, build_left(delivery.source, header)]
+
+
+def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Send]:
+    """End the session of an RM that has been away too long. Its proxy drops the RM's state."""
+    session = state.registry.sessions[rm]
+    sends = _end_session(state, changes, rm)
+    if not session.proxy:
+        return sends
+    return [*sends, build_left(session.proxy, Header(kind="Left", rm=rm, session=session.session))]
+
+
+def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Send]:
+    """Remove an RM. Its workers end at once, as no one acknowledges anything. A change in progress is aborted first; a
+    registration belongs to another session and may be retried.
+    """
+    change, sends = changes.find(rm), []
+    if change is not None:
+        refusal = ChangeRefused(NOT_FOUND, f"RM {rm!r} has just ended, try again", code="busy")
+        sends = changes.abort(change, refusal, "ended")
+    state.registry.remove_rm(rm)
+    state.counters.failed_nodes.pop(rm, None)
+    return sends

@@ -1,0 +1,438 @@
+"""The broker's machine: it routes messages by header and decides about RMs, leases and configurations.
+
+    RM -> core     Command, Ack       to the worker of the partition, if this is the RM's current session
+                   Call               handled here: registration, resumption, another configuration
+    worker -> RM   News, Refused      to the proxy of the RM, if the worker's lease holds
+    front end      Query, Kill, ...   to the worker; the `ref` of the header routes the Answer back
+                   Query "metrics"    without a partition: answered here, with the metrics that processes report
+                   ChangeConfig       another configuration for an RM; ReadConfig is answered here
+    any process    Heartbeat          answered with the incarnation of this broker
+
+Bodies of routed messages are not decoded, and the cost of routing does not grow with the number of RMs. Decisions about
+an RM are sent once they are durable. Not here: sockets (`service.py`), starting workers (the supervisor).
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from msgspec import structs
+
+from broker.config_rollout import ConfigChanges
+from broker.config_updates import (
+    RETIRE_MAX_S,
+    DefaultConfig,
+    FrontEndRequester,
+    RmRequester,
+    UpdateRequest,
+    start_update,
+)
+from broker.liveness import Liveness, RecoveryState, classify_worker, recover_worker, request_resume_after_restart
+from broker.metrics import BrokerMetrics
+from broker.outgoing import build_refusal, build_retirement, build_settings
+from broker.queries import PendingQueries, list_partitions, read_config
+from broker.registry import RmSession, WorkerSlot
+from broker.rm_records import RmPersistence, RmRecord, restore_session
+from broker.rm_sessions import (
+    handle_leave,
+    hash_call,
+    mark_away,
+    mark_proxy_restarted,
+    resume_session,
+    start_registration,
+)
+from broker.state import FROM_FILE, BrokerPolicy, BrokerState, ConfigVersions
+from common.config.problems import ConfigError
+from common.control_messages import (
+    ChangedFile,
+    ConfigVote,
+    Hello,
+    Recorded,
+    RetirePartition,
+    WorkerEnded,
+    WorkersWanted,
+)
+from common.machine import MALFORMED, Delivery, Send, send
+from common.messages import Command, Header, Message, News
+from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
+from common.query_messages import ChangeConfig, ReadConfig
+from common.rm_messages import UNNUMBERED, Heartbeat, Refused, RegisterResourceManager, Resume, UpdateConfiguration
+from common.wire import WireError, body_of, decoded
+from common.wording import counted
+
+_COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
+_NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
+_QUERIES: Final = frozenset({"Query", "KillApplication", "MoveApplication", "Schedule"})
+"""Messages of front ends that the worker of a partition answers."""
+_HEARTBEAT: Final = Header(kind="Heartbeat")
+
+
+class BrokerMachine:
+    """The machine of the broker process."""
+
+    def __init__(
+        self,
+        *,
+        now: float,
+        default_config: str = "",
+        watched: str = "",
+        versions: ConfigVersions | None = None,
+        policy: BrokerPolicy | None = None,
+        incarnation: int = 0,
+        records: Iterable[RmRecord] = (),
+        record_problem: str = "",
+    ) -> None:
+        """`incarnation` is above that of every earlier broker; `records` are those in the file; `record_problem` says
+        why the file cannot be written at present, if it cannot.
+        """
+        self.state = BrokerState(
+            default_text=default_config,
+            watched=watched,
+            versions=versions,
+            policy=policy or BrokerPolicy(),
+            incarnation=incarnation,
+        )
+        self.registry = self.state.registry
+        durable = {one.rm: one for one in records}
+        self._persistence = RmPersistence(self.state, durable, problem=record_problem, now=now)
+        self._changes = ConfigChanges(self.state, self._persistence)
+        self._queries = PendingQueries()
+        self.metrics = BrokerMetrics(self.state, self._queries)
+        self._default_config = DefaultConfig(self.state, self._changes)
+        self._liveness = Liveness(self.state, self._changes)
+        self._started_ns = int(now * 1e9)
+        self._heartbeat_body = body_of(Heartbeat(incarnation=str(incarnation)))
+        for one in tuple(durable.values()):
+            self._restore_rm(one, now)
+        if self.registry.away:
+            self.state.notes.append(
+                f"waiting for {counted(len(self.registry.away), 'RM')} registered before this start"
+            )
+        self._liveness.schedule(now)
+        self._reported_leases: dict[str, int] | None = self.registry.leases()
+        """The leases that the supervisor has received; None for a supervisor that has just connected."""
+
+    def _restore_rm(self, record: RmRecord, now: float) -> None:
+        """Restore an RM after a restart. It counts as away until it resumes, so that it gets no new allocations."""
+        try:
+            session = restore_session(record)
+        except ConfigError as error:
+            self.registry.changed_rms[record.rm] = None
+            reason = "; ".join(str(error).splitlines())
+            self.state.warnings.append(f"RM {record.rm} has to register again, its record is not valid: {reason}")
+            return
+        self.registry.restore(session, record.leases, leave_by=now + RETIRE_MAX_S)
+        self.registry.away[record.rm] = now
+
+    @property
+    def deadline(self) -> float:
+        return min(
+            self._changes.deadline,
+            self.state.echo_barrier.deadline,
+            self._persistence.deadline,
+            self._liveness.deadline,
+            *(at for name, at in self.registry.leaving.items() if self._changes.find_for_partition(name) is None),
+        )
+
+    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        try:
+            if header.kind in _COMMANDS:
+                return self._route_to_worker(delivery)
+            if header.kind in _NEWS:
+                return self._route_to_proxy(delivery, now)
+            if header.kind == "Heartbeat":
+                return self._handle_heartbeat(delivery, now)
+            return self._finish(self._handle_control(delivery, now), now)
+        except WireError as error:
+            return [build_refusal(delivery.source, header, "malformed", str(error))]
+
+    def tick(self, now: float) -> list[Send]:
+        """Check liveness, expire roll-outs, echoes and leaving partitions, and retry failed writes."""
+        sends = self._liveness.check(now) if self._liveness.deadline <= now else []
+        sends += [*self._changes.expire(now), *self._drop_stale(self.state.echo_barrier.release_overdue(now))]
+        for partition in [name for name, at in self.registry.leaving.items() if at <= now]:
+            if self._changes.find_for_partition(partition) is None:
+                self.state.warnings.append(f"partition {partition} ends with results that its RM has not acknowledged")
+                self._remove_partition(partition)
+        return self._finish([*sends, *self._persistence.retry_due(now)], now)
+
+    def _drop_stale(self, sends: list[Send]) -> list[Send]:
+        """Messages that waited for an echo, without retirements of partitions that are gone or configured again."""
+        return [
+            one for one in sends if one.header.kind != RetirePartition.__name__ or self._is_ending(one.header.partition)
+        ]
+
+    def _is_ending(self, partition: str) -> bool:
+        return partition in self.registry.leaving and self._changes.find_for_partition(partition) is None
+
+    def _remove_partition(self, partition: str) -> None:
+        """Remove a partition that has been taken down."""
+        session = self.registry.sessions[self.registry.slots[partition].rm]
+        leaving = [name for name in session.leaving if name != partition]
+        generations = {name: generation for name, generation in session.generations.items() if name != partition}
+        self.registry.set_session(replace(session, leaving=leaving, generations=generations))
+
+    # After each control message -------------------------------------------------------------------------------------
+
+    def _finish(self, sends: list[Send], now: float) -> list[Send]:
+        """Add the messages that follow from changes: offers of the default configuration, records, and leases for the
+        supervisor. Messages about an RM wait until its record is durable.
+        """
+        changed = self.registry.changed_rms
+        sends = [*sends, *self._default_config.offer(tuple(changed), now)]
+        self.registry.changed_rms = {}
+        free = [one for rm in changed for one in self._persistence.persist(rm)]
+        free += self._persistence.filter_sends([one for one in sends if one.to])
+        self._liveness.schedule(now)
+        return [*free, *self._report_leases()]
+
+    def _handle_recorded(self, rm: str, recorded: Recorded, now: float) -> list[Send]:
+        if not self._persistence.handle_recorded(rm, recorded, now):
+            return []
+        change = self._changes.find(rm)
+        if change is not None and change.recording == recorded.number:
+            return self._changes.complete(change, recorded, now)
+        if recorded.problem:
+            self._persistence.schedule_retry(rm, recorded.problem, now)
+        return []
+
+    def _report_leases(self) -> list[Send]:
+        """Send the leases to the supervisor if they have changed, and fail queries to partitions that have ended."""
+        if not self.registry.leases_changed and self._reported_leases is not None:
+            return []
+        self.registry.leases_changed = False
+        failed, leases = self._queries.fail_others(self.registry.slots), self._persistence.durable_leases()
+        if leases == self._reported_leases:
+            return failed
+        self._reported_leases = leases
+        managers = {partition: self.registry.slots[partition].rm for partition in leases}
+        return [*failed, send(SUPERVISOR, WorkersWanted(partitions=leases, managers=managers))]
+
+    # Routing --------------------------------------------------------------------------------------------------------
+
+    def _route_to_worker(self, delivery: Delivery) -> list[Send]:
+        header = delivery.header
+        session = self.registry.find_session(header.rm, header.session)
+        if session is None:
+            reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
+            return [build_refusal(delivery.source, header, "unknown-session", reason)]
+        partition = session.full_name(header.partition)
+        if session.has(partition):
+            to = header if partition == header.partition else _rename_partition(header, partition)
+            return [Send(self.registry.slots[partition].worker, to, delivery.body)]
+        # The partition has just been removed. The proxy refuses the items of the message one by one.
+        return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
+
+    def _route_to_proxy(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        session = self.registry.find_session(header.rm, header.session)
+        slot = self._slot_of_sender(delivery)
+        if session is None or slot is None:
+            return []
+        slot.last_seen = now
+        slot.begun = slot.begun or header.life == session.generation(header.partition)
+        to = _rename_partition(header, usual_name(header.partition)) if DISTINCT in header.partition else header
+        return [Send(session.proxy, to, delivery.body)] if session.proxy else []
+
+    def _slot_of_sender(self, delivery: Delivery) -> WorkerSlot | None:
+        """The slot of the worker that sent this; None if its lease, which is part of its name, no longer holds."""
+        slot = self.registry.slots.get(delivery.header.partition)
+        return slot if slot is not None and slot.worker == delivery.source else None
+
+    def _handle_heartbeat(self, delivery: Delivery, now: float) -> list[Send]:
+        """Answer with the incarnation of this broker. A worker that has not sent Hello to this broker receives none,
+        and then sends Hello.
+        """
+        slot = self._slot_of_sender(delivery)
+        sends: list[Send] = []
+        if slot is not None:
+            slot.last_seen = now
+            if not slot.present:
+                return [send(delivery.source, Heartbeat(), _HEARTBEAT)]
+        elif not delivery.header.partition:
+            sends = self._finish(self._liveness.mark_seen(delivery.source, now), now)
+        return [Send(delivery.source, _HEARTBEAT, self._heartbeat_body), *sends]
+
+    def _route_answer(self, delivery: Delivery) -> list[Send]:
+        if delivery.source != RECORD and self._slot_of_sender(delivery) is None:
+            return []
+        caller, _, ref = delivery.header.ref.partition(" ")
+        if caller in (RECORD, FILE):
+            return []  # these endpoints send no queries, so the reference is invalid
+        self._queries.remove_query(delivery.header.partition, caller, ref)
+        return [Send(caller, Header(kind="Answer", partition=delivery.header.partition, ref=ref), delivery.body)]
+
+    # Control --------------------------------------------------------------------------------------------------------
+
+    def _handle_control(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        match header.kind:
+            case "Figures" | "NodesAstray" | "Query" if not header.partition:
+                return self.metrics.handle(delivery, now)
+            case kind if kind in _QUERIES:
+                return self._queries.forward(self.registry, delivery)
+            case "Answer":
+                return self._route_answer(delivery)
+            case "Hello":
+                return self._handle_hello(delivery, decoded(Hello, delivery.body), now)
+            case "ManagerAway":
+                return self._handle_manager_away(delivery, now)
+            case "Retired":
+                return self._handle_retired(delivery)
+            case "Echo":
+                return self._drop_stale(self.state.echo_barrier.release(header.ref))
+            case "ConfigVote":
+                if self._slot_of_sender(delivery) is None:
+                    return []
+                return self._changes.count_vote(header.partition, decoded(ConfigVote, delivery.body), now)
+            case "Recorded" if delivery.source == RECORD:
+                return self._handle_recorded(header.rm, decoded(Recorded, delivery.body), now)
+            case "WorkerEnded" if delivery.source == SUPERVISOR:
+                return self._handle_worker_ended(header, decoded(WorkerEnded, delivery.body))
+            case "ChangedFile" if delivery.source == FILE:
+                self._default_config.set_text(decoded(ChangedFile, delivery.body).text)
+                return []
+            case kind if kind == MALFORMED:
+                return [build_refusal(delivery.source, header, "malformed", header.ref)]
+        return self._handle_call(delivery, now)
+
+    def _handle_call(self, delivery: Delivery, now: float) -> list[Send]:
+        """Handle a call of an RM or front end about an RM as a whole."""
+        header = delivery.header
+        match header.kind:
+            case "RegisterResourceManager":
+                return self._handle_register(delivery, now)
+            case "Resume":
+                return resume_session(self.state, delivery, decoded(Resume, delivery.body))
+            case "Leave":
+                return handle_leave(self.state, self._changes, delivery)
+            case "UpdateConfiguration":
+                return self._handle_update(delivery, now)
+            case "ChangeConfig":
+                message = decoded(ChangeConfig, delivery.body)
+                request = UpdateRequest(
+                    rm=header.rm,
+                    text=message.config,
+                    requester=FrontEndRequester(message.author, message.origin, delivery.source, header.ref),
+                    expected=message.expected,
+                    overwrite=message.overwrite,
+                )
+                return start_update(self.state, self._changes, request, now)
+            case "ReadConfig":
+                return [read_config(self.state, delivery, decoded(ReadConfig, delivery.body))]
+            case "ListPartitions":
+                listed = list_partitions(self.state, self._started_ns, self._persistence.problem)
+                return [send(delivery.source, listed, Header(kind="PartitionList", ref=header.ref))]
+        return [build_refusal(delivery.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
+
+    # Workers --------------------------------------------------------------------------------------------------------
+
+    def _handle_hello(self, delivery: Delivery, hello: Hello, now: float) -> list[Send]:
+        self.metrics.drop_report(delivery.source)
+        if hello.role == SUPERVISOR:
+            self._reported_leases = None
+        if hello.role == RMPROXY:
+            return mark_proxy_restarted(self.state, delivery.source, now)
+        slot = self._slot_of_sender(delivery)
+        if hello.role != "worker" or slot is None:
+            return []
+        partition = delivery.header.partition
+        slot.present, slot.last_seen, slot.problem = True, now, ""
+        session = self.registry.sessions.get(slot.rm)
+        change = self._changes.find_for_partition(partition)
+        sends = self._queries.fail_partition(partition)
+        if session is not None and partition in session.configs:
+            sends += recover_worker(self.state, session, delivery.header, hello)
+        elif session is not None and partition in session.leaving and change is None:
+            sends += self._recover_leaving(session, delivery.header, hello)
+        if change is None:
+            return sends
+        change.rollout.discard_vote(partition)
+        owner = self.registry.owner(partition)
+        if owner is not None and owner.session == change.rollout.session:
+            change.rollout.generations[partition] = owner.generation(partition)
+        return [*sends, change.rollout.build_prepare(self.registry, partition)]
+
+    def _handle_worker_ended(self, header: Header, ended: WorkerEnded) -> list[Send]:
+        """Handle the end of a worker that was not ready."""
+        slot = self.registry.slots.get(header.partition)
+        if slot is None or slot.epoch != header.epoch:
+            return []
+        if ended.cannot_start:
+            slot.problem = ended.reason
+            if self.registry.renew_restored_lease(header.partition):
+                self.state.warnings.append(
+                    f"worker {slot.worker} cannot start ({ended.reason}): its lease is from before this broker started "
+                    "and may be older than the journal, so the partition gets a new one"
+                )
+                ended = structs.replace(ended, cannot_start=False)  # the next attempt may succeed
+        return self._changes.handle_worker_ended(header.partition, ended)
+
+    def _recover_leaving(self, session: RmSession, header: Header, hello: Hello) -> list[Send]:
+        """Retire a restarted worker whose partition is no longer configured. If it has lost the partition's state, it
+        cannot report the releases, and the partition ends.
+        """
+        partition = header.partition
+        if classify_worker(session, self.registry.slots[partition], header, hello) is RecoveryState.LOST:
+            reason = hello.problem or "its worker does not have it any more"
+            self.state.warnings.append(f"partition {partition} ends without telling its RM what was in it: {reason}")
+            self._remove_partition(partition)
+            return []
+        retirement = build_retirement(self.registry, session, partition)
+        return [retirement, *request_resume_after_restart(session, partition)]
+
+    def _handle_retired(self, delivery: Delivery) -> list[Send]:
+        """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""
+        partition = delivery.header.partition
+        if self._slot_of_sender(delivery) is not None and self._is_ending(partition):
+            self.state.notes.append(f"partition {partition} has been removed")
+            self._remove_partition(partition)
+        return []
+
+    # RMs ------------------------------------------------------------------------------------------------------------
+
+    def _handle_register(self, delivery: Delivery, now: float) -> list[Send]:
+        header = delivery.header
+        request = decoded(RegisterResourceManager, delivery.body)
+        known = self.registry.find_session(header.rm, header.session)
+        if known is None:
+            return start_registration(self.state, self._changes, delivery, request, now)
+        if known.call == hash_call(delivery.body):  # the answer to the first call was lost
+            return resume_session(self.state, delivery, Resume())
+        reason = "registration of RM failed: this session has registered, begin a new one"
+        return [build_refusal(delivery.source, header, "registration", reason)]
+
+    def _handle_manager_away(self, delivery: Delivery, now: float) -> list[Send]:
+        """Mark an RM as away, unless it has reconnected through another proxy."""
+        session = self.registry.find_session(delivery.header.rm, delivery.header.session)
+        if session is None or session.proxy != delivery.source:
+            return []
+        return mark_away(self.state, session, "it is silent or has hung up", now)
+
+    def _handle_update(self, delivery: Delivery, now: float) -> list[Send]:
+        """Handle the RM's own update. Its settings take effect even if the configuration is refused."""
+        header = delivery.header
+        message = decoded(UpdateConfiguration, delivery.body)
+        session = self.registry.find_session(header.rm, header.session)
+        if session is None or message.rm_id not in ("", header.rm):
+            reason = (
+                f"update of configuration failed: RM {message.rm_id or header.rm} has no active partitions, "
+                "make sure it is registered"
+            )
+            return [build_refusal(delivery.source, header, "unknown-session", reason)]
+        settings: list[Send] = []
+        if session.extra != message.extra_config:
+            session = replace(session, extra=dict(message.extra_config))
+            self.registry.set_session(session)
+            settings = build_settings(self.registry, session, session.configs)
+        origin = FROM_FILE if self.state.watched and not message.config else "update"
+        requester = RmRequester(f"RM {header.rm}", origin, delivery.source, header)
+        text = message.config or self.state.default_text
+        request = UpdateRequest(rm=header.rm, text=text, requester=requester, follows_core=not message.config)
+        return [*settings, *start_update(self.state, self._changes, request, now)]
+
+
+def _rename_partition(header: Header, partition: str) -> Header:
+    """The header with another partition name: RMs and workers may use different names for a partition."""
+    return structs.replace(header, partition=partition)
