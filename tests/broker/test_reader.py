@@ -22,7 +22,7 @@ async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
         else ValidationProcess(wake=came.set)
     )
     reader.send(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
-    assert reader.take() is None
+    assert reader.receive() is None
     async with asyncio.timeout(PATIENCE_S):
         await came.wait()
     found = reader.receive()
@@ -55,6 +55,6 @@ def test_who_closes_waits_for_nothing() -> None:
         await asyncio.sleep(0)
         reader.close()
         await asyncio.gather(*reader._tasks, return_exceptions=True)
-        return reader.take()
+        return reader.receive()
 
     assert asyncio.run(closed()) is None

@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_used_to_begin_with_has_no_text_until_it_is_mended
     file = WatchedFile(path, wake=lambda: None)
     assert file.text == ""
     file.poll()
-    assert file.take() is None
+    assert file.receive() is None
     path.write_text(FIRST)
     file.poll()
     file.poll()
