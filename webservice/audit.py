@@ -1,10 +1,9 @@
 """The audit log: one JSON line for each outcome of a request that changes something, with who sent it and from where.
 
-A change has two lines with one id: that it begins, which is on the disk before anything changes (or the change is
-refused), and how it ended. An attempt that was refused has one. The file is for its owner only, it only grows, and once
-it is full it gets a number and a new one begins; the oldest goes.
-
-Not here: what resource managers and the watched file change, which the broker records (`broker/record_file.py`).
+A change has two lines with one ID: `begun`, which is on the disk before anything changes (or the change is refused),
+and its outcome. A refused request has one line. Only the owner may read the file. A full file is renamed with a number
+and a new one begins; the oldest is deleted. Changes by resource managers and by the watched file are in the broker's
+record.
 """
 
 import asyncio

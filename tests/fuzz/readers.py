@@ -173,7 +173,7 @@ def _durable(folder: Path) -> dict[str, Target]:
     snapshots.write_snapshot(folder / "good.snapshot", 7, content)
     step = Step(number=1, at=1.5, source=BROKER, header=VOICE.header("Ack"), body=b"\x80", told=[(1, "News", b"\x80")])
     facts = RmRecord(rm="a", session="s", registered_ns=1, call="c", text=CONFIG, lives={"a_default": 1})
-    replica = Replica(partition="mad_default", epoch=1)
+    replica = PartitionHost(partition="mad_default", epoch=1)
     return {
         "step": Target(
             [body_of(step)], lambda data: decode_step(make_row(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True

@@ -192,7 +192,7 @@ def trust_the_journal() -> Iterator[None]:
     """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
     nothing any more once it has begun.
     """
-    before, compared = liveness.classify_worker, Lane.lost
+    before, compared = liveness.classify_worker, RMChannel.lost
 
     def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)

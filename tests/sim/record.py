@@ -1,5 +1,4 @@
-"""The broker's record in the simulation: the real one (`broker/record_file.py`), in memory, on a disk that is late or
-full.
+"""The broker's record in the simulation: the real one (`broker/record_file.py`), in memory, on a late or full disk.
 
 It outlives the brokers. What one has handed over and the disk had not taken is lost when it dies, or is just there.
 
