@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-to-run
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
@@ -11,18 +13,25 @@ REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),-
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
 
-setup: $(STAMP) ## create .venv with everything in it, and a compiled engine where there is a C compiler
+setup: $(STAMP) ## create .venv with the tools for development, and compile the engine if there is a C compiler
 
-$(STAMP): pyproject.toml constraints.txt
+$(RUN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "yunishard needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "[1/2] installing what yunishard needs to run into $(VENV) (about half a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) -e '.[server]'
+	@touch $@
+
+$(STAMP): $(RUN_STAMP)
+	@echo "[2/2] installing the tools for development, and compiling the engine (minutes)"
+	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 	@$(MAKE) --no-print-directory compiled > $(VENV)/compiled.log 2>&1 || \
-		echo "the engine runs as Python, as it could not be compiled ($(VENV)/compiled.log says why)"
+		echo "the engine runs as Python, because compiling it failed: see $(VENV)/compiled.log"
 
-run: setup ## replay a real workload through the whole system (about a minute)
-	$(BIN)/yunishard replay examples/lcg-2005.swf.gz --local
+run: $(RUN_STAMP) ## replay a real workload through the whole system (about a minute)
+	@echo "[2/2] replaying a workload log through a local system (about a minute)"
+	@$(BIN)/yunishard replay examples/lcg-2005.swf.gz --local
 
 compiled: setup ## compile the engine as it is now, for the workers of this checkout; needs a C compiler (a minute)
 	@folder="$$($(BIN)/python -P -m common.compiled)" && if test -d "$$folder"; then echo "$$folder is there"; else \
@@ -32,7 +41,7 @@ compiled: setup ## compile the engine as it is now, for the workers of this chec
 		PYTHONPATH="$$folder.new" $(BIN)/python -P -m partition_worker --help > /dev/null && \
 		mv "$$folder.new" "$$folder" && echo "workers run the compiled engine from now on"; fi
 
-up: setup ## start the system and leave it running
+up: $(RUN_STAMP) ## start the system and leave it running
 	$(BIN)/yunishard up
 
 test: setup ## run all tests, on all processors

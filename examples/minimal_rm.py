@@ -7,15 +7,20 @@
 import asyncio
 import sys
 
-from common.rm_messages import (
+from yunishard import (
     AllocationResponse,
     ApplicationResponse,
     NodeResponse,
     PartitionRestarted,
-    RemoveApplicationRequest,
+    ResourceManager,
+    YunishardError,
+    application,
+    ask,
+    connect,
+    node,
+    release,
+    removal,
 )
-from yunishard.builders import application, ask, node, release
-from yunishard.client import RegistrationRefused, ResourceManager
 
 QUEUES = """
 partitions:
@@ -39,7 +44,7 @@ async def report(rm: ResourceManager, tasks: list[str]) -> None:
 
 async def main(address: str) -> None:
     """Each allocation is released, and when no task is left the application is removed."""
-    async with await ResourceManager.connect(address, rm_id="minimal", config=QUEUES) as rm:
+    async with connect(address, rm_id="minimal", config=QUEUES) as rm:
         print("connected, partitions:", *rm.partitions)
         tasks = [f"task-{number}" for number in range(10)]
         await report(rm, tasks)
@@ -69,14 +74,14 @@ async def main(address: str) -> None:
             if not tasks:
                 break
 
-        await rm.update_applications(remove=[RemoveApplicationRequest(application_id="app-1")])
+        await rm.update_applications(remove=[removal("app-1")])
         print("done")
 
 
 if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "tcp://127.0.0.1:9090"))
-    except (OSError, RegistrationRefused) as error:  # no connection, silence, a key file that cannot be used
+    except YunishardError as error:  # refused, no connection, no answer, a key file that cannot be used
         sys.exit(f"minimal_rm: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

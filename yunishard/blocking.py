@@ -26,8 +26,9 @@ from common.rm_messages import (
     RemoveApplicationRequest,
 )
 from yunishard.builders import check_seconds, check_text, wrong_type
-from yunishard.client import CHANGE_MAX_S, LEAVE_MAX_S, Closed, ResourceManager
+from yunishard.client import CHANGE_MAX_S, LEAVE_MAX_S, ResourceManager
 from yunishard.connection import StateDump
+from yunishard.exceptions import Closed
 from yunishard.results import Callbacks, Predicate, Result
 from yunishard.session import Sync
 
@@ -58,14 +59,6 @@ class BlockingResourceManager:
     ) -> None:
         if not isinstance(callbacks, Callbacks):
             raise wrong_type("BlockingResourceManager()", "callbacks", callbacks, "Callbacks")
-        self._callbacks = callbacks
-        self._caller = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
-        self._caller_thread = 0
-        """The thread that a callback runs in just now; 0 for none."""
-        self._closing = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{rm_id}-connection", daemon=True)
-        self._thread.start()
         connecting = ResourceManager.connect(
             address,
             rm_id=rm_id,
@@ -80,6 +73,14 @@ class BlockingResourceManager:
             keys=keys,
             timeout_s=timeout_s,
         )
+        self._callbacks = callbacks
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
+        self._caller_thread = 0
+        """The thread that a callback runs in just now; 0 for none."""
+        self._closing = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{rm_id}-connection", daemon=True)
+        self._thread.start()
         try:
             self._rm = self._result_of(connecting)
         except BaseException:

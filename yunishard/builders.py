@@ -1,9 +1,13 @@
-"""Checks of the arguments that a program passes to the SDK, at the call and with a message that names the argument.
+"""Build the parts of an update (`node`, `application`, `ask`, `release`, `removal`), and check arguments of the SDK.
 
-A wrong type would otherwise show much later: as an AttributeError inside the SDK, as three groups where a text of three
-letters was passed, or as the core's refusal of a whole message.
+Amounts are integers in base units (`memory` in bytes, `vcore` in thousandths) or text as in `queues.yaml`:
+`{"vcore": "500m", "memory": "2Gi"}`. These functions return structs of `common/rm_messages.py`. The structs have every
+field of the scheduler interface; the functions have the fields of everyday use.
 
-Not here: what the core decides (ids that are taken, queues that do not exist, quantities: `common/quantity.py`).
+A wrong argument raises TypeError or ValueError at the call, in a message that names the function, the argument, the
+expected type and the value.
+
+Not here: sending (`client.py`), what the core decides (ids that exist already, unknown queues).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +30,10 @@ from common.rm_messages import (
     AllocationRelease,
     NodeInfo,
     PreemptionPolicy,
+    RemoveApplicationRequest,
     UserGroupInformation,
 )
-from common.wire import WireError, body_of, decoded
+from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
 
 SHOWN_LENGTH_MAX: Final = 80
 """Characters of a wrong value that a message repeats."""
@@ -122,16 +127,21 @@ def check_items(function: str, argument: str, value: object, kind: type, builder
             raise wrong_type(function, f"{argument}[{number}]", item, f"{kind.__name__} (`{builder}` makes one)")
 
 
-def check_command(function: str, command: Command) -> None:
-    """Raises TypeError if a field of a struct has a value that no message can carry; names the place."""
+def check_command(function: str, command: Command) -> int:
+    """Encode a command and return its size in bytes.
+
+    Raises:
+        TypeError: a field of a struct has a value that no message can carry; names the place.
+    """
     try:
-        decoded(type(command), body_of(command))
+        body = body_of(command)
+        if len(body) <= BODY_BYTES_MAX:  # otherwise the caller checks it in parts
+            decoded(type(command), body)
+        return len(body)
     except WireError as error:
         reason = str(error).removeprefix(f"{type(command).__name__}: ")
     except _UNENCODABLE as error:
         reason = f"{error} - at `{_unencodable_part(command, '$')}`"
-    else:
-        return
     raise TypeError(f"{function}: a field has a value that cannot be sent: {reason}")
 
 
@@ -271,6 +281,13 @@ def ask(
         task_group_name=task_group,
         placeholder=placeholder,
     )
+
+
+def removal(application_id: str, *, partition: str = "") -> RemoveApplicationRequest:
+    """Build the removal of an application with all its asks and allocations."""
+    check_text("removal()", "application_id", application_id)
+    check_text("removal()", "partition", partition)
+    return RemoveApplicationRequest(application_id=application_id, partition_name=partition)
 
 
 def release(

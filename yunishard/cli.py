@@ -102,10 +102,15 @@ COMMANDS: Final = {
         "token",
         needs=("cryptography", "jwt"),
     ),
-    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition"),
-    "settings": Command(_ADMINISTRATION, "show every setting and where it came from", "settings"),
+    "journal": Command("partition_worker.journal.cli", "inspect and verify the journal of a partition", "", _SERVER),
+    "settings": Command("yunishard.commands.settings", "show every setting and its source", "settings", _SERVER),
     "completion": Command("yunishard.cli", "print a completion script for your shell", "completion"),
 }
+
+
+def needs_server(missing: str) -> str:
+    """Return the message for a command that a client installation lacks."""
+    return f"not part of a client installation (module {missing} is missing): pip install '{PROGRAM}[server]'"
 
 
 class _Version(argparse.Action):
@@ -181,10 +186,7 @@ def _run(words: Sequence[str]) -> int:
         sys.stderr.write(f"{misplaced}\n")
         return UNUSABLE
     if words[0] in COMMANDS and (missing := COMMANDS[words[0]].find_missing()):
-        sys.stderr.write(
-            f"{PROGRAM} {words[0]}: not part of a client installation (module {missing} is missing): "
-            f"pip install '{PROGRAM}[server]'\n"
-        )
+        sys.stderr.write(f"{PROGRAM} {words[0]}: {needs_server(missing)}\n")
         return UNUSABLE
     args, unknown = _parsed(parser, words)
     if unknown:
@@ -218,6 +220,8 @@ def _warn_of_variables(command: str) -> None:
     """
     if command in ("up", "completion") or not any(name.startswith("YUNISHARD_") for name in os.environ):
         return
+    if COMMANDS["up"].find_missing():
+        return  # a client installation, where most variables mean nothing
     from deploy.environment import unknown_variables
 
     for line in unknown_variables(os.environ):

@@ -1,19 +1,30 @@
-"""A batch of any size becomes as many messages as the wire asks for, in the same order.
+"""The asyncio client of a resource manager (RM): connect, send updates, receive results.
 
-Not here: the split by partition (`common/split.py`).
+    async with connect("tcp://127.0.0.1:9090", rm_id="rm-1") as rm:
+        await rm.update_nodes([node("n1", {"vcore": "8", "memory": "32Gi"})])
+        async for partition, news in rm.results():
+            ...
+
+Every update takes effect once and every result arrives once, also when the connection breaks. Flow control bounds both
+directions: an update waits while its partition has too much unacknowledged, and the core stops allocating while the
+program does not read results.
+
+Not here: the protocol (`session.py`), the socket (`connection.py`), programs without asyncio (`blocking.py`). A program
+that starts again is a new session, and reports everything again.
 """
 
 import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from common.keys import ClientKeys, KeyFileError
+from common.keys import ClientKeys
+from common.keys import KeyFileError as InvalidKeyFile
 from common.messages import Command
 from common.names import normalised
 from common.rm_messages import (
@@ -33,7 +44,7 @@ from common.rm_messages import (
     ReleasesIgnored,
     RemoveApplicationRequest,
 )
-from common.wire import BODY_BYTES_MAX, WireError, body_of
+from common.wire import BODY_BYTES_MAX
 from yunishard.builders import (
     check_callable,
     check_command,
@@ -47,14 +58,15 @@ from yunishard.builders import (
 )
 from yunishard.connection import Link, StateDump
 from yunishard.exceptions import (
+    AnswerTimeout,
     Closed,
-    ConfigurationRefused,
-    KeyRefused,
+    ConnectFailed,
+    KeyFileError,
     OutcomeUnknown,
-    RegistrationRefused,
     ResyncFailed,
     SessionLost,
-    silence,
+    UpdateTooLarge,
+    registration_failure,
 )
 from yunishard.port_probe import probe
 from yunishard.results import Callbacks, Predicate, Result, Results
@@ -65,6 +77,7 @@ ITEMS_MAX: Final = 10_000
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+_RM = TypeVar("_RM", bound="ResourceManager")
 
 
 def pieces(
@@ -72,44 +85,30 @@ def pieces(
     first: Sequence[_A],
     second: Sequence[_B] = (),
     *,
+    function: str = "pieces()",
     bytes_max: int = BODY_BYTES_MAX,
     items_max: int = ITEMS_MAX,
-) -> Iterator[Command]:
-    """The command with these items, or several that together carry them: all of `first` before all of `second`.
+) -> list[Command]:
+    """Return the command with these items, or several that carry them: all of `first` before all of `second`.
 
     Raises:
-        WireError: a single item is larger than a message may be.
+        TypeError: a field has a value that cannot be sent; names the function and the place.
+        UpdateTooLarge: a single item is larger than a message may be.
     """
     command = make(list(first), list(second))
-    body = body_of(command)
+    size = check_command(function, command)
     items = len(first) + len(second)
-    if len(body) <= bytes_max and items <= items_max:
-        yield command
-        return
+    if size <= bytes_max and items <= items_max:
+        return [command]
     half = items // 2
     if not half:
-        raise WireError(f"an item takes {len(body)} bytes, at most {bytes_max} are allowed in a message")
+        raise UpdateTooLarge(f"an item takes {size} bytes, at most {bytes_max} are allowed in a message")
     cut = max(0, half - len(first))
-    yield from pieces(make, first[:half], second[:cut], bytes_max=bytes_max, items_max=items_max)
-    yield from pieces(make, first[half:], second[cut:], bytes_max=bytes_max, items_max=items_max)
+    return [
+        *pieces(make, first[:half], second[:cut], function=function, bytes_max=bytes_max, items_max=items_max),
+        *pieces(make, first[half:], second[cut:], function=function, bytes_max=bytes_max, items_max=items_max),
+    ]
 
-
-__all__ = [
-    "Callbacks",
-    "Closed",
-    "ConfigurationRefused",
-    "KeyFileError",
-    "KeyRefused",
-    "OutcomeUnknown",
-    "Predicate",
-    "RegistrationRefused",
-    "ResourceManager",
-    "Result",
-    "ResyncFailed",
-    "SessionLost",
-    "StateDump",
-]
-# An exception to "no re-exports": who writes a resource manager should find all of it in one place.
 
 LEAVE_MAX_S: Final = 10.0
 """How long the core may take to let a resource manager go."""
@@ -151,7 +150,7 @@ class ResourceManager:
         self._link = Link(address, self._dialogue, keys, state_dump)
 
     @classmethod
-    async def connect(
+    def connect(
         cls,
         address: str,
         *,
@@ -166,23 +165,32 @@ class ResourceManager:
         events: bool = False,
         keys: str | Path | None = None,
         timeout_s: float = 30.0,
-    ) -> Self:
-        """Connect and register. That removes all that an earlier process with the same `rm_id` had.
+    ) -> "Connecting[Self]":
+        """Connect and register. The core removes everything that an earlier process with the same `rm_id` had.
 
-        `config` is the text of a `queues.yaml`; without one the core uses its own. A `predicate` decides which ask
-        may run on which node (`yunishard/results.py`); `state_dump` returns the RM's state for a state dump
-        (`yunishard/connection.py`); `events` subscribes to the events of the RM's partitions, sent every two seconds.
-        `keys` is the resource manager's own secret key file (`yunishard keys new`), for a core that has keys; the
-        core's `server.key` is in the same directory. Without it the environment variable YUNISHARD_KEYS counts; an
-        empty text means none. A configuration with hundreds of partitions takes minutes: give it a longer `timeout_s`.
+        Use `async with connect(...) as rm`, which leaves the core at the end, or `rm = await connect(...)`.
+
+        Args:
+            address: the native port of the core, such as `tcp://127.0.0.1:9090`.
+            rm_id: the id of this resource manager.
+            config: the text of a `queues.yaml`; empty for the core's own configuration.
+            policy_group: the name of the configuration, as in the scheduler interface.
+            version, build_info: of the program, shown over REST.
+            extra_config: settings of the RM, such as `silence`.
+            predicate: decides which ask may run on which node: `(allocation_key, node_id, allocate) -> reason or None`.
+            state_dump: returns the state of the RM as the text of a JSON object, for a state dump: `() -> str`.
+            events: whether to receive the events of the RM's partitions, which the core sends every two seconds.
+            keys: the secret key file of the RM (`yunishard keys new`), for a core that requires keys; the core's
+                `server.key` must be in the same directory. None uses the variable YUNISHARD_KEYS; "" means no keys.
+            timeout_s: how long connecting and registering may take. Hundreds of partitions take minutes.
 
         Raises:
-            TypeError, ValueError: an argument is wrong; as in every other call, before anything is sent.
-            RegistrationRefused: the core says why.
-            KeyRefused: the two do not accept each other's keys.
+            TypeError, ValueError: an argument is wrong; raised before anything is sent.
             KeyFileError: a key file cannot be used.
-            ConnectionError: nothing answers at this address; at once where another protocol is spoken there.
-            TimeoutError: something is there, but the answer did not come in time.
+            RegistrationRefused: (when awaited) the core refuses the RM; the text gives the reason.
+            KeyRefused: the core and the RM do not accept each other's keys.
+            ConnectFailed: nothing answers at this address; raised at once if the port speaks another protocol.
+            AnswerTimeout: the core is there, and did not answer in time.
         """
         check_text("connect()", "address", address)
         check_one_of("connect()", "keys", keys, str | Path, "a path (str or Path) or None")
@@ -197,7 +205,23 @@ class ResourceManager:
             capabilities=_capabilities(predicate, state_dump, events=events),
         )
         file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
-        rm = cls(address, request, predicate, ClientKeys.beside(Path(file)) if file else None, state_dump)
+        try:
+            client_keys = ClientKeys.beside(Path(file)) if file else None
+        except InvalidKeyFile as error:
+            raise KeyFileError(*error.args) from None
+        return Connecting(cls._connect(address, request, predicate, client_keys, state_dump, timeout_s))
+
+    @classmethod
+    async def _connect(
+        cls,
+        address: str,
+        request: RegisterResourceManager,
+        predicate: Predicate | None,
+        keys: ClientKeys | None,
+        state_dump: StateDump | None,
+        timeout_s: float,
+    ) -> Self:
+        rm = cls(address, request, predicate, keys, state_dump)
         registered = False
         diagnosis = asyncio.create_task(rm._diagnose(min(DIAGNOSE_AFTER_S, timeout_s / 3)))
         try:
@@ -229,8 +253,8 @@ class ResourceManager:
         Raises:
             SessionLost: connect again.
             Closed: `close` was called.
-            WireError: a single item is larger than a message may be.
-            TypeError: an item is none, or has a value that cannot be sent; nothing of this call is sent.
+            UpdateTooLarge: a single item is larger than a message may be.
+            TypeError: an item has the wrong type, or a value that cannot be sent; nothing of this call is sent.
         """
         check_items("update_nodes()", "nodes", nodes, NodeInfo, "node")
         await self._update("update_nodes()", lambda items, _: NodeRequest(nodes=items), nodes, ())
@@ -335,10 +359,10 @@ class ResourceManager:
     # The end --------------------------------------------------------------------------------------------------------
 
     async def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
-        """Go for good: the core ends all partitions with everything in them, then this closes.
+        """Leave the core for good: it ends all partitions of this RM with everything in them. Then close.
 
         Raises:
-            TimeoutError: the core did not say in time that it has; it will when it has heard nothing for long enough.
+            AnswerTimeout: the core did not confirm in time. It ends the partitions once `pause-timeout` has passed.
         """
         check_text("leave()", "reason", reason)
         check_seconds("leave()", "timeout_s", timeout_s)
@@ -349,15 +373,15 @@ class ResourceManager:
             async with asyncio.timeout(timeout_s):
                 await self._until(self._link.arrived, lambda: self._dialogue.left)
         except TimeoutError:
-            raise TimeoutError(
+            raise AnswerTimeout(
                 f"{self.address} did not say within {timeout_s:g} s that nothing is left of {self.rm_id}"
             ) from None
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Send what is left, then close. The core keeps what it knows for a while, and places nothing meanwhile: then
-        it ends as after `leave`.
+        """Send pending messages, then close. The core keeps the RM's state for `pause-timeout`, and places nothing
+        meanwhile. Then it ends the RM's partitions, as after `leave`.
         """
         if self._dialogue.over is None:
             self._dialogue.acknowledge()
@@ -400,7 +424,7 @@ class ResourceManager:
         self._found = finding.text
         text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
         if finding.foreign:
-            self._dialogue.end(ConnectionError(f"{text}. Give the native port (9090 unless configured otherwise)"))
+            self._dialogue.end(ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)"))
             self._link.wake()
         else:
             _log.warning("%s: %s; trying again", self.rm_id, text)
@@ -419,8 +443,7 @@ class ResourceManager:
     async def _update(
         self, function: str, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
     ) -> None:
-        check_command(function, make(list(first), list(second)))
-        for command in pieces(make, first, second):
+        for command in pieces(make, first, second, function=function):
             await self._room_for(command)
             self._dialogue.update(command)
             self._link.flush()
@@ -476,7 +499,7 @@ class ResourceManager:
     def _silence(self, timeout_s: float) -> Exception:
         dialogue = self._dialogue
         spoken = dialogue.session.state != "new"
-        return silence(
+        return registration_failure(
             self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint, found=self._found
         )
 
@@ -513,3 +536,44 @@ def _allocation_request(allocations: list[Allocation], releases: list[Allocation
     return AllocationRequest(
         allocations=allocations, releases=AllocationReleasesRequest(allocations_to_release=releases)
     )
+
+
+class Connecting(Coroutine[None, None, _RM]):
+    """A connection attempt, returned by `connect`: an async context manager, and an awaitable."""
+
+    def __init__(self, coroutine: Coroutine[None, None, _RM]) -> None:
+        self._coroutine = coroutine
+        self._rm: _RM | None = None
+
+    def __await__(self) -> Generator[None, None, _RM]:
+        return self._coroutine.__await__()
+
+    def send(self, value: None, /) -> None:
+        return self._coroutine.send(value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        error: BaseException | object = None,
+        trace: TracebackType | None = None,
+        /,
+    ) -> None:
+        if isinstance(error, BaseException):
+            kind = error
+        return self._coroutine.throw(kind if isinstance(kind, BaseException) else kind())
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    async def __aenter__(self) -> _RM:
+        self._rm = await self._coroutine
+        return self._rm
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._rm is not None
+        await self._rm.__aexit__(kind, error, trace)
+
+
+connect = ResourceManager.connect

@@ -1,16 +1,32 @@
-"""A say in which ask may run on which node: the answer of a resource manager to what the core asks.
+"""Results: the enums and callbacks that a program uses to handle what the core sends, and predicates.
 
-Not here: when the core asks, and what it makes of the answer (`docs/predicates.md`).
+A result is a `(partition, news)` pair. Every item in it has `partition_name`, the normalised name of its partition.
+`termination_type` and `state` hold the enums of this module, which are equal to the numbers and texts of the protocol.
+
+Not here: receiving (`session.py`), the thread that the callbacks run in (`client.py`, `blocking.py`).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from enum import IntEnum, StrEnum
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import force_setattr
 
 from common.rm_messages import (
+    NODE_CREATE,
+    NODE_CREATE_DRAIN,
+    NODE_DECOMMISSION,
+    NODE_DRAIN,
+    NODE_DRAIN_TO_SCHEDULABLE,
+    NODE_UPDATE,
+    PLACEHOLDER_REPLACED,
+    PREEMPTED_BY_SCHEDULER,
+    SCHEDULING_FAILED,
+    STOPPED_BY_RM,
+    TIMEOUT,
+    UNKNOWN_TERMINATION,
     AcceptedApplication,
     AcceptedNode,
     Allocation,
@@ -66,6 +82,51 @@ def _verdict(asked: PredicatesArgs, predicate: Predicate) -> Verdict:
     )
 
 
+class NodeAction(IntEnum):
+    """What to do with a node: the `action` of `node()`."""
+
+    CREATE = NODE_CREATE
+    UPDATE = NODE_UPDATE
+    DRAIN = NODE_DRAIN
+    DECOMMISSION = NODE_DECOMMISSION
+    DRAIN_TO_SCHEDULABLE = NODE_DRAIN_TO_SCHEDULABLE
+    CREATE_DRAIN = NODE_CREATE_DRAIN
+
+
+class TerminationType(IntEnum):
+    """Why an allocation ends: the `termination_type` of a release."""
+
+    UNKNOWN = UNKNOWN_TERMINATION
+    STOPPED_BY_RM = STOPPED_BY_RM
+    TIMEOUT = TIMEOUT
+    PREEMPTED_BY_SCHEDULER = PREEMPTED_BY_SCHEDULER
+    PLACEHOLDER_REPLACED = PLACEHOLDER_REPLACED
+
+
+class SchedulingState(IntEnum):
+    """The `state` of an ask that found no node."""
+
+    FAILED = SCHEDULING_FAILED
+
+
+class ApplicationState(StrEnum):
+    """The `state` of an application."""
+
+    NEW = "New"
+    ACCEPTED = "Accepted"
+    RUNNING = "Running"
+    COMPLETING = "Completing"
+    COMPLETED = "Completed"
+    FAILING = "Failing"
+    FAILED = "Failed"
+    REJECTED = "Rejected"
+    RESUMING = "Resuming"
+    EXPIRED = "Expired"
+
+
+_TERMINATIONS: Final[dict[int, TerminationType]] = {one.value: one for one in TerminationType}
+_STATES: Final[dict[str, ApplicationState]] = {one.value: one for one in ApplicationState}
+
 Update = (
     NodeResponse
     | ApplicationResponse
@@ -105,37 +166,44 @@ class Results(AsyncIterator[Result]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Callbacks:
-    """What to call for which news; what is left out is not told.
+    """Functions to call for each kind of item; items without a function are dropped.
 
-    Every item has a `partition_name`, the normalised name of its partition, which may be used in updates as it is.
+    Each function takes one argument, given below. For `ResourceManager.run` it may be `async def`; for
+    `BlockingResourceManager` it must be a plain function.
     """
 
     allocated: Callback[Allocation] | None = None
-    """An ask got its node, or a running allocation that was reported is now known."""
+    """`(Allocation)`: an ask has a node, or the core has accepted a running allocation that was reported."""
     released: Callback[AllocationRelease] | None = None
-    """An allocation ends. Of type TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED it is the core's wish: stop
-    the work, then confirm by sending the same release back; until then its resources stay in use."""
+    """`(AllocationRelease)`: an allocation ends. With TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED the core
+    requests it: stop the work, then confirm by sending the same release. Its resources stay in use until then."""
     release_ignored: Callback[AllocationRelease] | None = None
-    """A release that this resource manager sent had no effect; `message` says why. Harmless if both sides ended the
-    same thing at the same time, otherwise the partition, the application or the key is wrong."""
+    """`(AllocationRelease)`: a release that this RM sent had no effect; `message` gives the reason. Harmless if both
+    sides ended the same allocation at the same time; otherwise the partition, the application or the key is wrong."""
     allocation_rejected: Callback[RejectedAllocation] | None = None
+    """`(RejectedAllocation)`: the core refused an ask or allocation; `reason` says why."""
     application_accepted: Callback[AcceptedApplication] | None = None
+    """`(AcceptedApplication)`: the core accepted a new application."""
     application_rejected: Callback[RejectedApplication] | None = None
+    """`(RejectedApplication)`: the core refused a new application; `reason` says why."""
     application_updated: Callback[UpdatedApplication] | None = None
+    """`(UpdatedApplication)`: an application entered a state, an `ApplicationState`."""
     node_accepted: Callback[AcceptedNode] | None = None
+    """`(AcceptedNode)`: the core accepted a new node."""
     node_rejected: Callback[RejectedNode] | None = None
+    """`(RejectedNode)`: the core refused a new node; `reason` says why."""
     partition_restarted: Callback[str] | None = None
-    """The partition of this (normalised) name knows nothing any more: report everything of it again."""
+    """`(partition: str)`: the partition of this normalised name lost its state: report everything in it again."""
     configuration_changed: Callback[ConfigurationUpdated] | None = None
-    """Somebody else gave this resource manager another configuration: these are its partitions now."""
+    """`(ConfigurationUpdated)`: an operator or another client changed the configuration of this RM."""
     event: Callback[EventRecord] | None = None
-    """Something happened that concerns this resource manager, such as a queue that drains."""
+    """`(EventRecord)`: an event of this RM's partitions, such as a queue that starts to drain."""
     scheduling_state_updated: Callback[UpdateContainerSchedulingState] | None = None
-    """An ask waits for nothing but nodes: more of them would help it. Told once for each ask."""
+    """`(UpdateContainerSchedulingState)`: only more nodes would help this ask. Called once for each ask."""
     goodbye: Callback[Goodbye] | None = None
-    """The core stops for a while. Nothing has to be done: the session goes on when it is back."""
+    """`(Goodbye)`: the core stops for a while. The session continues without any action of the program."""
     refused: Callback[Refused] | None = None
-    """A whole message was not acted on."""
+    """`(Refused)`: the core did not act on a whole message."""
 
     def __post_init__(self) -> None:
         """Check that all of them can be called.
@@ -177,12 +245,22 @@ class Callbacks:
 
 
 def with_partition(result: Result) -> Result:
-    """The same result, after its items were given the name of their partition, which the core sends in the header.
+    """Set the partition's name, which the core sends in the header, and the enums in the items of a result.
 
-    The items were decoded for this result alone, so they are completed in place: a tenth of the cost of copying them.
+    Only this result refers to the decoded items, so they are changed in place: a tenth of the cost of copying them. A
+    value that this version does not know, from a newer core, stays as it is.
     """
     for item in _items(result.news):
         force_setattr(item, "partition_name", result.partition)
+        match item:
+            case AllocationRelease(termination_type=kind) if kind in _TERMINATIONS:
+                force_setattr(item, "termination_type", _TERMINATIONS[kind])
+            case UpdatedApplication(state=state) if state in _STATES:
+                force_setattr(item, "state", _STATES[state])
+            case UpdateContainerSchedulingState(state=number) if number == SchedulingState.FAILED:
+                force_setattr(item, "state", SchedulingState.FAILED)
+            case _:
+                pass
     return result
 
 

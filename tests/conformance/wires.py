@@ -17,7 +17,8 @@ from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResp
 from rmproxy import grpc_conversion
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
-from yunishard.client import RegistrationRefused, ResourceManager
+from yunishard.client import ResourceManager
+from yunishard.exceptions import RegistrationRefused
 
 REGISTER_S: Final = 30.0
 UNANSWERED: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)

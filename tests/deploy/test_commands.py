@@ -13,7 +13,8 @@ from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeRe
 from tests.deploy.system import FREE_PORTS, up
 from yunishard.builders import application, node
 from yunishard.cli import main
-from yunishard.client import ConfigurationRefused, ResourceManager
+from yunishard.client import ResourceManager
+from yunishard.exceptions import ConfigurationRefused
 
 pytestmark = pytest.mark.processes
 

@@ -23,7 +23,7 @@ from tests.processes.peer import CONFIG
 from yunishard.blocking import BlockingResourceManager
 from yunishard.builders import node
 from yunishard.cli import main
-from yunishard.client import KeyRefused, RegistrationRefused, SessionLost
+from yunishard.exceptions import KeyRefused, RegistrationRefused, SessionLost
 
 pytestmark = pytest.mark.processes
 

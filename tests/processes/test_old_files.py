@@ -18,7 +18,8 @@ from common.rm_messages import AllocationResponse, PartitionRestarted
 from tests.deploy.system import FREE_PORTS, Up, eventually, gone, up
 from tests.processes.placing import QUEUES, allocations
 from yunishard.builders import application, ask, node
-from yunishard.client import ResourceManager, SessionLost
+from yunishard.client import ResourceManager
+from yunishard.exceptions import SessionLost
 
 pytestmark = pytest.mark.processes
 

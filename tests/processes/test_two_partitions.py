@@ -7,7 +7,8 @@ import pytest
 from common.rm_messages import Allocation, AllocationRelease, UpdatedApplication
 from tests.processes.system import System
 from yunishard.builders import application, ask, node, release
-from yunishard.client import Callbacks, ResourceManager
+from yunishard.client import ResourceManager
+from yunishard.results import Callbacks
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,8 @@ import zmq.asyncio
 from common.messages import Header, Message
 from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
 from common.wire import body_of, decoded, frames_of, header_of
-from yunishard.client import ResourceManager, Result
+from yunishard.client import ResourceManager
+from yunishard.results import Result
 
 PARTITION: Final = "rm-1_default"
 PATIENCE_S: Final = 30.0

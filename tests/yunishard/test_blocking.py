@@ -27,7 +27,8 @@ from common.rm_messages import (
 from tests.yunishard.fake_core import PARTITION, PATIENCE_S, FakeCore, play
 from yunishard.blocking import BlockingResourceManager
 from yunishard.builders import application, ask, node, release
-from yunishard.client import Callbacks, Closed, ConfigurationRefused, RegistrationRefused
+from yunishard.exceptions import Closed, ConfigurationRefused, RegistrationRefused
+from yunishard.results import Callbacks
 
 ALLOCATION = Allocation(allocation_key="k1", application_id="app", node_id="n1")
 

@@ -23,7 +23,8 @@ from common.rm_messages import (
 from tests.yunishard.fake_core import FakeCore, play
 from yunishard.blocking import BlockingResourceManager
 from yunishard.builders import amounts, application, ask, check_command, node, release
-from yunishard.client import Callbacks, ResourceManager
+from yunishard.client import ResourceManager
+from yunishard.results import Callbacks
 
 build: dict[str, Callable[..., Any]] = {
     "node": node,

@@ -33,16 +33,9 @@ from common.rm_messages import (
 from common.wire import WireError, body_of, frames_of
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
 from yunishard.builders import application, ask, node, release
-from yunishard.client import (
-    Callbacks,
-    Closed,
-    RegistrationRefused,
-    ResourceManager,
-    Result,
-    SessionLost,
-    _allocation_request,
-    pieces,
-)
+from yunishard.client import ResourceManager, _allocation_request, pieces
+from yunishard.exceptions import Closed, RegistrationRefused, SessionLost
+from yunishard.results import Callbacks, Result
 from yunishard.session import FAULTS_MAX, READ_AHEAD_MESSAGES
 
 # Registration -------------------------------------------------------------------------------------------------------

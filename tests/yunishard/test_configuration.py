@@ -17,7 +17,8 @@ from common.rm_messages import (
     UpdateConfiguration,
 )
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
-from yunishard.client import Callbacks, ConfigurationRefused, OutcomeUnknown, Result, SessionLost
+from yunishard.exceptions import ConfigurationRefused, OutcomeUnknown, SessionLost
+from yunishard.results import Callbacks, Result
 
 TEXT = "partitions: []"
 OTHERS = ConfigurationUpdated(checksum="C", partitions=["rm-1_a", "rm-1_b"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.keys import KeyFileError, fingerprint, read_public, write_pair
+from common.keys import fingerprint, read_public, write_pair
 from common.rm_messages import (
     STATE_DUMP_BYTES_MAX,
     Goodbye,
@@ -26,8 +26,10 @@ from tests.rmproxy.port import ONE, SERVER, Port
 from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken
 from yunishard.builders import node
-from yunishard.client import KEYS_VARIABLE, KeyRefused, RegistrationRefused, ResourceManager, Result, StateDump
-from yunishard.connection import WAITING_MAX, Link, StateDumps, answer
+from yunishard.client import KEYS_VARIABLE, ResourceManager
+from yunishard.connection import WAITING_MAX, Link, StateDump, StateDumps, answer
+from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
+from yunishard.results import Result
 from yunishard.session import READ_AHEAD_MESSAGES, Dialogue
 
 SOON_S = 15.0

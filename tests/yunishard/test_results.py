@@ -33,8 +33,7 @@ from common.rm_messages import (
 )
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play
 from yunishard.builders import node
-from yunishard.client import Predicate
-from yunishard.results import Callbacks, Result, Update, answer
+from yunishard.results import Callbacks, Predicate, Result, Update, answer
 
 IGNORED = AllocationRelease(allocation_key="k5", message="application a9 is unknown")
 ALLOCATION = Allocation(allocation_key="k1")

@@ -5,10 +5,12 @@ Not here: everything else; start reading at `drive.py`.
 
 import argparse
 import math
+import sys
 from pathlib import Path
 from typing import Final
 
 from common.names import RM_ID
+from yunishard.cli import COMMANDS, UNUSABLE, needs_server
 from yunishard.replay.workload import (
     LOAD_DEFAULT,
     NODE_PROCESSORS,
@@ -80,6 +82,9 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_replay(args: argparse.Namespace) -> int:
     """Run it; the exit status."""
+    if args.local and (missing := COMMANDS["up"].find_missing()):
+        sys.stderr.write(f"yunishard replay --local: {needs_server(missing)}\n")
+        return UNUSABLE
     from yunishard.replay.run import Options, replay_file
 
     return replay_file(

@@ -15,7 +15,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from yunishard.client import KeyFileError, RegistrationRefused, ResourceManager, ResyncFailed, SessionLost
+from yunishard.client import ResourceManager
+from yunishard.exceptions import KeyFileError, RegistrationRefused, ResyncFailed, SessionLost
 from yunishard.replay.machine import NEVER, Batch, Replay
 from yunishard.replay.report import Progress, View, as_json, as_text, progress, report, view_for
 from yunishard.replay.workload import PARTITIONS_MAX, Log, Plan, SwfError, load, plan
