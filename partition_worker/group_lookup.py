@@ -1,13 +1,10 @@
-"""The groups of users, as the operating system knows them: a peer of the worker's machine inside its own process.
+"""Look up the groups of users in the operating system, in a few threads of the worker's process.
 
-Such a look-up may ask a directory over the network and take any time, so it is made in a few threads. Each is answered
-within LOOKUP_MAX_S whatever happens: a thread that hangs is not waited for, not even when the process ends, and when
-all hang the users behind them are answered with that problem, too. A look-up that breaks is a problem like others, and
-its thread goes on.
+A lookup may query a directory over the network and take any time. Each is answered within LOOKUP_MAX_S: a thread that
+hangs is not waited for, not even when the process ends, and if all threads hang, the waiting lookups fail with that
+reason. An unexpected error fails only its own lookup.
 
-Rejected: `id` as a process of its own. A hundred users would be a hundred starts.
-
-Not here: remembering what was found, and what a failure means (`engine/users.py`).
+Rejected: starting `id` for each user, which costs a process for each of them.
 """
 
 import asyncio

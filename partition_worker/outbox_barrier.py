@@ -1,13 +1,10 @@
-"""What a worker hands to its journal, and what it may not say before that is durable.
+"""The outbox barrier: append steps to the journal, and hold outgoing messages until the steps before them are durable.
 
-    step --say something because of it, or LAZY_STEPS_MAX--> appended --Kept--> durable: what was held goes out
+    step --a message follows from it, or LAZY_STEPS_MAX--> appended --Kept--> durable: held messages are sent
 
-Every input that changes the partition is a step. A step that nobody hears of (a timer that only tidied up, a search in
-vain) waits for the next one that somebody does: were it lost in a crash, nobody could tell. Everything for the outside
-goes through here in order and is held until all steps before it are durable, so nothing is ever told that a crash can
-take back.
-
-Not here: what a step does (`replica.py`), files (`journal/`).
+Every input that changes the partition is a step. A step without an outgoing message (a timer that only cleaned up, a
+search without a result) is appended with the next step that has one: if a crash loses it, no peer can detect that. All
+outgoing messages pass through here in order, so nothing is ever sent that a crash can take back.
 """
 
 from collections import deque

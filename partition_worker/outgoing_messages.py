@@ -1,10 +1,8 @@
-"""From effects to messages: what the engine wants told, gathered into as few messages as keep the order.
+"""Convert the engine's effects to outgoing messages for the RM, grouped into as few messages as keep the order.
 
-Neighbours of one sort and one cause become one message, after two sorts have been put first: applications that were
-accepted or rejected, and then the states that applications entered. Each of these was so before what shows it was told,
-and without that a batch of a thousand releases would be two thousand messages.
-
-Not here: numbering (`lane.py`) and sending (`recorder.py`).
+Adjacent effects of one sort and one cause become one message. Accepted and rejected applications come first, then
+application state changes: each was true before the effects that depend on it. Without that, a batch of a thousand
+releases would become two thousand messages.
 """
 
 from collections.abc import Iterator, Sequence

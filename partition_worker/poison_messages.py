@@ -1,14 +1,12 @@
-"""Poison messages: a message whose handling ended the worker twice is set aside instead of handled a third time.
+"""Quarantine poison messages: a message that ended the worker twice is rejected instead of handled a third time.
 
     begin(identity) --> handled --> end()
          |
-         the process dies --> its successor counts an attempt for this identity; at ATTEMPTS_MAX it refuses the message
+         the process dies --> its successor counts an attempt for this identity; at ATTEMPTS_MAX it rejects the message
 
-The mark is in shared memory that outlives the process (`journal/attempts.py`): nothing is written to the disk for it. A
-command of the RM that is set aside becomes a step of the journal, so the numbering goes on; what it asked for is
-rejected item by item, as numbered news. Everything else that is set aside is answered with the reason.
-
-Not here: when this happens (`worker.py`), what the step does (`replica.py`), where the message is kept (`journal/`).
+The mark is in a mapped file that survives the process (`journal/poison_files.py`), so marking costs no disk write. A
+quarantined command of the RM becomes a step of the journal, so the numbering continues; its items are rejected one by
+one, in numbered messages. Every other quarantined message is answered with the reason.
 """
 
 import struct

@@ -1,10 +1,9 @@
-"""What the RM itself knows, for the state dump: who asks, what the RM is asked, and what is made of its answer.
+"""Ask the RM for its state dump, and answer the queries that wait for it.
 
     Query(what="rm-state") --StateDumpAsked--> waits --StateDumpAnswered, or ANSWER_MAX_S--> Answer
 
-Nothing of this changes the partition, so nothing of it is in the journal: a worker that dies leaves its askers to the
-broker. The RM is asked with numbers of our own, and an answer that nobody waits for means nothing. Not here: who may
-ask, and what else is in a state dump (the front end).
+This changes nothing in the partition, so the journal has no record of it: if the worker ends, the broker answers the
+queries. Questions have numbers of their own, and an answer without a waiting query is ignored.
 """
 
 from collections.abc import Mapping

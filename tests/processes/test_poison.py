@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.names import PREDICATE_PLUGINS
 from common.rm_messages import AllocationResponse, Refused
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.processes.placing import QUEUES
@@ -49,7 +50,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about.mkdir(parents=True)
     (folder / "deadly.py").write_text(PLUGIN)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[yunishard.results]\ndeadly = deadly:Deadly\n")
+    (about / "entry_points.txt").write_text(f"[{PREDICATE_PLUGINS}]\ndeadly = deadly:Deadly\n")
     others = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{others}" if others else str(folder))
 
