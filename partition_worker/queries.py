@@ -237,7 +237,7 @@ def _partition(asked: _Request) -> Answer:
 
 
 def _rules(asked: _Request) -> Answer:
-    return _json_answer([views.rule_view(one) for one in asked.partition.placement.described()])
+    return _json_answer([views.rule_view(one) for one in asked.partition.placement.describe()])
 
 
 def _preemptions(asked: _Request) -> Answer:

@@ -49,7 +49,7 @@ from partition_worker.engine.application import Application, History, TaskGroup,
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.placement_rules import Description, FilterDescription
+from partition_worker.engine.placement_rules import FilterDescription, RuleDescription
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue, Template
@@ -435,7 +435,7 @@ def _victim(victim: Victim) -> VictimView:
 # Placement rules ------------------------------------------------------------------------------------------------------
 
 
-def rule_view(described: Description) -> RuleView:
+def rule_view(described: RuleDescription) -> RuleView:
     """A rule with its parents."""
     return RuleView(
         name=described.name,

@@ -25,6 +25,7 @@ from common.config.normal import Place, normal_partition, normalised, partition_
 from common.config.parse import parse_with_lines
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
 from common.names import DEFAULT_PARTITION, ROOT
+from common.node_sort_policies import NODE_SORT_POLICIES
 from common.quantity import QuantityError
 
 DEFAULT_TEXT: Final = """\
@@ -39,8 +40,6 @@ partitions:
         submitacl: '*'
 """
 """What stands in for an empty text at registration and update; a text that is only validated stays empty."""
-
-NODE_SORT_POLICIES: Final = ("fair", "binpacking")
 
 
 def load(text: str) -> Configuration:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from common.durations import seconds
+from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 
 EDITS_MAX: Final = 2
 """Letters added, left out or replaced in a key that is still taken for a slip of the pen."""
@@ -88,9 +89,9 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "preemption.delay": _duration("30s"),
     "quota.preemption.delay": _duration("0"),
     "node.sort.policy": Property(
-        "fair, binpacking or pack",
+        f"{', '.join(NODE_SORT_POLICIES)} or {PACK}",
         "the order of the partition",
-        lambda value: value.lower() in ("fair", "binpacking", "pack"),
+        parse_node_choice,
     ),
     "allocation.batch": Property("a whole number above zero", "1", allocation_batch),
 }

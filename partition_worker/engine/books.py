@@ -15,6 +15,7 @@ from common import event_codes
 from common.config.model import PartitionConfig
 from common.machine import NEVER
 from common.messages import Resources
+from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.rm_messages import Allocation as Announced
 from common.rm_messages import AllocationRelease, RejectedAllocation
@@ -25,8 +26,7 @@ from partition_worker.engine.ask_shapes import Needs
 from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Fleet
-from partition_worker.engine.nodes.sort_policies import NodeSort
-from partition_worker.engine.placement_chain import Placement
+from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
@@ -167,9 +167,10 @@ class Books:
         self._effects: list[Effect] = []
 
     @staticmethod
-    def node_sort(config: PartitionConfig) -> NodeSort:
+    def node_sort(config: PartitionConfig) -> str:
         """In which order the configuration wants nodes to be tried."""
-        return "binpacking" if config.node_sort_policy.policy == "binpacking" else "fair"
+        policy = config.node_sort_policy.policy
+        return policy if policy in NODE_SORT_POLICIES else "fair"
 
     def emit(self, part: Part) -> None:
         """Tell something, in this order."""
@@ -288,12 +289,12 @@ class Books:
         return effects
 
 
-def _placement(config: PartitionConfig) -> tuple[Placement, str]:
+def _placement(config: PartitionConfig) -> tuple[PlacementChain, str]:
     """The rules, and what is wrong with them: without any every application is rejected, and told why."""
     try:
-        return Placement(config.placement_rules), ""
+        return PlacementChain(config.placement_rules), ""
     except RuleError as error:
-        return Placement.none(), str(error)
+        return PlacementChain.without_rules(), str(error)
 
 
 def _forgotten_at(ended_ns: int) -> float:

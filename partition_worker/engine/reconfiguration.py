@@ -16,7 +16,7 @@ from common.config.check import load_problems
 from common.config.model import PartitionConfig
 from partition_worker.engine import draining, happenings, lifecycle
 from partition_worker.engine.books import Books
-from partition_worker.engine.placement_chain import Placement
+from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
 from partition_worker.engine.queues import changes as queue_changes
 from partition_worker.engine.queues import priorities, quota_timing
@@ -32,7 +32,7 @@ def objections(books: Books, config: PartitionConfig) -> list[str]:
         return [f"partition {books.name} was removed"]
     problems = [str(problem) for problem in load_problems(config)]
     try:
-        Placement(config.placement_rules)
+        PlacementChain(config.placement_rules)
     except RuleError as error:
         problems.append(str(error))
     return problems
@@ -47,7 +47,7 @@ def apply(books: Books, config: PartitionConfig, found: Plan) -> None:
     """Take the configuration, to which there are no objections and which differs like this from the one in force."""
     assert found.before is books.config.root, "a plan from another configuration"
     books.config = config
-    books.placement = Placement(config.placement_rules)
+    books.placement = PlacementChain(config.placement_rules)
     books.placement_problem = ""
     books.fleet.reorder(books.node_sort(config), config.node_sort_policy.weights)
     for change in changes(books.tree, found):

@@ -129,7 +129,7 @@ def rest_of(partition: Partition) -> tuple[object, ...]:
     fleet = partition.fleet
     return (
         partition.config,
-        partition.placement.described(),
+        partition.placement.describe(),
         partition.placement_problem,
         partition.usage._limits,
         (fleet.policy, fleet.weights, [node.node_id for node in fleet.lineup]),

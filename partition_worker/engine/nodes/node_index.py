@@ -18,7 +18,7 @@ from typing import ClassVar, Final, Self
 from common.messages import Resources
 from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.sort_policies import BEFORE_ALL, BEHIND_ALL, Place, score_of
+from partition_worker.engine.nodes.sort_policies import BEFORE_ALL, BEHIND_ALL, SortKey, score_of
 
 SEEKERS_MAX: Final = 16
 """Shapes of which it is remembered how far the search for them has come. The one that has been remembered for longest
@@ -38,7 +38,7 @@ class Lineup:
     """Nodes by ascending place."""
 
     def __init__(self) -> None:
-        self._places: dict[int, Place] = {}  # by the rank of the node
+        self._places: dict[int, SortKey] = {}  # by the rank of the node
         self._root: Block = Leaf()
         self._seekers: dict[Shape, Seeker] = {}
         """Of shapes for which the search was dear."""
@@ -47,7 +47,7 @@ class Lineup:
         self._lost: dict[Shape, int] = {}
         """By shape, how many looks searches cost that should have been cheaper."""
 
-    def put(self, node: Node, place: Place) -> None:
+    def put(self, node: Node, place: SortKey) -> None:
         """Add a node, or move it to its new place; what is available on it may be other than before."""
         old = self._places.get(node.rank)
         if self._seekers:
@@ -81,7 +81,7 @@ class Lineup:
                 self._trail.moved(node)
             self._root.gained(place, node)
 
-    def place(self, node: Node) -> Place | None:
+    def place(self, node: Node) -> SortKey | None:
         """Where the node stands, or None if it is not in."""
         return self._places.get(node.rank)
 
@@ -136,7 +136,7 @@ class Lineup:
             del self._seekers[next(iter(self._seekers))]
         self._seekers[shape] = Seeker(shape, self._trail)
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: SortKey) -> None:
         self._root.drop(place)
         if len(self._root.places) == 1:
             self._root = self._root.heir()
@@ -173,11 +173,11 @@ class Seeker:
     __slots__ = ("_opened", "_read", "_shape", "start")
 
     def __init__(self, shape: Shape, trail: Trail) -> None:
-        self.start: Place = BEFORE_ALL
+        self.start: SortKey = BEFORE_ALL
         self._shape = shape
         self._read = trail.last
         """Up to where the trail has been read."""
-        self._opened: list[tuple[Place, int, Node]] = []
+        self._opened: list[tuple[SortKey, int, Node]] = []
         """A heap, with the rank of the node: another one of the same id may have stood at the same place before."""
 
     @property
@@ -185,7 +185,7 @@ class Seeker:
         """How many there are, true ones and others."""
         return len(self._opened)
 
-    def first_opened(self, trail: Trail, places: Mapping[int, Place]) -> Node | None:
+    def first_opened(self, trail: Trail, places: Mapping[int, SortKey]) -> Node | None:
         """The first node before the start that has room; they stand at these places, by rank."""
         opened, shape = self._opened, self._shape
         if self._read < trail.last:
@@ -222,7 +222,7 @@ class Block(ABC):
     """How many members it has at most."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.places: list[SortKey] = []
         """Of a leaf, those of its nodes. Of a branch, for each of its blocks one that is behind all that is in the
         blocks before, and not behind anything in this one.
         """
@@ -232,16 +232,16 @@ class Block(ABC):
         """Shapes for which no node has room, although `most` does not tell."""
 
     @abstractmethod
-    def put(self, place: Place, node: Node) -> None: ...
+    def put(self, place: SortKey, node: Node) -> None: ...
 
     @abstractmethod
-    def drop(self, place: Place) -> None: ...
+    def drop(self, place: SortKey) -> None: ...
 
     @abstractmethod
-    def gained(self, place: Place, node: Node) -> None: ...
+    def gained(self, place: SortKey, node: Node) -> None: ...
 
     @abstractmethod
-    def find(self, shape: Shape, start: Place) -> tuple[Node | None, int]:
+    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
         """The first node with room, where there is none before this place; and how many looks that took."""
 
     @abstractmethod
@@ -302,21 +302,21 @@ class Leaf(Block):
         self.nodes: list[Node] = []
         """By place."""
 
-    def put(self, place: Place, node: Node) -> None:
+    def put(self, place: SortKey, node: Node) -> None:
         at = bisect_left(self.places, place)
         self.places.insert(at, place)
         self.nodes.insert(at, node)
         self.notice(node)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: SortKey) -> None:
         at = bisect_left(self.places, place)
         assert self.places[at] == place, place
         del self.places[at], self.nodes[at]
 
-    def gained(self, place: Place, node: Node) -> None:
+    def gained(self, place: SortKey, node: Node) -> None:
         self.notice(node)
 
-    def find(self, shape: Shape, start: Place) -> tuple[Node | None, int]:
+    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
         nodes, first = self.nodes, bisect_left(self.places, start)
         for at, node in enumerate(islice(nodes, first, None), 1):
             available = node.available
@@ -372,7 +372,7 @@ class Branch(Block):
         self.blocks: list[Block] = []
         """All of them leaves, or all branches of the same depth; none is empty."""
 
-    def put(self, place: Place, node: Node) -> None:
+    def put(self, place: SortKey, node: Node) -> None:
         at = bisect_right(self.places, place) - 1
         if at < 0:
             at = 0
@@ -383,7 +383,7 @@ class Branch(Block):
         if len(block.places) > block.load:
             self.halve(at)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: SortKey) -> None:
         at = bisect_right(self.places, place) - 1
         block = self.blocks[at]
         block.drop(place)
@@ -394,11 +394,11 @@ class Branch(Block):
             if len(self.blocks[at].places) > block.load:
                 self.halve(at)
 
-    def gained(self, place: Place, node: Node) -> None:
+    def gained(self, place: SortKey, node: Node) -> None:
         self.notice(node)
         self.blocks[bisect_right(self.places, place) - 1].gained(place, node)
 
-    def find(self, shape: Shape, start: Place) -> tuple[Node | None, int]:
+    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
         blocks, first, looks = self.blocks, max(0, bisect_right(self.places, start) - 1), 0
         for block in islice(blocks, first, None):
             looks += 1

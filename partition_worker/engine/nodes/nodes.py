@@ -12,14 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
+from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import minus, plus, pruned
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.ask_shapes import Need, Shape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import Lineup
 from partition_worker.engine.nodes.secondary_indexes import Pack, ReservationCandidates, Selections
-from partition_worker.engine.nodes.sort_policies import NodeSort, Place, node_choice_of, place_of, score
+from partition_worker.engine.nodes.sort_policies import SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
+from partition_worker.engine.queues.policies import NODE_SORT
 
 if TYPE_CHECKING:
     from partition_worker.engine.application import Application
@@ -36,7 +38,7 @@ forgotten."""
 class Fleet:
     """Nodes by id and by score."""
 
-    def __init__(self, policy: NodeSort, weights: Mapping[str, float], predicates: Predicates | None = None) -> None:
+    def __init__(self, policy: str, weights: Mapping[str, float], predicates: Predicates | None = None) -> None:
         self.policy = policy
         """The partition's."""
         self.weights = dict(weights)
@@ -44,7 +46,7 @@ class Fleet:
         """The sum of all capacities, pruned; draining nodes count."""
         self.predicates = predicates or Predicates()
         self._nodes: dict[str, Node] = {}
-        self.lineups: dict[NodeSort, Lineup] = {policy: Lineup()}
+        self.lineups: dict[str, Lineup] = {policy: Lineup()}
         """The partition's, and those that applications or queues asked for; the same nodes are in all of them."""
         self._candidates: dict[Shape, ReservationCandidates] = {}
         self._keepers: dict[Shape, Node | None] = {}
@@ -78,16 +80,20 @@ class Fleet:
         total: Resources,
         ranks: int,
         ever_guarded: bool,
-        lineups: Mapping[NodeSort, Iterable[tuple[Node, float]]],
+        lineups: Mapping[str, Iterable[tuple[Node, float]]],
     ) -> None:
         """Go on where one was that is remembered (`engine/memory`), each node at its place."""
         self._nodes = {node.node_id: node for node in nodes}
         self.total, self.ranks, self.ever_guarded = total, ranks, ever_guarded
         self.lineups = {}
+        if self.policy not in lineups:
+            raise ValueError(f"the snapshot has no node index for the node sort policy {self.policy}")
         for policy, places in lineups.items():
+            if policy not in NODE_SORT_POLICIES:  # of a queue, in a release that had it; none uses it now
+                continue
             lineup = self.lineups[policy] = Lineup()
             for node, score_then in places:
-                lineup.put(node, place_of(score_then, node.node_id))
+                lineup.put(node, sort_key_of(score_then, node.node_id))
 
     # What changed ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +127,7 @@ class Fleet:
         self._resize_total(node.capacity, before)
         self._opened(node)
 
-    def reorder(self, policy: NodeSort, weights: Mapping[str, float]) -> None:
+    def reorder(self, policy: str, weights: Mapping[str, float]) -> None:
         """Try nodes in the order of another policy, or of other weights, from now on."""
         if policy == self.policy and dict(weights) == self.weights:
             return
@@ -171,8 +177,9 @@ class Fleet:
         """Our own allocations on the node changed: it moves in the orders."""
         if node.schedulable and not node.reservations:
             weights, node_id = self.weights, node.node_id
+            available, capacity = node.available, node.capacity
             for policy, lineup in self.lineups.items():
-                lineup.put(node, place_of(score(node, policy, weights), node_id))
+                lineup.put(node, sort_key_of(NODE_SORT_POLICIES[policy](available, capacity, weights), node_id))
             if self.packs and node.rank in self.packs:
                 place = self._place(node)
                 for pack in self.packs[node.rank].values():
@@ -208,11 +215,11 @@ class Fleet:
 
     def first_fit(self, need: Need, application: "Application | None" = None) -> Node | None:
         """The first node with room for this need, in the order that the application wants."""
-        choice = None if application is None else node_choice_of(application.tags, application.queue)
-        if application is not None and choice == "pack":
+        choice = None if application is None else node_choice_of(application)
+        if application is not None and choice == PACK:
             node = self._first(self.pack(application).lineup, need, None)
             return self._first(self.lineup, need, self.policy) if node is None else node
-        policy = self.policy if choice is None or choice == "pack" else choice
+        policy = self.policy if choice is None or choice == PACK else choice
         return self._first(self._lineup(policy), need, policy)
 
     def admits(self, need: Need, node: Node, *, allocate: bool = True) -> bool:
@@ -303,7 +310,7 @@ class Fleet:
                 if keeper is not None or not node.is_large_enough(shape)
             }
 
-    def _first(self, lineup: Lineup, need: Need, policy: NodeSort | None) -> Node | None:
+    def _first(self, lineup: Lineup, need: Need, policy: str | None) -> Node | None:
         """The first node of the lineup of this policy, or of a part of the nodes."""
         first = lineup.first()
         if first is not None and need.constraint is None and not first.guarded and first.has_room(need.shape):
@@ -315,12 +322,13 @@ class Fleet:
             return self.predicates.first(need, lineup.having_room(need.shape), all_nodes=False)
         return self._selections.first(policy, lineup, need)
 
-    def _lineup(self, policy: NodeSort) -> Lineup:
+    def _lineup(self, policy: str) -> Lineup:
         lineup = self.lineups.get(policy)
         if lineup is None:
             lineup = self.lineups[policy] = Lineup()
+            score = NODE_SORT_POLICIES[policy]
             for node in self.lineup:
-                lineup.put(node, place_of(score(node, policy, self.weights), node.node_id))
+                lineup.put(node, sort_key_of(score(node.available, node.capacity, self.weights), node.node_id))
         return lineup
 
     def pack(self, application: "Application") -> Pack:
@@ -336,7 +344,7 @@ class Fleet:
                         pack.lineup.put(node, place)
         return application.pack
 
-    def _place(self, node: Node) -> Place:
+    def _place(self, node: Node) -> SortKey:
         place = self.lineup.place(node)
         assert place is not None, node.node_id
         return place
@@ -358,3 +366,13 @@ class Fleet:
 
     def _resize_total(self, gained: Resources, lost: Resources) -> None:
         self.total = pruned(minus(plus(self.total, gained), lost))
+
+
+def node_choice_of(application: "Application") -> str | None:
+    """Return the node order that the application's tag names, or else its queue; None means the partition's order.
+
+    An unknown order in the tag counts as no tag.
+    """
+    tag = application.tags.get(NODE_SORT)
+    choice = None if tag is None else parse_node_choice(tag)
+    return choice or application.queue.policies.node_sort

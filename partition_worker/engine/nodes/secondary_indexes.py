@@ -16,7 +16,7 @@ from typing import Final
 from partition_worker.engine.ask_shapes import Demands, Need, Shape
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import Lineup
-from partition_worker.engine.nodes.sort_policies import NodeSort, Place, waste
+from partition_worker.engine.nodes.sort_policies import SortKey, waste
 from partition_worker.engine.predicates.evaluation import Predicates
 
 ORDERS_MAX: Final = 16
@@ -60,13 +60,13 @@ class Selections:
     """The orders that were made, for the demands of those who ask."""
 
     def __init__(self, predicates: Predicates) -> None:
-        self.orders: dict[tuple[NodeSort, Demands], Admitting] = {}
+        self.orders: dict[tuple[str, Demands], Admitting] = {}
         """The one made last is at the end."""
         self._predicates = predicates
-        self._lost: dict[tuple[NodeSort, Demands], int] = {}
+        self._lost: dict[tuple[str, Demands], int] = {}
         """Looks at nodes that refused."""
 
-    def first(self, policy: NodeSort, lineup: Lineup, need: Need) -> Node | None:
+    def first(self, policy: str, lineup: Lineup, need: Need) -> Node | None:
         """The first node of this policy's lineup that has room and admits such an ask."""
         demands = self._predicates.demands(need)
         key = policy, demands
@@ -113,7 +113,7 @@ class _Counted:
             yield node
 
 
-_Judged = tuple[float, Place, str]
+_Judged = tuple[float, SortKey, str]
 """The waste, the place in the lineup, and the id."""
 
 

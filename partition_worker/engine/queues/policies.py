@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from common.config.properties import allocation_batch, back_off_after, delay_s, priority_offset
+from common.node_sort_policies import parse_node_choice
 
 ApplicationSort = Literal["fifo", "fair", "stateaware"]
 PreemptionPolicy = Literal["default", "fence", "disabled"]
-NodeChoice = Literal["fair", "binpacking", "pack"]
 
 NODE_SORT: Final = "node.sort.policy"
 ALLOCATION_BATCH: Final = "allocation.batch"
@@ -41,7 +41,7 @@ class Policies:
     back_off_after: int = 0
     """Asks of an application that fit no node before it is left alone for a while; 0 is never."""
     back_off_s: float = BACK_OFF_S
-    node_sort: NodeChoice | None = None
+    node_sort: str | None = None
     """In which order nodes are tried; None is the partition's."""
     allocation_batch: int = 1
     """Asks of one kind that an application may get nodes for in one go."""
@@ -66,17 +66,9 @@ def _read(items: tuple[tuple[str, str], ...], *, leaf: bool) -> Policies:
         quota_preemption_delay_s=delay_s(properties.get("quota.preemption.delay", "")) or 0.0,
         back_off_after=back_off_after(properties.get("application.unschedasks.backoff", "")) or 0,
         back_off_s=delay_s(properties.get("application.unschedasks.backoff.delay", "")) or BACK_OFF_S,
-        node_sort=node_choice(properties.get(NODE_SORT, "")),
+        node_sort=parse_node_choice(properties.get(NODE_SORT, "")),
         allocation_batch=allocation_batch(properties.get(ALLOCATION_BATCH, "")) or 1,
     )
-
-
-_NODE_CHOICES: Final[Mapping[str, NodeChoice]] = {"fair": "fair", "binpacking": "binpacking", "pack": "pack"}
-
-
-def node_choice(text: str) -> NodeChoice | None:
-    """Read an order of nodes; None if it is none."""
-    return _NODE_CHOICES.get(text.lower())
 
 
 def _application_sort(text: str) -> ApplicationSort:

@@ -17,7 +17,6 @@ from common.config.model import PartitionConfig
 from common.messages import Resources
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.nodes.sort_policies import NodeSort
 from partition_worker.engine.preemption_log import Kind, Victim
 from partition_worker.engine.queues.queue import QueueState
 
@@ -234,7 +233,7 @@ class FleetSnapshot(SnapshotStruct):
     total: EncodedAmounts
     ranks: int
     guarded: bool
-    lineups: list[tuple[NodeSort, list[tuple[int, float]]]]
+    lineups: list[tuple[str, list[tuple[int, float]]]]
     """By policy, nodes with the score that each had when it was last sorted, which may not be its present one."""
 
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from common.config.model import FilterConfig, PlacementRuleConfig
-from partition_worker.engine.placement_rules import Place, Places
+from partition_worker.engine.placement_rules import PlacementQueue, PlacementTree
 from partition_worker.engine.user_resolution import Submission, User
 
 BOB = User("bob", ("dev",))
 
 
 @dataclass
-class FakePlace:
+class FakeQueue:
     path: str
     leaf: bool = True
     draining: bool = False
@@ -21,26 +21,26 @@ class FakePlace:
         return self.open
 
 
-class FakePlaces:
+class FakeTree:
     """The root and the queues that are given."""
 
-    def __init__(self, *queues: FakePlace, root_open: bool = True) -> None:
-        root = FakePlace("root", leaf=False, open=root_open)
-        self._queues: dict[str, Place] = {queue.path: queue for queue in (root, *queues)}
+    def __init__(self, *queues: FakeQueue, root_open: bool = True) -> None:
+        root = FakeQueue("root", leaf=False, open=root_open)
+        self._queues: dict[str, PlacementQueue] = {queue.path: queue for queue in (root, *queues)}
 
-    def find(self, path: str) -> Place | None:
+    def find(self, path: str) -> PlacementQueue | None:
         return self._queues.get(path.lower())
 
 
-def leaf(path: str, *, is_open: bool = True, draining: bool = False) -> FakePlace:
-    return FakePlace(path, open=is_open, draining=draining)
+def leaf(path: str, *, is_open: bool = True, draining: bool = False) -> FakeQueue:
+    return FakeQueue(path, open=is_open, draining=draining)
 
 
-def parent(path: str, *, is_open: bool = True) -> FakePlace:
-    return FakePlace(path, leaf=False, open=is_open)
+def parent(path: str, *, is_open: bool = True) -> FakeQueue:
+    return FakeQueue(path, leaf=False, open=is_open)
 
 
-NOWHERE: Places = FakePlaces()
+NOWHERE: PlacementTree = FakeTree()
 
 
 def submission(

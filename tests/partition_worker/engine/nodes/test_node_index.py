@@ -18,7 +18,7 @@ from partition_worker.engine.nodes.node_index import (
     Seeker,
     Trail,
 )
-from partition_worker.engine.nodes.sort_policies import BEHIND_ALL, place_of
+from partition_worker.engine.nodes.sort_policies import BEHIND_ALL, sort_key_of
 
 MANY = 2 * LOAD * BRANCHES
 
@@ -33,7 +33,7 @@ def node(number: int, **capacity: int) -> Node:
 def lineup(*nodes: Node) -> Lineup:
     one = Lineup()
     for rank, each in enumerate(nodes):
-        one.put(each, place_of(float(rank), each.node_id))
+        one.put(each, sort_key_of(float(rank), each.node_id))
     return one
 
 
@@ -44,14 +44,14 @@ def with_room(one: Lineup, **amounts: int) -> list[str]:
 def test_nodes_are_in_the_order_of_their_places() -> None:
     first, second, third = node(1), node(2), node(3)
     one = Lineup()
-    one.put(third, place_of(0.5, "n3"))
-    one.put(second, place_of(0.5, "n2"))
-    one.put(first, place_of(0.1, "n1"))
+    one.put(third, sort_key_of(0.5, "n3"))
+    one.put(second, sort_key_of(0.5, "n2"))
+    one.put(first, sort_key_of(0.1, "n1"))
     assert list(one) == [first, second, third]
     assert one.first() is first
-    one.put(first, place_of(0.9, "n1"))
+    one.put(first, sort_key_of(0.9, "n1"))
     assert list(one) == [second, third, first]
-    assert one.place(first) == place_of(0.9, "n1")
+    assert one.place(first) == sort_key_of(0.9, "n1")
 
 
 def test_a_node_that_is_dropped_is_in_no_longer_and_may_be_dropped_again() -> None:
@@ -136,7 +136,7 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
             case "put":
                 each.resize(amounts(chance))
                 score = chance.randrange(-20, 20) / 16
-                one.put(each, place_of(score, each.node_id))
+                one.put(each, sort_key_of(score, each.node_id))
                 plain[each.node_id] = score, each.node_id
             case "gain":
                 each.resize({kind: 2 * amount for kind, amount in each.capacity.items()} | {"memory": 20})
@@ -193,7 +193,7 @@ def crowded(random: Random, nodes: list[Node]) -> Lineup:
     """Most have room for nothing, so that a search from the first one is dear."""
     lineup = Lineup()
     for each in nodes:
-        lineup.put(each, place_of(random.random(), each.node_id))
+        lineup.put(each, sort_key_of(random.random(), each.node_id))
     return lineup
 
 
@@ -208,13 +208,13 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
         one = random.choice(nodes)
         match random.choice(["move", "move", "fill", "empty", "gain", "drop"]):
             case "move":
-                lineup.put(one, place_of(random.random(), one.node_id))
+                lineup.put(one, sort_key_of(random.random(), one.node_id))
             case "fill":
                 one.resize({})
-                lineup.put(one, place_of(random.random(), one.node_id))
+                lineup.put(one, sort_key_of(random.random(), one.node_id))
             case "empty":
                 one.resize({"memory": random.randint(0, 7), "vcore": random.randint(0, 7)})
-                lineup.put(one, place_of(random.random(), one.node_id))
+                lineup.put(one, sort_key_of(random.random(), one.node_id))
             case "gain" if (place := lineup.place(one)) is not None:
                 one.resize({"memory": 4, "vcore": random.randint(0, 4)})
                 lineup.gained(one) if random.random() < 0.5 else lineup.put(one, place)
@@ -230,15 +230,15 @@ def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytes
     nodes.append(sized_node(len(nodes), memory=9, vcore=9))
     lineup = Lineup()
     for rank, each in enumerate(nodes):
-        lineup.put(each, place_of(float(rank), each.node_id))
+        lineup.put(each, sort_key_of(float(rank), each.node_id))
     assert lineup.find(SHAPES[0]) is nodes[-1]
     assert lineup.find(SHAPES[0]) is nodes[-1]
     starts = []
     find = type(lineup._root).find
     monkeypatch.setattr(type(lineup._root), "find", lambda *args: starts.append(args[2]) or find(*args))
-    lineup.put(nodes[-1], place_of(float(len(nodes)), nodes[-1].node_id))
+    lineup.put(nodes[-1], sort_key_of(float(len(nodes)), nodes[-1].node_id))
     assert lineup.find(SHAPES[0]) is nodes[-1]
-    assert all(start > place_of(1.0, "") for start in starts), starts
+    assert all(start > sort_key_of(1.0, "") for start in starts), starts
 
 
 def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
@@ -247,7 +247,7 @@ def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_for
     seeker.start = BEHIND_ALL
     one, other, full = sized_node(1, 9, 9), sized_node(2, 9, 9), sized_node(3)
     for rank, each in enumerate((full, other, one)):
-        places[each.rank] = place_of(float(rank), each.node_id)
+        places[each.rank] = sort_key_of(float(rank), each.node_id)
         trail.moved(each)
     assert seeker.first_opened(trail, places) is other
     other.resize({})

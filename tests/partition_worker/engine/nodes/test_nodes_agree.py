@@ -4,12 +4,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from common.node_sort_policies import NODE_SORT_POLICIES
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Need, shape_of
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.nodes.nodes import Fleet
-from partition_worker.engine.nodes.sort_policies import NodeSort, score, waste
+from partition_worker.engine.nodes.sort_policies import waste
 from partition_worker.engine.predicates.built_in import FORBIDDEN_NODES
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.user_resolution import User
@@ -56,7 +57,7 @@ class Plain:
                 places.pop(node.node_id, None)
 
     def score(self, node: Node, policy: str) -> float:
-        return score(node, "binpacking" if policy == "binpacking" else "fair", WEIGHTS)
+        return NODE_SORT_POLICIES[policy](node.available, node.capacity, WEIGHTS)
 
     def in_order(self, policy: str) -> list[Node]:
         if policy not in self.places:
@@ -191,7 +192,7 @@ class Fleets(RuleBasedStateMachine):
         assert self.fleet.best_to_reserve(need) is best
 
     @rule(policy=POLICIES)
-    def the_partition_wants_another_order(self, policy: NodeSort) -> None:
+    def the_partition_wants_another_order(self, policy: str) -> None:
         if policy != self.fleet.policy:
             self.fleet.reorder(policy, WEIGHTS)
             self.plain.places = {policy: {}}

@@ -1,24 +1,27 @@
-"""How used a node is, as a number."""
+"""Node sort policies, sort keys, and the node order that an application uses."""
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from common.config.check import load
+from common.config.properties import PROPERTIES
 from common.messages import Resources
+from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair, used_fraction
 from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.nodes.nodes import node_choice_of
 from partition_worker.engine.nodes.sort_policies import (
     BEFORE_ALL,
     BEHIND_ALL,
-    node_choice_of,
-    place_of,
-    score,
     score_of,
-    usage,
+    sort_key_of,
 )
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
+from tests.twins import Twins, remember
 
 EVENLY = {"vcore": 1.0, "memory": 1.0}
 
@@ -29,11 +32,15 @@ def node(capacity: Resources, used: Resources) -> Node:
     return one
 
 
+def scored(one: Node, score: ScoreNode, weights: dict[str, float]) -> float:
+    return score(one.available, one.capacity, weights)
+
+
 def test_vector_18_types_without_a_weight_do_not_count() -> None:
     one = node({"vcore": 10, "memory": 100, "gpu": 2}, {"vcore": 9, "memory": 50})
-    assert score(one, "fair", EVENLY) == pytest.approx(0.7)
-    assert score(one, "binpacking", EVENLY) == pytest.approx(0.3)
-    assert score(one, "fair", {"vcore": 4.0, "memory": 1.0}) == pytest.approx(0.82)
+    assert scored(one, score_fair, EVENLY) == pytest.approx(0.7)
+    assert scored(one, score_bin_packing, EVENLY) == pytest.approx(0.3)
+    assert scored(one, score_fair, {"vcore": 4.0, "memory": 1.0}) == pytest.approx(0.82)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +56,14 @@ def test_vector_18_types_without_a_weight_do_not_count() -> None:
     ],
 )
 def test_usage(capacity: Resources, used: Resources, weights: dict[str, float], expected: float) -> None:
-    assert usage(node(capacity, used), weights) == pytest.approx(expected)
+    assert scored(node(capacity, used), used_fraction, weights) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("weights", [{"memory": math.inf}, {"memory": 1e308, "vcore": 1e308}])
 def test_a_score_is_a_number_whatever_the_weights(weights: dict[str, float]) -> None:
     """Spec 4.6: NaN is skipped. A score that is not equal to itself cannot be kept in order."""
-    assert not math.isnan(score(node({"memory": 10, "vcore": 10}, {"vcore": 10}), "fair", weights))
-    assert not math.isnan(score(node({"memory": 10, "vcore": 10}, {}), "fair", weights))
+    assert not math.isnan(scored(node({"memory": 10, "vcore": 10}, {"vcore": 10}), score_fair, weights))
+    assert not math.isnan(scored(node({"memory": 10, "vcore": 10}, {}), score_fair, weights))
 
 
 SCORES = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, 0.5, 5e-324, -5e-324])
@@ -68,19 +75,19 @@ IDS = st.text(max_size=4)
 @example(1.0, "n1", 1.0, "n10")
 @example(0.5, "\uffff", 0.5, "\U0001f600")
 def test_places_sort_as_score_and_id_do(score: float, node_id: str, other: float, other_id: str) -> None:
-    place, another = place_of(score, node_id), place_of(other, other_id)
+    place, another = sort_key_of(score, node_id), sort_key_of(other, other_id)
     assert (place < another) == ((score, node_id) < (other, other_id))
     assert (place == another) == ((score, node_id) == (other, other_id))
 
 
 @given(SCORES, IDS)
 def test_all_places_are_between_the_ends(score: float, node_id: str) -> None:
-    assert BEFORE_ALL < place_of(score, node_id) < BEHIND_ALL
+    assert BEFORE_ALL < sort_key_of(score, node_id) < BEHIND_ALL
 
 
 @given(SCORES, IDS)
 def test_a_place_gives_its_score_back(score: float, node_id: str) -> None:
-    assert score_of(place_of(score, node_id)) == score
+    assert score_of(sort_key_of(score, node_id)) == score
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def test_a_place_gives_its_score_back(score: float, node_id: str) -> None:
 )
 def test_the_tag_counts_then_the_queue(queue: str, tag: str, expected: str | None) -> None:
     one = Trial(f"root.a {queue}").does(apps(f"app-1 root.a {tag}"))
-    assert node_choice_of(one.app("app-1").tags, one.app("app-1").queue) == expected
+    assert node_choice_of(one.app("app-1")) == expected
 
 
 def test_applications_side_by_side_try_nodes_in_orders_of_their_own() -> None:
@@ -116,3 +123,21 @@ def test_a_queue_that_is_configured_anew_counts_at_once() -> None:
     assert one.does(asks("app-1 a2 memory=1")).placed() == ["a2 on n1"]
     one.reconfigures("root.a").told()
     assert one.does(asks("app-1 a3 memory=1")).placed() == ["a3 on n2"]
+
+
+def test_a_policy_is_one_function_and_one_line_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def score_small_first(available: Resources, capacity: Resources, weights: Mapping[str, float]) -> float:
+        return float(capacity.get("memory", 0))
+
+    monkeypatch.setitem(NODE_SORT_POLICIES, "small", score_small_first)
+    text = "partitions: [{name: default, nodesortpolicy: {type: small}, queues: [{name: root}]}]"
+    assert load(text).partitions[0].node_sort_policy.policy == "small"
+    assert not PROPERTIES["node.sort.policy"].misreads("Small")
+    one = Trial("root.a; root.b node.sort.policy=small", made=Twins)
+    one.does(nodes("n1 memory=20", "n2 memory=10", "n3 memory=15"), apps("app-1 root.a", "app-2 root.b")).told()
+    assert one.does(asks("app-2 b1 memory=9")).placed() == ["b1 on n2"]
+    remember(one)
+    assert one.does(asks("app-2 b2 memory=9")).placed() == ["b2 on n3"]
+    other = Trial("root.a", nodes="small", made=Twins).does(nodes("n1 memory=20", "n2 memory=10"), apps("app-1 root.a"))
+    other.told()
+    assert other.does(asks("app-1 a1 memory=9")).placed() == ["a1 on n2"]
