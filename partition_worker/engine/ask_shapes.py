@@ -1,4 +1,7 @@
-"""What an ask needs, as a value: asks with equal needs are the same to queues and nodes, and are tried once for all."""
+"""Ask shapes: what an ask needs of queues and nodes, as a value. Asks with equal needs are tried once for all of them.
+
+What the demands in a constraint mean is defined by the predicates (`predicates/`).
+"""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, NamedTuple

@@ -1,37 +1,36 @@
-"""Who may not strike back: a queue takes nothing from one that took from it a while ago.
+"""Preemption cooldown: a queue preempts nothing from a queue that preempted from it a short while ago.
 
-Without this, preemption can go round in circles: the victims of A in B are submitted again, find victims in C, these
-find victims in A, and so on for ever, with every round paid for in lost work. So for each pair of queues it is written
-down that the *winner* took from the *loser*, and a queue takes nothing from whoever won over it, directly or over
-others that lost to the one and won over the next, while every win on that way is fresh. The first truce of a pair
-lasts `COOL_DOWN_S`.
+Without it, preemption can go in circles: the victims of A in B are submitted again, find victims in C, these find
+victims in A, and each round costs the lost work. So this module records for each pair of queues that a *winner*
+preempted from a *loser*. A queue preempts nothing from a queue that won over it, directly or through a chain of wins,
+while every win of the chain is fresh. The first cooldown of a pair lasts `COOL_DOWN_S`.
 
-Why it comes to an end. Draw an arrow from winner to loser for each win that is fresh. A preemption that would close a
-circle of arrows is not made, so there never is a circle, of two queues or of twenty, and while nothing goes stale the
-arrows are an order in which the higher take from the lower. The highest never lose, so they ask for victims once for
-each of their asks; those below them lose only what these take and ask again only for that, and so down the order: the
-number of preemptions is finite.
+Why preemption ends. Draw an arrow from winner to loser for each fresh win. A preemption that would close a circle is
+not made, so no circle exists, and while no win becomes stale the arrows are an order in which higher queues take from
+lower ones. The highest queue never loses, so it preempts once for each of its asks. The queues below lose only what
+higher queues take, and ask again only for that. So the number of preemptions is finite.
 
-Why it does not go round slowly instead. Arrows go stale, so a circle can close later. A win that closes a circle of
-arrows that are *remembered*, fresh or not, gets a truce twice as long as the shortest on the way that it closes (of
-several ways the one whose shortest is longest). Going round once more every win does so, hence the shortest truce of
-the circle at least doubles with every round. And a round takes longer than the shortest truce: if all of it were
-younger than that, all its arrows would be fresh, and the last would not have been made. So rounds take 5, 10, 20
-minutes and so on up to a day, which is what is left at the worst; a pair that keeps quiet for as long as its truce has
-lasted, and an hour at least, is forgotten.
+Why there is no slow circle. Arrows become stale, so a circle can close later. A win that closes a circle of recorded
+arrows, fresh or not, gets a cooldown twice as long as the shortest on the chain that it closes (of several chains,
+the one whose shortest is longest). So the shortest cooldown of a circle at least doubles with every round. A round
+takes longer than the shortest cooldown: otherwise all its arrows would be fresh, and its last win would not have been
+made. So rounds take 5, 10, 20 minutes and so on, up to a day. A pair without wins for as long as its cooldown has
+lasted, and at least one hour, is dropped.
 
-Why nobody is kept from what is guaranteed to it. Two queues whose work comes and goes take from each other again and
-again, too, each what the other had borrowed. Such a win is no *quarrel*: the queue is not below its guarantee because
-it was pushed there (`setbacks.py`). It doubles nothing, and has to respect no truce for longer than `COOL_DOWN_S`.
-There can be no endless circle of these: nobody is pushed below a guarantee without that being counted as a setback, so
-while no work ends by itself, what queues lack for other reasons never grows, and each such win makes it less.
+Why no queue is kept from its guarantee. Two queues whose work comes and goes preempt from each other repeatedly, each
+what the other had borrowed. Such a win is no *quarrel*, because the queue is not below its guarantee on account of
+preemption. It doubles no cooldown and respects none for longer than `COOL_DOWN_S`. There is no endless circle of
+these wins: every push below a guarantee is counted in the guarantee deficit, so while no work ends by itself, what
+queues lack for other reasons never grows, and each such win reduces it. A queue that preempts repeatedly from the
+same loser closes no circle and doubles nothing.
 
-A queue that goes on taking from the same loser closes no circle and doubles nothing: filling up what is guaranteed to
-it with a hundred asks is no quarrel.
+Guarantee deficit: for each queue with a guarantee, how far preemption pushed it below that guarantee. What the queue
+has won back, or had in excess, does not count. Only an ask that this deficit explains can be part of an endless
+circle.
 
-Pairs are kept by path, so that a dynamic queue that goes and comes back is still known. Not here: what was taken
-(`preemptions.py`). Preemptions for a required node or a quota make no truce: the former cannot be victims, the latter
-win nothing.
+Pairs are kept by path, so a dynamic queue that is removed and created again keeps its cooldown. Preemption for a
+required node or for a quota starts no cooldown: asks with a required node cannot be victims, and a quota wins
+nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator

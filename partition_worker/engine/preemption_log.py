@@ -1,8 +1,7 @@
-"""The ledger of preemptions: who had to go, for whom, why, and what was lost; and who may not strike back for it.
+"""The log of preemptions: victims, the asks they were preempted for, and the work that was lost.
 
-What is lost when an allocation has to go is what it used for as long as it ran: its work so far, as amount times
-seconds. The latest entries are kept for those who ask. Not here: choosing and telling victims (`preemption/`,
-`cycle/preempting.py`), the rule of truces (`truces.py`), what counts as a quarrel (`setbacks.py`).
+The lost work of a victim is what it used, as amount times seconds. The latest entries are kept for queries. The log
+also holds the preemption cooldown (`preemption_cooldown.py`) and the pause after a preemption.
 """
 
 from collections import Counter, deque

@@ -1,9 +1,7 @@
-"""Who is tracked: for each user, and for each group, a tree of the queues in which they have or are allowed something.
+"""Usage trackers of users and groups: for each, a tree of queues with usage, limits and running applications.
 
-A level of such a tree is kept while something is used there, is allowed there, counts as running there, or is charged
-there; and so is every level above it.
-
-Not here: who is charged for what (`usage.py`).
+A level of the tree exists while something is used, limited, counted as running or charged there, and so do the levels
+above it. Queue paths are in lower case. Account links one application to the levels that it is charged to.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,17 +1,17 @@
-"""What users and groups have, at every queue of the paths they use, and what limits allow them.
+"""User and group limits: what users and groups use in each queue, and what their limits allow.
 
-    usage.account(application)    to whom it is charged, and what they may have more: the first contact
-    usage.increase / decrease     something of it was placed, grew, shrank or was released
-    usage.discount(application)   it has placeholders only
-    usage.forget(application)     it has nothing
-    usage.reconfigure(config)     other limits
+    usage.account(application)    the levels that the application is charged to, with the room they have left
+    usage.increase / decrease     an allocation was placed, grew, shrank or was released
+    usage.discount(application)   only placeholders of it are left
+    usage.forget(application)     it has no allocations left
+    usage.reconfigure(config)     the limits changed
 
-An application counts as running for its user and group from its first allocation until it is forgotten, at its leaf
-and at each queue above; but not while only placeholders are left, from its last real allocation until the next one.
-Which group that is, is decided at the first contact and then stays, until the application is
-forgotten or the group loses its limit at a queue at or above the leaf; then it is decided again at once.
+An application counts as running for its user and group, in its leaf and all queues above, from its first allocation
+until it is removed from here; but not while only placeholders are left. Its group is chosen at the first call of
+`account` and stays until the application is removed or the group loses its limit on the path of the leaf; then it is
+chosen again.
 
-Not here: what is done about a limit (`cycle/cycle.py`), and who waits for one (`readiness/readiness.py`).
+The scheduling cycle checks the limits; `readiness/` parks applications that wait for them.
 """
 
 from collections.abc import Iterable

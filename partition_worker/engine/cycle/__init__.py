@@ -1,1 +1,1 @@
-"""What is decided next: the turns of a scheduling cycle."""
+"""The scheduling cycle: which decision is made next."""

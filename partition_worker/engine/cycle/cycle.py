@@ -1,14 +1,14 @@
-"""The scheduling cycle: what is decided next.
+"""The scheduling cycle: make the next decisions and carry them out.
 
-    1. An ask for which a node is kept gets that node, or another one (`reserved_asks.py`).
-    2. A real ask takes the place of a placeholder of its gang (`swaps.py`).
-    3. The most deserving of all other asks gets a node; or one is kept for it; or others have to go (`descent.py`).
+    1. An ask with a reservation gets its reserved node, or another one (`reserved_asks.py`).
+    2. A real ask replaces a placeholder of its gang (`swaps.py`).
+    3. The most deserving other ask gets a node, or a reservation, or victims (`queue_traversal.py`).
 
-A decision is a value; carrying it out is the ledger's. Each decision is the one that a cycle of its own would have
-made, so many are made in one go, plain ones in a stretch (`stretch.py`); only who asks for it gets several nodes in a
-row (`batches.py`).
+A decision is a value; the ledger applies it. Each decision equals the one that a cycle of its own would have made, so
+one call makes many of them, plain ones on the fast path (`fast_path.py`). Only an application that asks for batches
+gets several nodes in a row.
 
-Not here: the orders (`queues/fairness.py`, `readiness/readiness.py`) and the books (`ledger.py`).
+The orders are in `queues/fairness.py` and `readiness/readiness.py`.
 """
 
 from collections.abc import Iterator

@@ -1,15 +1,17 @@
-"""The regular turn of the cycle: from the root to the most deserving ask that can get something.
+"""Queue traversal: walk from the root queue to the most deserving ask that can be placed.
 
     1. The most deserving child of each queue, from the root down (`queues/fairness.py`).
-    2. In the leaf, the application whose turn it is by the leaf's policy, if it may run.
-    3. Of its asks, in order, the first for which its user, its group and its queues have room and that some node can
-       take. An ask that no node can take and that has waited for a while gets a node that is kept for it, the one that
-       it would fill best; one that is entitled to more may make others go.
+    2. In the leaf, the first application by the sort policy of the leaf, if it may run.
+    3. Of its asks, in order, the first for which its user, group and queues have room and that a node takes. An ask
+       that no node takes and that has waited for long enough reserves the node it would fill best. An ask of a queue
+       below its guarantee may preempt.
 
-What cannot be helped is set aside (`readiness/`) until something is freed, or until it has waited for long enough; so a
-decision costs the depth of the tree and the logarithm of what is kept in order, however much waits.
+An ask that cannot be placed is parked (`readiness/`) until resources are freed or until it has waited for long
+enough. So a decision costs the depth of the tree and the logarithm of the sorted items, whatever the length of the
+backlog.
 
-Not here: asks for which a node is kept already (`reserved_asks.py`) and those for which a placeholder is (`swaps.py`).
+Back-off: a queue may set after how many asks that fit no node an application is skipped for a while. Asks that have
+their node count as asks that come after the failed ones.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,11 @@
-"""The first turn of the cycle: asks for which a node is kept.
+"""Reserved asks, the first step of the scheduling cycle.
 
-    1. What has room on the node that is kept for it, as far as its queues, its user and its group have room.
-    2. What has room on a node that is kept for nobody, unless only the one kept for it will do.
-    3. What can run on one node only, and finds it full: whoever is less important there has to go.
+    1. An ask that fits its reserved node gets it, if its queues, its user and its group have room.
+    2. An ask that fits an unreserved node gets that, unless it requires its reserved node.
+    3. An ask that requires a node without room preempts less important allocations there.
 
-Of several, the one whose queue deserves it most, then the oldest reservation. A draining node still takes the ask for
-which it is kept.
-
-Not here: making and ending reservations (`reservations.py`).
+Of several, the ask of the most deserving queue comes first, then the oldest reservation. A draining node still takes
+the ask that reserved it. Reservations are made and cancelled in `reservations.py`.
 """
 
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Nodes, and the order in which they are tried."""
+"""Nodes and the order in which they are tried."""

@@ -1,11 +1,16 @@
-"""Nodes in the order in which they are tried, so kept that the first with room is found without walking past the full.
+"""The node index: nodes in the order in which they are tried, with a fast search for the first one with room.
 
-They lie in a tree of blocks (`blocks.py`) that passes over those in which nobody has room. So whoever always finds room
-with the first node pays next to nothing, and in a full cluster a search costs the depth of the tree. Nor does a search
-for one of the latest shapes begin at the first node, if that has cost too much: a `Seeker` knows how far it has come,
-and which nodes before that have room since (the ski-rental rule, as in `admitting.py`).
+It is a B+ tree (Bayer and McCreight, "Organization and Maintenance of Large Ordered Indexes", 1972). Each block
+holds, per resource type, an upper bound of what is available on its nodes, and the shapes that a search did not find
+in it, so a search skips blocks that cannot have room. These bounds are not exact: a node that is added or gains room
+raises them; a node that is removed or loses room changes nothing, and the next search that finds no room in the block
+corrects them.
 
-Not here: scores (`scoring.py`), and which nodes are in (`fleet.py`).
+First-fit cursor: if searches for a shape have cost too much, a `Seeker` keeps the position that the search has
+reached and the nodes before it that got room since, so the next search continues from there (the ski-rental rule, see
+`secondary_indexes.py`).
+
+`sort_policies.py` defines the sort key of a node; `nodes.py` decides which nodes are in the index.
 """
 
 from abc import ABC, abstractmethod

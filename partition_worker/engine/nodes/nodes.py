@@ -1,11 +1,10 @@
-"""All nodes of a partition, in the orders in which they are tried.
+"""All nodes of a partition, and the choice of a node for an ask.
 
-Only schedulable nodes that are kept for nobody are in an order. There is one order for each policy that anybody asked
-for, and one for each application that wants to be packed, of the nodes on which it runs. A node is re-scored in all of
-them when our own allocations on it, its capacity or its schedulable flag change; so nobody's choice costs a scan.
+The indexes hold only schedulable nodes without reservations. There is one node index for each sort policy in use, and
+one for each application with the node order `pack`. A node moves in all of them when our own allocations on it, its
+capacity or its schedulable flag change, so an application's own node order costs no scan.
 
-Not here: queues; whether an ask may be charged is asked before a node is looked for. How the first node with room is
-found: `lineup.py`.
+The caller checks that the queues, user and group of the ask have room before it asks for a node.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

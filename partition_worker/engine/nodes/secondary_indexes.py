@@ -1,11 +1,14 @@
-"""The nodes that admit asks with the same demands, in the order in which they are tried.
+"""Secondary indexes of nodes: by constraint, by fit for a reservation, and by application for `pack`.
 
-A search walks past nodes that have room and refuse the ask. Where that has cost as many looks as there are nodes, those
-that admit such asks get an order of their own, and a search costs as little as one without demands. So an order is made
-only for demands that keep coming and are refused by many, and making it costs no more than was lost without it (the
-ski-rental rule: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988).
+By constraint: a search skips nodes that have room but refuse the ask. Once that has cost as many steps as there are
+nodes, an index of the nodes that accept such asks is built. So an index exists only for demands that recur and that
+many nodes refuse, and costs no more than was lost without it (the ski-rental rule: Karlin, Manasse, Rudolph and
+Sleator, "Competitive Snoopy Caching", 1988).
 
-Not here: whether a node admits an ask (`engine/predicates/`).
+By fit: the nodes that are large enough for a shape, the one with the least waste first (spec 4.6). Each node is
+scored once, and again only after it changed.
+
+By application: the nodes on which an application with the node order `pack` runs, which are tried first.
 """
 
 from collections import Counter

@@ -1,1 +1,1 @@
-"""What an ask demands of a node besides room, and who decides whether a node meets it."""
+"""Predicates: which nodes an ask may run on, by its tags and by what the RM answers."""

@@ -1,10 +1,21 @@
-"""What a predicate is: a rule, of ours or of a plug-in, that says on which nodes an ask may run.
+"""Built-in predicates: node selector, forbidden nodes, taints and tolerations.
 
-It reads the tags of an ask once, and is asked about nodes as often as the engine likes. Both must be pure and quick:
-they run in the thread that decides, the same answer is expected for the same question, and answers are remembered.
-How to write one: `docs/predicates.md`.
+Node selector, the tag `yunishard/nodeSelector`, for example `zone=a,gpu in (a100,h100),!spot`. All terms must hold:
 
-Not here: asking them (`predicates.py`), rules that only the resource manager knows (`verdicts.py`).
+    key=value  key==value  key!=value  key in (one,two)  key notin (one,two)  key  !key
+
+As in `kubectl get --selector`, `!=` and `notin` also hold for a node without the attribute.
+
+Forbidden nodes, the tag `yunishard/forbiddenNodes`: ids of nodes that must not run the ask, `n1,n2`.
+
+Taints and tolerations. A node whose attribute names taints takes only asks that tolerate each of them:
+
+    node attribute  yunishard/taints       gpu=a100:NoSchedule,maintenance:NoExecute     key[=value]:Effect
+    ask tag         yunishard/tolerations  gpu=a100:NoSchedule,maintenance,*:NoSchedule  key or *, [=value][:Effect]
+
+As in Kubernetes, a toleration without a value takes any value, one without an effect any effect, and `*` is any key.
+The scheduler evicts no running allocation, so NoExecute means NoSchedule; PreferNoSchedule refuses no ask. An
+unreadable taint refuses every ask, because its author wanted to keep the node free.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Who has to go so that somebody more deserving can run."""
+"""Preemption: when an ask may preempt, which victims are chosen, and quota enforcement."""

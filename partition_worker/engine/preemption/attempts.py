@@ -1,10 +1,12 @@
-"""When an ask may make others go, and what happens then.
+"""Preemption attempts: when an ask may look for victims, and what happens to the victims.
 
-An ask that found no room asks for victims once it has waited for its queue's delay, and then from time to time. Who
-they are is a pure question (`preemption/`); here it is asked, and the answer carried out: the victims are marked, the
-RM is asked to let them go, and what they leave is kept for the ask.
+An ask that found no room looks for victims once it has waited for the preemption delay of its queue, and repeats that
+from time to time. `victim_choice.py` chooses them without changing state. This module marks them, asks the RM to
+release them and reserves the freed room for the ask.
 
-Not here: what is preempted for a new quota (`preemption/quota.py`).
+Victims for a required node (daemon sets) are chosen here: only that node counts. Guarantees, queues, fences and
+disabled preemption protect no allocation there. Such an ask is never a victim itself, so no preemption cooldown
+applies.
 """
 
 from typing import Final

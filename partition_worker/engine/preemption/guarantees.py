@@ -1,11 +1,9 @@
-"""What queues have left of what is guaranteed to them, and what they would have left if victims went.
+"""Guarantees: what remains of the guaranteed resources of a queue, now and if victims were gone.
 
-A guarantee binds at its queue and for all below it. What remains to a queue is, per type, the least that is left on its
-way up; below zero it has more than is guaranteed to it. Victims are tried by supposing them gone, so only the levels
-that guarantee something are written down, each as a few numbers, and a supposition is a few additions that are taken
-back. No queue is copied, and none is changed.
-
-Not here: who may be a victim (`candidates.py`), and what the answers are used for (`nodes.py`, `guaranteed.py`).
+A guarantee binds at its queue and for all queues below it. The remaining amount of a queue is, per type, the least
+that is left on its path; below zero the queue has more than its guarantee. To try victims, only the levels that
+guarantee something are copied, as a few numbers each. A trial is a few additions that are undone afterwards. No queue
+changes.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,13 @@
-"""Queues whose time has come are brought down to their maximum: victims are marked and the RM is asked to let them go.
+"""Quota enforcement: preempt allocations of queues that exceed their lowered maximum.
 
-Looked at every second while a queue has such a time, from the root down; one that is brought down keeps those below it
-from being so in the same look. It is done once for each time that was set, whatever comes of it.
+While a queue has a time at which its maximum is enforced, all queues are checked every second from the root down. A
+queue that is enforced excludes the queues below it from the same check. Each configured time is enforced once.
 
-Not here: when a queue's time is (`queues/quota_timing.py`), who the victims are (`quota.py`).
+A queue never gives up more than its excess, and never falls below a guarantee of its own or above it. Enforcement is
+a best effort: allocations are taken whole, and an allocation that would take too much is skipped. Priorities, fences
+and `preemption.policy` do not count, and allocations that did not agree to be preempted are taken too.
+
+When a queue is due is decided in `queues/quota_timing.py`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,7 @@
-"""How far an ask may reach for victims, and how its priority looks from there.
+"""Victim candidates: how far an ask may reach for victims (fences), and which allocations in reach are unprotected.
 
-Not here: the victims (`candidates.py`).
+A partition may have thousands of candidates, so each one is checked once; the guarantee of a queue is computed once
+for all its allocations. `victim_choice.py` decides which of them help.
 """
 
 from collections.abc import Container, Iterator, Mapping

@@ -1,18 +1,21 @@
-"""Victims for an ask whose queue has less than what is guaranteed to it, taken from queues that have more.
+"""Preemption victim choice: the node to free, and the victims, for an ask whose queue is below its guarantee.
 
-    1. Whoever is within reach and not protected is a candidate (`fence.py`, `candidates.py`).
-    2. The ask must fit what its queue is guaranteed, now or without all candidates.
-    3. The node is chosen where the fewest have to go, and best nobody who is unwilling (`nodes.py`).
-    4. More are supposed to go for what else the queue of the ask is guaranteed.
-    5. Of all these, as many go as cover what the ask wants.
+    1. Candidates are the unprotected allocations within reach (`victim_candidates.py`).
+    2. The ask must fit the guarantee of its queue, now or without all candidates (`guarantees.py`).
+    3. The node is the one with the fewest victims, preferably none that did not agree to be preempted.
+    4. Further victims are added for what else the queue of the ask is guaranteed.
+    5. Of all these, as many are chosen as cover the ask.
 
-The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even where the node has some room.
-But there one type that is covered twice over ends the collection, here all that are missing on the node have to be.
-Beyond it, nobody may strike back: for a while nothing is taken from a queue that took from that of the ask
-(`truces.py`).
+The algorithm is YuniKorn's, odd results included: it takes victims for the whole ask even if the node has some room,
+and the last victim of a queue may leave it below its guarantee, because the queue is checked before the victim
+leaves. Two differences: here collection ends when all types that are missing on the node are covered, not one of them
+twice; and the preemption cooldown protects queues that took from the queue of the ask (`preemption_cooldown.py`).
 
-Pure: a plan is returned, nothing is changed. Not here: when an ask may look for victims, and carrying a plan out
-(`cycle/preempting.py`).
+YuniKorn goes through the candidates of a node a second time without charging the queue of the ask. The result is the
+same, so this module does it once: guarantees that bind only their own queue are charged as before, and one that binds
+both queues is not exceeded, or no candidate could have been chosen.
+
+This module returns a plan and changes no state. `attempts.py` decides when to call it and applies the plan.
 """
 
 from collections import defaultdict

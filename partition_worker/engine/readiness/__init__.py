@@ -1,1 +1,1 @@
-"""Who is next, and who waits for what."""
+"""Which queues, applications and asks are worth an attempt now."""

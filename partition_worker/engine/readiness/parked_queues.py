@@ -1,11 +1,11 @@
-"""Queues at rest: nothing below them can be placed as things are, and something there waits for what may be freed.
+"""Parked queues: queues below which no ask can be placed now, and where asks wait for resources to be freed.
 
-They lie in their order beside their siblings that are ready. When something was freed, those at rest are looked at one
-by one, the most deserving first, and only where they stand before all that are ready; and none of them if nothing that
-is waited for below their parent has room with the parent and on a node. So where many queues wait for nodes, or for
-room in a queue above them, a release costs a look at each need that waits, not at each queue.
+They are kept in order beside their siblings that are ready. After resources were freed, parked queues are checked one
+by one, the most deserving first, and only those before all ready siblings; none, if no need that waits below their
+parent has room in the parent and on a node. So a release costs one check for each need that waits, not for each
+queue.
 
-Not here: what a leaf has set aside (`aside.py`), and what is worth a look (`readiness.py`).
+The wait buckets of a leaf are in `unschedulable_asks.py`.
 """
 
 from collections.abc import Callable, Iterable

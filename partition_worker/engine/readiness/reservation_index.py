@@ -1,11 +1,11 @@
-"""All reservations of a partition, and which of them are worth another look.
+"""Index of all reservations, and of those that may be usable now.
 
-A reservation is worth a look when its node has more room (`nudge`), and whenever a node that is kept for nobody may
-take its ask; so what waits in vain costs nothing. Those of one leaf that want the same lie in one *line*, oldest first:
-where the queue has no room for the first there is none for any of them, and where the first can be used the others are
-not looked at. So what waits for its queue costs a look at each line, however many nodes are kept.
+A reservation is checked again when its node has more room (`nudge`), and whenever an unreserved node may take its
+ask. Reservations of one leaf with equal needs share a *line*, oldest first: if the queue has no room for the first
+there is none for the others, and if the first is usable the others are not checked. So reservations that wait for
+their queue cost one check for each line, however many nodes are reserved.
 
-Not here: making, ending and using reservations (`reservations.py`).
+`reservations.py` makes, cancels and uses reservations.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,11 +1,11 @@
-"""What one leaf has set aside, found by what it waits for.
+"""Unschedulable asks: the applications that a leaf has parked, in wait buckets by what they wait for.
 
-Applications that wait for the same lie together in their order. Where limits of users or groups bind them they lie on
-a shelf of their group and, on that, of their user. A shelf whose group or user has no room is *closed*: nobody looks
-at it, or at what is on it, until something of that very group or user is freed. So it does not matter how many users
-wait for their limits, and each who does is looked at once.
+Applications that wait for the same need share a bucket, in their order. If limits bind them, they are in a nested
+bucket of their group and, inside that, of their user. A bucket whose group or user has no room is *closed*: it is
+skipped until resources of that group or user are freed. So the number of users that wait for their limits does not
+matter.
 
-Not here: when to look (`readiness.py`), and limits themselves (`limits/`).
+`readiness.py` decides when to look at the buckets.
 """
 
 from collections.abc import Iterable
