@@ -36,7 +36,7 @@ class RecordedPast:
         portions: list[Portion | None] = []
         for partition, query in self._collector.questions(partitions, self._now_ns):
             answer = await self._link.ask(partition.full_name, query)
-            portions.append(self._collector.heard(partition, _account.decode(answer.body), self._now_ns))
+            portions.append(self._collector.process_answer(partition, _account.decode(answer.body), self._now_ns))
         self._store.write(one for one in portions if one is not None)
 
     def close(self) -> None:

@@ -22,66 +22,66 @@ KINDS: Final[tuple[Kind, ...]] = ("queues", "users", "groups")
 """Whose usage is kept."""
 
 Named = dict[tuple[Kind, str], Usage]
-"""The latest usage of each of them that has some, by kind and name."""
+"""The latest non-zero usage, by kind and name."""
 
 NOTHING: Final[Resources] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Up to where a partition has been read. It is written with what was read, so nothing is ever there twice."""
+    """The read position of a partition. It is written in one transaction with the rows, so no row is there twice."""
 
     instance: str = ""
-    """Which history of events it is; empty for a partition that has not been read, or is gone."""
+    """The instance of the event sequence; empty for a partition that was not read yet, or no longer exists."""
     next_event: int = 0
     last_event_ns: int = 0
-    """When the last event that was read happened: a worker that was replaced tells again what it plays again."""
+    """The time of the last event that was read: a restarted worker repeats the events of its journal."""
     ended_ns: int = 0
-    """When the last application ended that was read."""
+    """When the last recorded application ended."""
     sampled_ns: int = 0
     """When the last sample was taken; 0 for none."""
     unsure: bool = False
-    """Whether allocations may have ended that nobody told of."""
+    """Whether ends of allocations may have been missed."""
 
     @property
     def heard_ns(self) -> int:
-        """Since when nothing is known of it."""
+        """The time of the latest known state."""
         return max(self.sampled_ns, self.last_event_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time of which something is not known."""
+    """A period for which the history is incomplete."""
 
     what: Literal["events", "samples"]
     since_ns: int
     until_ns: int
     missed: int | None
-    """How many of them; None if nobody knows."""
+    """How many events or samples; None if unknown."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one answer of a partition adds to the history, all in one transaction."""
+    """The rows that follow from one answer of a partition; written in one transaction."""
 
     partition: PartitionEntry
     place: Place
-    """Where to go on after it."""
+    """The read position after it."""
     happened: list[Happened] = field(default_factory=list)
     ended: list[EndedApplication] = field(default_factory=list)
     at_ns: int = 0
-    """Of the sample, of the usage, and of the keys."""
+    """The time of the sample, the usage and the keys."""
     sample: Sample | None = None
     usage: list[tuple[Kind, Usage]] = field(default_factory=list)
-    """What is another than it was."""
+    """Changed usage."""
     keys: list[str] | None = None
-    """Of the allocations that run: those that are not among them have ended, however that was."""
+    """The running allocations: all others have ended, for an unknown reason."""
     gaps: list[Gap] = field(default_factory=list)
 
 
 ROUND_S: Final = 1.0
-"""How often partitions are asked."""
+"""Seconds between two rounds."""
 
 IDLE_ROUNDS: Final = 5
 """In one round of so many those are asked in which nothing has happened. Should more happen until then than a worker
@@ -89,27 +89,27 @@ keeps, 100,000 events unless it is told otherwise, that is a gap; so it would be
 """
 
 SAMPLE_NS: Final = 60 * 10**9
-"""How often how they are."""
+"""Interval of samples."""
 
 MISSED_AFTER_NS: Final = 90 * 10**9
-"""A sample that is so much later than the one before was missing in between."""
+"""An interval between samples from which on a gap is recorded."""
 
 WHOLE_NS: Final = 3600 * 10**9
-"""How often everybody's usage is noted, whether or not it is another."""
+"""Interval in which all usage is recorded, changed or not."""
 
 GONE_AFTER_NS: Final = 600 * 10**9
-"""A partition that is not among those registered for so long is gone, and with it what ran there."""
+"""Time without registration after which a partition counts as removed, with its allocations."""
 
 
 class Collector:
-    """Where reading each partition has come to, beginning with what the file says."""
+    """The read positions of all partitions, starting with those in the file."""
 
     def __init__(self, places: Mapping[str, Place], usage: Mapping[str, Named], now_ns: int) -> None:
         self._places = dict(places)
         """By full name."""
         self._usage = {name: dict(found) for name, found in usage.items()}
         self._idle: set[str] = set()
-        """Partitions that had nothing to tell when they were asked last, by full name."""
+        """Partitions whose last answer had no events, by full name."""
         self._round = 0
         self._sample_ns = now_ns + SAMPLE_NS
         """When the next sample is due."""
@@ -117,8 +117,8 @@ class Collector:
         """Whether the present round takes one."""
 
     def questions(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[tuple[PartitionEntry, Query]]:
-        """Begin a round: what to ask whom."""
-        self._sample_ns = min(self._sample_ns, now_ns + SAMPLE_NS)  # a clock may be put back
+        """Begin a round. Returns the queries and the partitions to send them to."""
+        self._sample_ns = min(self._sample_ns, now_ns + SAMPLE_NS)  # the clock may be set back
         self.sampling = now_ns >= self._sample_ns
         if self.sampling:
             self._sample_ns += ((now_ns - self._sample_ns) // SAMPLE_NS + 1) * SAMPLE_NS
@@ -141,8 +141,8 @@ class Collector:
                 args["keys"] = "true"
         return Query(what="account", args=args)
 
-    def heard(self, partition: PartitionEntry, account: Account, now_ns: int) -> Portion | None:
-        """What an answer adds; None if nothing."""
+    def process_answer(self, partition: PartitionEntry, account: Account, now_ns: int) -> Portion | None:
+        """The rows that follow from an answer; None for none."""
         name = partition.full_name
         before = self._places.get(name, Place())
         told_ns = _believed(before.last_event_ns, now_ns)
@@ -175,7 +175,7 @@ class Collector:
         )
 
     def _changes(self, name: str, account: Account, sampled_ns: int, now_ns: int) -> list[tuple[Kind, Usage]]:
-        """Whose usage is to be noted."""
+        """The usage to record."""
         assert account.sample is not None
         whole = now_ns // WHOLE_NS != sampled_ns // WHOLE_NS
         before = self._usage.get(name, {})
@@ -187,7 +187,7 @@ class Collector:
         return changed + _idle(before, now)
 
     def gone(self, partitions: Iterable[PartitionEntry], now_ns: int) -> list[Portion]:
-        """What becomes of those that were registered once and are no longer, in a round that takes samples."""
+        """The final rows of partitions that are no longer registered, in a round that takes samples."""
         if not self.sampling:
             return []
         here = {one.full_name for one in partitions}
@@ -210,12 +210,12 @@ class Collector:
 
 
 def _believed(at_ns: int, now_ns: int) -> int:
-    """A time up to which everything was read; what is in the future was written by a clock that was wrong."""
+    """A read position; one in the future was written while the clock was wrong."""
     return at_ns if at_ns <= now_ns else 0
 
 
 def _idle(before: Named, now: Named) -> list[tuple[Kind, Usage]]:
-    """Who had something, and has nothing now."""
+    """Zero usage for those that had some before."""
     return [(kind, Usage(who, 0, NOTHING)) for kind, who in before if (kind, who) not in now]
 
 
@@ -233,7 +233,7 @@ def _events_missed(before: Place, account: Account, told_ns: int, now_ns: int) -
         reason = "more happened than was read before the worker forgot it"
         return [Gap("events", since_ns, account.first_ns or now_ns, account.first - expected, reason)]
     if account.first_ns and account.first_ns <= told_ns:
-        return []  # it tells again what was known, and so everything since
+        return []  # it repeats known events, so nothing since is missing
     return [Gap("events", since_ns, account.first_ns or now_ns, None, "the worker or its partition began anew")]
 
 

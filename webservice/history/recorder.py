@@ -28,13 +28,13 @@ from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, S
 from webservice.views import RequestError
 
 RETRY_S: Final = 5.0
-"""How long to wait before a file that could not be used is tried again."""
+"""Seconds before an unusable file is tried again."""
 
 ANSWER_MAX_S: Final = 3.0
-"""How long a partition may take to answer; the others wait for it."""
+"""Seconds for a partition to answer; a round waits for all partitions."""
 
 DAMAGED: Final = ".damaged"
-"""What is put behind the name of a file that is put aside; the last one is kept."""
+"""Suffix of a damaged file that was renamed; only the latest is kept."""
 
 _NS: Final = 10**9
 _log = logging.getLogger("core.history")
@@ -42,7 +42,7 @@ _account: Final = msgspec.json.Decoder(Account)
 
 
 class HistoryRecorder:
-    """Keeps the history of all partitions in one file while it runs. `problem` says why it does not at present."""
+    """Records the history of all partitions in one file while `run` runs. `problem` is why it does not at present."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class HistoryRecorder:
         self._round_s = round_s
         self._retry_s = retry_s
         self.failure = ""
-        """The last problem, of which the log has a line, until the history is kept again."""
+        """The last problem, which is in the log, until recording works again."""
         self._round_at = time.monotonic()
-        """When the latest round was done, or this began."""
+        """When the latest round ended, or recording started."""
 
     def families(self) -> Iterator[Family]:
-        """Figures of the history."""
+        """The metrics of the history."""
         what = (
             "Seconds since what partitions tell was last asked for and written into the history. Worry above 60: the "
             "file cannot be used, the log says why; what workers forget meanwhile is missing."
@@ -75,7 +75,7 @@ class HistoryRecorder:
         yield gauge("yunishard_history_bytes", what, (), [((), size)])
 
     async def run(self, link: Broker) -> None:
-        """Keep it until cancelled."""
+        """Record until cancelled."""
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="history") as writer:
             while True:
                 try:
@@ -89,10 +89,10 @@ class HistoryRecorder:
             await self._keep(link, writer)
         except HistoryDamaged as damage:
             self._put_aside(damage)
-            await asyncio.sleep(self._round_s)  # or a disk that damages each new one would fill the log
+            await asyncio.sleep(self._round_s)  # limits the log of a disk that damages every new file
 
     async def _keep(self, link: Broker, writer: ThreadPoolExecutor) -> None:
-        """Open the file and go on with it, round by round, until something is wrong."""
+        """Open the file and record round by round, until an error."""
         loop = asyncio.get_running_loop()
         opened = await loop.run_in_executor(writer, partial(_open, self.path, self._clock_ns()))
         self.problem = ""
@@ -107,7 +107,7 @@ class HistoryRecorder:
                     await loop.run_in_executor(writer, work)
                     self._recovered()
                 rounds += 1
-                if rounds == IDLE_ROUNDS:  # everybody was asked, and had nothing to write down
+                if rounds == IDLE_ROUNDS:  # every partition was asked, and there was nothing to write
                     self._recovered()
                 self._round_at = time.monotonic()
                 await asyncio.sleep(max(0.0, began + self._round_s - loop.time()))
@@ -120,7 +120,7 @@ class HistoryRecorder:
         delete_expired(opened.store, bytes_max=self._kept.bytes_max, age_max_ns=age_ns, now_ns=now_ns)
 
     def _put_aside(self, damage: HistoryDamaged) -> None:
-        """Whoever wants to look at it, can."""
+        """Rename a damaged file, for a later analysis."""
         path = self.path
         aside = _beside(path, DAMAGED)
         self.problem = f"{path} is damaged: {damage}"
@@ -145,7 +145,7 @@ class HistoryRecorder:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The file while it is ours."""
+    """The open file, its lock, and the collector."""
 
     store: Store
     collector: Collector
@@ -157,11 +157,11 @@ class _Opened:
 
 
 def _open(path: Path, now_ns: int) -> _Opened:
-    """Lock and open it; in the writer's thread.
+    """Lock and open the file; runs in the writer's thread.
 
     Raises:
-        HistoryDamaged: it cannot be understood.
-        OSError: it cannot be used, at present at least.
+        HistoryDamaged: its content is damaged.
+        OSError: it cannot be used at present.
     """
     lock = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
@@ -192,16 +192,17 @@ def _size(path: Path) -> int:
 
 
 async def _round(link: Broker, collector: Collector, now_ns: int) -> list[Portion]:
-    """Ask every partition; what is to be written of the answers. Who does not answer is asked in the next round."""
+    """Query the partitions of this round. Returns the rows to write. A partition that does not answer is asked again in
+    the next round."""
     try:
         partitions = (await link.partitions()).partitions
     except RequestError as error:
-        _log.debug("nobody is asked: %s", error.text)
+        _log.debug("no partition is asked: %s", error.text)
         return []
     questions = collector.questions(partitions, now_ns)
     accounts = await asyncio.gather(*(_asked(link, partition, query) for partition, query in questions))
     heard = [
-        collector.heard(partition, account, now_ns)
+        collector.process_answer(partition, account, now_ns)
         for (partition, _), account in zip(questions, accounts, strict=True)
         if account is not None
     ]
@@ -209,7 +210,7 @@ async def _round(link: Broker, collector: Collector, now_ns: int) -> list[Portio
 
 
 async def _asked(link: Broker, partition: PartitionEntry, query: Query) -> Account | None:
-    """What a partition says; None if nothing that can be read."""
+    """A partition's answer; None without a valid one."""
     try:
         async with asyncio.timeout(ANSWER_MAX_S):
             answer = await link.ask(partition.full_name, query)
@@ -218,5 +219,5 @@ async def _asked(link: Broker, partition: PartitionEntry, query: Query) -> Accou
         problem = answer.body.decode(errors="replace")
     except (RequestError, TimeoutError, msgspec.MsgspecError) as error:
         problem = str(error)
-    _log.debug("partition %s does not tell what happened: %s", partition.full_name, problem)
+    _log.debug("partition %s does not report its history: %s", partition.full_name, problem)
     return None

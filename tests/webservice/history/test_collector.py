@@ -33,7 +33,7 @@ def args(one: Collector, now_ns: int, *partitions: PartitionEntry) -> list[dict[
 
 
 def heard(one: Collector, said: Account, now_ns: int = NOW + S) -> Portion:
-    found = one.heard(DEFAULT, said, now_ns)
+    found = one.process_answer(DEFAULT, said, now_ns)
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def test_those_in_which_nothing_happens_are_asked_less_often_and_not_all_at_once
     one = collector()
     assert len(args(one, NOW - MINUTE, DEFAULT, GPU)) == 2, "nobody knows yet whether something happens there"
     for partition in (DEFAULT, GPU):
-        one.heard(partition, account(), NOW - MINUTE)
+        one.process_answer(partition, account(), NOW - MINUTE)
     asked = [
         [partition for partition, _ in one.questions([DEFAULT, GPU], NOW - MINUTE + index * S)]
         for index in range(1, 1 + 2 * IDLE_ROUNDS)
@@ -72,11 +72,11 @@ def test_those_in_which_nothing_happens_are_asked_less_often_and_not_all_at_once
 
 def test_one_that_was_idle_is_asked_in_each_round_again_once_something_has_happened_there() -> None:
     one = collector()
-    one.heard(DEFAULT, account(), NOW - MINUTE)
+    one.process_answer(DEFAULT, account(), NOW - MINUTE)
     assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == 1
     heard(one, account(began("a")))
     assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == IDLE_ROUNDS
-    one.heard(DEFAULT, account(first=1), NOW - MINUTE)
+    one.process_answer(DEFAULT, account(first=1), NOW - MINUTE)
     heard(one, account(first=1, ended=[application()]))
     assert sum(len(args(one, NOW - MINUTE + index)) for index in range(IDLE_ROUNDS)) == IDLE_ROUNDS
 
@@ -84,7 +84,7 @@ def test_one_that_was_idle_is_asked_in_each_round_again_once_something_has_happe
 def test_those_that_are_idle_are_asked_too_how_they_are() -> None:
     one = collector()
     for index in range(IDLE_ROUNDS):
-        one.heard(DEFAULT, account(), NOW - MINUTE)
+        one.process_answer(DEFAULT, account(), NOW - MINUTE)
         assert "sample" in args(one, NOW + index * MINUTE)[0]
 
 
@@ -128,7 +128,7 @@ def test_what_happened_goes_with_the_place_to_go_on_from() -> None:
 
 def test_an_answer_without_news_adds_nothing() -> None:
     one = collector(Place("one", 7))
-    assert one.heard(DEFAULT, account(first=7), NOW) is None
+    assert one.process_answer(DEFAULT, account(first=7), NOW) is None
 
 
 def test_an_answer_without_events_does_not_take_the_place_back() -> None:
@@ -186,7 +186,7 @@ def test_another_instance_that_begins_later_leaves_a_gap_of_which_nobody_knows_h
 
 def test_while_events_are_not_tracked_each_sample_says_so() -> None:
     one = collector(Place("one", 7, sampled_ns=NOW))
-    assert one.heard(DEFAULT, account(first=7, tracked=False), NOW + S) is None
+    assert one.process_answer(DEFAULT, account(first=7, tracked=False), NOW + S) is None
     found = heard(one, account(first=7, tracked=False, sample=sample()), NOW + MINUTE)
     assert [(gap.what, gap.since_ns, gap.until_ns) for gap in found.gaps] == [("events", NOW, NOW + MINUTE)]
 
