@@ -18,8 +18,8 @@ from common.config.model import (
     PlacementRuleConfig,
     QueueConfig,
     ResourcesConfig,
+    normalise,
 )
-from common.config.normal import normalised
 from common.names import ROOT
 from common.quantity import QuantityError, parse_quantity
 
@@ -64,10 +64,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{noun} {self.path} {verb}{f' ({more})' if more else ''}"
 
 
-def differences(before: Configuration, after: Configuration) -> list[Difference]:
+def find_differences(before: Configuration, after: Configuration) -> list[Difference]:
     """Return what changes, partition by partition: those that go, those that come, and the settings of the others."""
-    old = {partition.name: partition for partition in normalised(before).partitions}
-    new = {partition.name: partition for partition in normalised(after).partitions}
+    old = {partition.name: partition for partition in normalise(before).partitions}
+    new = {partition.name: partition for partition in normalise(after).partitions}
     gone = [Difference(kind=PARTITION_REMOVED, path=name) for name in old if name not in new]
     come = [Difference(kind=PARTITION_ADDED, path=name) for name in new if name not in old]
     changed = [found for name in new if name in old for found in _of_partition(old[name], new[name])]
@@ -197,3 +197,6 @@ def _below(queue: QueueConfig) -> str:
 
 def _count(queue: QueueConfig) -> int:
     return 1 + sum(_count(child) for child in queue.queues)
+
+
+differences = find_differences

@@ -16,8 +16,7 @@ Not here: whether the rule is in force (the setting `queues.same-hierarchy`), an
 from collections.abc import Iterator
 from typing import Final
 
-from common.config.model import Configuration, PartitionConfig
-from common.config.normal import Place, partition_name, root_place
+from common.config.model import Configuration, PartitionConfig, QueuePlace, partition_name, root_place
 from common.config.problems import NO_LINES, Lines, Problem, Report
 
 KIND: Final = "hierarchy"
@@ -26,7 +25,7 @@ _Paths = frozenset[str]
 """Of queues: from the root, dotted, in lower case."""
 
 
-def hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return each place where a partition has a queue below another parent than an earlier partition, at most 100.
 
     Places and lines are those of the text for a configuration as it was parsed; one in its normal form is judged alike,
@@ -53,7 +52,7 @@ def _places_of(partition: PartitionConfig, written_at: str) -> dict[str, str]:
     """Return the path of each queue below root, and where it was written, parents first."""
     found: dict[str, str] = {}
 
-    def walk(place: Place, path: str) -> None:
+    def walk(place: QueuePlace, path: str) -> None:
         for child in place.children:
             child_path = f"{path}.{child.queue.name.lower()}"
             found.setdefault(child_path, child.path)
@@ -90,3 +89,6 @@ def _above(path: str) -> Iterator[str]:
     while "." in path:
         path = path.rpartition(".")[0]
         yield path
+
+
+hierarchy_problems = find_hierarchy_problems

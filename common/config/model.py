@@ -4,12 +4,17 @@ Names are ours (`max_applications`), the names on the wire are those of the file
 the text that was written, because operators read them back; `amounts` turns them into numbers. Nothing is checked here.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
+from common.config.problems import under
+from common.names import DEFAULT_PARTITION, ROOT
 from common.quantity import parse_quantity
 
 QUANTITIES_MAX: Final = 4096
@@ -168,7 +173,7 @@ class Configuration(_Part, frozen=True, kw_only=True, gc=False):
     checksum: str = ""  # 64 upper case hexadecimal digits once loaded, before that empty
 
 
-def amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
+def parse_amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
     """Return the numbers behind quantity texts, in the units the scheduler counts with; nothing written is empty.
 
     Raises QuantityError, which validation has ruled out for everything but child templates.
@@ -179,3 +184,90 @@ def amounts(texts: Mapping[str, str] | None) -> dict[str, int]:
 @lru_cache(QUANTITIES_MAX)
 def _amount(kind: str, text: str) -> int:
     return parse_quantity(text, resource_type=kind)
+
+
+# Normal form ----------------------------------------------------------------------------------------------------------
+
+
+def normalise(configuration: Configuration) -> Configuration:
+    """Return the configuration with every partition in its normal form; a normal one comes out the same."""
+    return replace(configuration, partitions=tuple(normalise_partition(part) for part in configuration.partitions))
+
+
+def normalise_partition(partition: PartitionConfig) -> PartitionConfig:
+    """Return the partition named, and with one root queue: the one written, or one put above all the others."""
+    written = _written_root(partition)
+    root = QueueConfig(name=ROOT, queues=partition.queues or ()) if written is None else written
+    return replace(
+        partition,
+        name=partition_name(partition),
+        queues=(replace(root, parent=True, limits=root.limits or partition.limits),),
+    )
+
+
+def partition_name(partition: PartitionConfig) -> str:
+    """Return its name; nothing, and `default` in any case, are `default`."""
+    return DEFAULT_PARTITION if partition.name.lower() in ("", DEFAULT_PARTITION) else partition.name
+
+
+class QueuePlace(Struct, frozen=True, kw_only=True, gc=False):  # a tree, which no garbage collector need look at
+    """A queue of a normal partition, and where it was written."""
+
+    queue: QueueConfig
+    path: str  # of the queue; an inserted root stands at the path of its partition
+    limits_path: str  # of its limits, which root may have from its partition
+    level: int  # 0 for root
+    children: tuple["QueuePlace", ...]  # the queues directly below, in the order they were written
+
+    def walk(self) -> Iterator["QueuePlace"]:
+        """Yield this queue and everything below, parents before children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def root_place(partition: PartitionConfig, path: str) -> QueuePlace:
+    """Return the root of the normal form of a partition that was written at `path`, with everything below."""
+    written = _written_root(partition)
+    root_path = path if written is None else under(path, "queues[0]")
+    has_own_limits = written is not None and written.limits
+    limits_path = under(root_path if has_own_limits else path, "limits")
+    return _place(normalise_partition(partition).root, root_path, limits_path=limits_path, level=0)
+
+
+def _place(queue: QueueConfig, path: str, *, limits_path: str, level: int) -> QueuePlace:
+    prefix = under(path, "queues[")
+    below = [(child, f"{prefix}{index}]") for index, child in enumerate(queue.queues)]
+    children = [_place(child, at, limits_path=f"{at}.limits", level=level + 1) for child, at in below]
+    return QueuePlace(queue=queue, path=path, limits_path=limits_path, level=level, children=tuple(children))
+
+
+def _written_root(partition: PartitionConfig) -> QueueConfig | None:
+    """Return the root queue that was written: the only queue at the top, called root in any case."""
+    match partition.queues:
+        case (QueueConfig() as only,) if only.name.lower() == ROOT:
+            return only
+    return None
+
+
+# Checksum -------------------------------------------------------------------------------------------------------------
+
+_MARK: Final = b"checksum: "
+_HEX_DIGITS: Final = 64
+
+
+def compute_checksum(text: str) -> str:
+    """Return the SHA-256 of the text without the checksum it carries, as 64 upper case hexadecimal digits.
+
+    Only the first checksum is recognised, and at most 64 characters of it; every repetition of it is left out as well.
+    The line break behind it counts, so a text does not have the checksum of the same text with a checksum line.
+    """
+    data = text.encode()
+    parts = data.split(_MARK, 2)
+    if len(parts) > 1:
+        carried = (_MARK + parts[1]).rstrip(b"\n")[: len(_MARK) + _HEX_DIGITS]
+        data = data.replace(carried, b"")
+    return hashlib.sha256(data).hexdigest().upper()
+
+
+amounts = parse_amounts

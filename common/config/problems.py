@@ -11,7 +11,7 @@ import msgspec
 PROBLEMS_MAX: Final = 100  # more would not be read, and a hostile text could ask for millions
 UNKNOWN_LINE: Final = 0
 
-DOUBT: Final = "doubt"
+WARNING: Final = "doubt"
 """The kind of what is allowed and hardly meant."""
 
 Lines = Mapping[str, int]

@@ -112,7 +112,7 @@ _KEY_MAX: Final = 2 * max(map(len, PROPERTIES))  # a longer one is compared with
 
 
 @lru_cache(maxsize=1024)  # the same slip stands at many queues
-def meant(key: str) -> str:
+def find_similar_property(key: str) -> str:
     """Return the property that a key looks like without being it; empty if it looks like none, or is one.
 
     It has the same words in another order, case or with other separators between them, or is a few letters off.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.config.check import load
-from common.config.difference import Difference, differences
+from common.config.difference import Difference, find_differences
+from common.config.validation import load
 
 RULES = """placementrules: [
     {name: fixed, value: a, create: true, filter: {type: deny, users: [bob, ann]}},
@@ -12,7 +12,7 @@ RULES_IN_WORDS = "fixed a, create, deny users bob ann; provided, allow groups de
 
 
 def lines(before: str, after: str) -> list[str]:
-    return [str(found) for found in differences(load(before), load(after))]
+    return [str(found) for found in find_differences(load(before), load(after))]
 
 
 def changes(before: str, after: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_queues_go_and_come_with_everything_below_them() -> None:
 
 def test_a_difference_is_a_value_with_both_settings() -> None:
     before, after = (f"partitions: [{{queues: [{{name: A, maxapplications: {most}}}]}}]" for most in (1, 2))
-    assert differences(load(before), load(after)) == [
+    assert find_differences(load(before), load(after)) == [
         Difference(kind="queue-changed", path="default root.a maxapplications", before="1", after="2")
     ]
 

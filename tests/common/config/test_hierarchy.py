@@ -2,11 +2,11 @@
 
 import pytest
 
-from common.config.check import load
-from common.config.hierarchy import hierarchy_problems
+from common.config.hierarchy import find_hierarchy_problems
 from common.config.model import Configuration, PartitionConfig, QueueConfig
 from common.config.parse import parse_with_lines
 from common.config.problems import PROBLEMS_MAX
+from common.config.validation import load
 
 Tree = dict[str, "Tree"]
 
@@ -27,7 +27,7 @@ def queues(level: Tree) -> tuple[QueueConfig, ...]:
 
 def told(*partitions: str) -> list[str]:
     parts = (PartitionConfig(name=f"p{number}", queues=tree(paths)) for number, paths in enumerate(partitions))
-    return [problem.message for problem in hierarchy_problems(Configuration(partitions=tuple(parts)))]
+    return [problem.message for problem in find_hierarchy_problems(Configuration(partitions=tuple(parts)))]
 
 
 def test_a_queue_below_another_parent_is_a_problem() -> None:
@@ -89,7 +89,7 @@ partitions:
     queues:
     - name: Dev
 """
-    (problem,) = hierarchy_problems(*parse_with_lines(text))
+    (problem,) = find_hierarchy_problems(*parse_with_lines(text))
     assert (problem.line, problem.path) == (10, "partitions[1].queues[0].queues[0].name")
     assert problem.kind == "hierarchy"
     assert problem.message == "queue dev is below root here, but below root.eng in partition default"
@@ -97,7 +97,7 @@ partitions:
 
 def test_a_loaded_configuration_is_judged_as_the_parsed_one() -> None:
     text = "partitions: [{queues: [{name: a, queues: [{name: b}]}]}, {name: gpu, queues: [{name: b}]}]"
-    (problem,) = hierarchy_problems(load(text))
+    (problem,) = find_hierarchy_problems(load(text))
     assert problem.message == "queue b is below root here, but below root.a in partition default"
     assert problem.path == "partitions[1].queues[0].queues[0].name"
 

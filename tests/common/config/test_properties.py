@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.config.properties import PROPERTIES, delay_s, meant, priority_offset
+from common.config.properties import PROPERTIES, delay_s, find_similar_property, priority_offset
 from partition_worker.engine.queues.policies import policies
 
 
@@ -73,7 +73,7 @@ def test_a_delay_of_nothing_is_none() -> None:
     ],
 )
 def test_a_slip_of_the_pen_is_recognised(key: str, name: str) -> None:
-    assert meant(key) == name
+    assert find_similar_property(key) == name
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_slip_of_the_pen_is_recognised(key: str, name: str) -> None:
     [*PROPERTIES, "", "colour", "priority", "preemption", "delay", "application.sort", "priority.class", "x" * 10_000],
 )
 def test_other_keys_mean_no_property(key: str) -> None:
-    assert meant(key) == ""
+    assert find_similar_property(key) == ""

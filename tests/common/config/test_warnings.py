@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.config.check import DEFAULT_TEXT, validated
-from common.config.doubts import LDAP, RESOLVERS, doubts
-from common.config.problems import DOUBT, PROBLEMS_MAX, Problem
+from common.config.problems import PROBLEMS_MAX, WARNING, Problem
+from common.config.validation import DEFAULT_TEXT, validate
+from common.config.warnings import LDAP, RESOLVERS, doubts
 from partition_worker.engine.user_resolution import own_name, resolver_of
 
 TRACES = Path(__file__).parents[2] / "conformance" / "traces"
@@ -17,7 +17,7 @@ OPEN = {"submitacl": "*"}
 
 
 def found(text: str) -> list[Problem]:
-    return doubts(*validated(text))
+    return doubts(*validate(text))
 
 
 def in_partition(**keys: object) -> list[Problem]:
@@ -32,7 +32,7 @@ def in_queue(**keys: object) -> list[Problem]:
 
 def told(problems: list[Problem], *, at: str = "") -> list[str]:
     """Their messages, once it is sure where they are."""
-    assert {problem.kind for problem in problems} <= {DOUBT}
+    assert {problem.kind for problem in problems} <= {WARNING}
     assert [problem.path for problem in problems if not problem.path.endswith(at)] == []
     return [problem.message for problem in problems]
 
@@ -304,7 +304,7 @@ def test_there_are_never_more_than_people_read() -> None:
 
 
 def test_without_lines_there_are_doubts_too() -> None:
-    configuration, _ = validated("partitions: [{queues: [{name: root, submitacl: 'bob,*'}]}]")
+    configuration, _ = validate("partitions: [{queues: [{name: root, submitacl: 'bob,*'}]}]")
     assert [problem.line for problem in doubts(configuration)] == [0]
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
 from common.config.parse import parse_with_lines
+from common.config.placement_rules import RULES, find_rule_problems
 from common.config.problems import Problem
-from common.config.rules import RULES, rule_problems
 from common.names import ILLEGAL_QUEUE
 
 
 def problems(*rules: PlacementRuleConfig) -> list[Problem]:
-    return rule_problems(PartitionConfig(placement_rules=rules))
+    return find_rule_problems(PartitionConfig(placement_rules=rules))
 
 
 def only_problem(rule: PlacementRuleConfig) -> Problem:
@@ -90,7 +90,7 @@ partitions:
   - name: group
 """
     configuration, lines = parse_with_lines(text)
-    found = rule_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
+    found = find_rule_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
     assert [(problem.line, problem.path) for problem in found] == [
         (7, "partitions[0].placementrules[0].parent.value"),
         (6, "partitions[0].placementrules[0].filter.users[0]"),

@@ -3,9 +3,8 @@
 import pytest
 import yaml
 
-from common.config.nodes import Reader, compose
 from common.config.problems import ConfigError
-from common.config.slips import special
+from common.config.yaml_nodes import Reader, compose, special
 
 TAB, COLUMN, COLON = "a tab is used for indentation", "wrong indentation?", "wrong indentation, or a value"
 

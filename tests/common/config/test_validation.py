@@ -1,14 +1,32 @@
 """The rules, one by one where the recorded verdicts do not show the message, the place, or several problems at once."""
 
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
 import msgspec
 import pytest
+import yaml
 
-from common.config.check import DEFAULT_TEXT, check, load, load_problems, validated
-from common.config.checksum import checksum_of
-from common.config.model import ChildTemplateConfig, Configuration, LimitConfig, PartitionConfig, QueueConfig
-from common.config.nodes import DEPTH_MAX
-from common.config.parse import parse
+from common.config.model import (
+    ChildTemplateConfig,
+    Configuration,
+    LimitConfig,
+    PartitionConfig,
+    QueueConfig,
+    compute_checksum,
+)
+from common.config.parse import parse, parse_with_lines
 from common.config.problems import ConfigError, Problem
+from common.config.validation import (
+    DEFAULT_TEXT,
+    KIND,
+    find_build_problems,
+    find_name_problems,
+    find_problems,
+    load,
+    validate,
+)
+from common.config.yaml_nodes import DEPTH_MAX
 from common.names import ILLEGAL_QUEUE
 
 
@@ -33,12 +51,12 @@ def test_the_default_configuration_takes_every_namespace_as_a_queue() -> None:
     (only,) = configuration.partitions
     assert (only.name, only.root.name, only.root.submit_acl) == ("default", "root", "*")
     assert [(rule.name, rule.value, rule.create) for rule in only.placement_rules] == [("tag", "namespace", True)]
-    assert load_problems(only) == []
+    assert find_build_problems(only) == []
 
 
 def test_a_loaded_configuration_has_the_checksum_of_its_text() -> None:
     text = f"{DEFAULT_TEXT}checksum: ABC"
-    assert load(text).checksum == checksum_of(text) == checksum_of(DEFAULT_TEXT)
+    assert load(text).checksum == compute_checksum(text) == compute_checksum(DEFAULT_TEXT)
 
 
 def test_an_empty_text_stays_empty() -> None:
@@ -63,7 +81,7 @@ def test_limits_of_the_partition_become_those_of_root(queues: str) -> None:
 
 def test_loading_what_is_loaded_changes_nothing() -> None:
     configuration = load(partition("queues: [{name: a}]\nlimits: [{users: [ann], maxapplications: 1}]"))
-    assert check(configuration) == []
+    assert find_problems(configuration) == []
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(configuration), type=Configuration) == configuration
 
 
@@ -291,18 +309,18 @@ def test_queues_may_be_nested_as_deep_as_can_be_read() -> None:
     levels = DEPTH_MAX // 2 - 1
     text = "".join(f"{{name: q{level}, queues: [" for level in range(levels - 1)) + "]}" * (levels - 1)
     configuration = load(f"partitions: [{{queues: [{text}]}}]")
-    assert load_problems(configuration.partitions[0]) == []
+    assert find_build_problems(configuration.partitions[0]) == []
 
 
 def test_a_root_in_another_case_does_not_load() -> None:
-    (problem,) = load_problems(load(partition("queues: [{name: Root}]")).partitions[0])
+    (problem,) = find_build_problems(load(partition("queues: [{name: Root}]")).partitions[0])
     assert (problem.kind, problem.message) == ("load", "partition cannot be created without root queue")
 
 
 @pytest.mark.parametrize("acl", ["a  b", " a b", "a b ", "  ", " * "])
 def test_a_list_with_a_second_blank_passes_validation_but_does_not_load(acl: str) -> None:
     (only,) = load(partition(f"queues: [{{name: a, adminacl: '{acl}'}}]")).partitions
-    (problem,) = load_problems(only)
+    (problem,) = find_build_problems(only)
     assert problem.message == f"multiple spaces found in ACL: '{acl}'"
     assert problem.path == "queues[0].queues[0].adminacl"
 
@@ -313,7 +331,7 @@ def test_a_template_is_read_where_queues_can_be_created_and_it_sets_something() 
     text = partition(
         f"queues: [{{name: a, {wrong}}}, {{name: b, parent: true, {wrong}}}, {{name: c, parent: true, {empty}}}]"
     )
-    (problem,) = load_problems(load(text).partitions[0])
+    (problem,) = find_build_problems(load(text).partitions[0])
     assert (problem.path, problem.message) == (
         "queues[0].queues[1].childtemplate.resources.max.memory",
         "invalid quantity",
@@ -327,11 +345,13 @@ def test_a_template_without_a_value_is_no_template() -> None:
 
 def test_problems_without_a_text_have_no_line() -> None:
     configuration = Configuration(partitions=(PartitionConfig(queues=(QueueConfig(name="a b"),)),))
-    assert [(problem.line, problem.path) for problem in check(configuration)] == [(0, "partitions[0].queues[0].name")]
+    assert [(problem.line, problem.path) for problem in find_problems(configuration)] == [
+        (0, "partitions[0].queues[0].name")
+    ]
 
 
 def test_the_configuration_is_checked_as_it_was_parsed() -> None:
-    assert check(parse(DEFAULT_TEXT)) == []
+    assert find_problems(parse(DEFAULT_TEXT)) == []
 
 
 @pytest.mark.parametrize(
@@ -353,8 +373,8 @@ def test_the_white_space_of_unicode_separates_and_is_trimmed_but_no_other_separa
 
 
 def test_load_problems_name_the_lines_of_the_text_when_they_are_known() -> None:
-    configuration, lines = validated(partition("queues:\n- name: a\n  adminacl: 'a  b'"))
-    (problem,) = load_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
+    configuration, lines = validate(partition("queues:\n- name: a\n  adminacl: 'a  b'"))
+    (problem,) = find_build_problems(configuration.partitions[0], path="partitions[0]", lines=lines)
     assert (problem.line, problem.path) == (5, "partitions[0].queues[0].adminacl")
 
 
@@ -370,4 +390,56 @@ def test_load_problems_name_the_lines_of_the_text_when_they_are_known() -> None:
 )
 def test_a_partition_is_looked_at_closely_only_where_there_may_be_a_problem(queue: str, told: int) -> None:
     text = partition(f"queues: [{{name: root, queues: [{queue}]}}]")
-    assert len(load_problems(load(text).partitions[0])) == told
+    assert len(find_build_problems(load(text).partitions[0])) == told
+
+
+# Names of partitions
+
+
+@pytest.mark.parametrize("name", ["rm 1", "[x]a", "a/b", "ü", "x" * 65, "a\\n"])
+def test_a_name_that_no_core_takes_is_told_with_its_place(name: str) -> None:
+    text = f'partitions:\n- queues: []\n- queues: []\n  name: "{name}"\n'
+    (problem,) = find_name_problems(*parse_with_lines(text))
+    assert (problem.kind, problem.path, problem.line) == (KIND, "partitions[1].name", 4)
+    assert "must be 1 to 64 letters, digits" in problem.message
+
+
+@pytest.mark.parametrize("name", ["", "default", "gpu-1.a_B", "x" * 64])
+def test_other_names_and_none_are_fine(name: str) -> None:
+    assert find_name_problems(*parse_with_lines(f"partitions: [{{name: '{name}'}}]")) == []
+
+
+# Recorded verdicts of the reference scheduler
+
+VECTORS = Path(__file__).parents[2] / "data" / "config-vectors.yaml"
+
+
+class Vector(TypedDict):
+    id: str
+    config: str
+    valid: bool
+    error_kind: NotRequired[str]
+    loads: NotRequired[bool]
+
+
+def vectors(*, valid: bool) -> list[Vector]:
+    found: list[Vector] = yaml.safe_load(VECTORS.read_text())
+    return [vector for vector in found if vector["valid"] is valid]
+
+
+def name(vector: Vector) -> str:
+    return vector["id"]
+
+
+@pytest.mark.parametrize("vector", vectors(valid=True), ids=name)
+def test_a_valid_text_is_accepted_and_its_partitions_load_when_they_should(vector: Vector) -> None:
+    configuration = load(vector["config"])
+    problems = [problem for partition in configuration.partitions for problem in find_build_problems(partition)]
+    assert (not problems) is vector["loads"], problems
+
+
+@pytest.mark.parametrize("vector", vectors(valid=False), ids=name)
+def test_an_invalid_text_is_refused_for_the_reason_that_decides(vector: Vector) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(vector["config"])
+    assert refused.value.problems[0].kind == vector["error_kind"]
