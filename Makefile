@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 REFERENCE = $(if $(ORACLE_DIR),--reference-dir "$(ORACLE_DIR)") $(if $(ORACLE),--reference "$(ORACLE)")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup compiled run up test test-interop chaos differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
+.PHONY: help setup compiled run up test test-all test-interop chaos differential fuzz bench bench-check bench-must bench-update check docs format proto sim clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 |/' | column -t -s '|'
@@ -44,7 +44,10 @@ compiled: setup ## compile the engine as it is now, for the workers of this chec
 up: $(RUN_STAMP) ## start the system and leave it running
 	$(BIN)/yunishard up
 
-test: setup ## run all tests, on all processors
+test: setup ## run the tests, on all processors (about five minutes on two)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not long"
+
+test-all: setup ## run all tests, also those that take long (about ten minutes on two processors)
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 differential: setup ## compare with the reference, which needs Go: AREAS= TRACES= SEED= REPLAY= ORACLE_DIR= ORACLE=

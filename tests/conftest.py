@@ -1,7 +1,42 @@
-"""What holds for all tests."""
+"""What holds for all tests, and which of them only run in `make test-all`."""
 
 import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parent
+
+LONG: Final = (
+    "benchmarks",
+    "chaos",
+    "overload",
+    "partition_worker/test_service.py",
+    "processes/test_descriptors.py",
+    "processes/test_flood.py",
+    "processes/test_full_disk.py",
+    "processes/test_new_start.py",
+    "processes/test_old_files.py",
+    "processes/test_partition_names.py",
+    "processes/test_poison.py",
+    "processes/test_slow_clients.py",
+    "processes/test_two_partitions.py",
+    "properties",
+    "sim/test_mutations.py",
+    "tenants",
+)
+"""Directories and files of tests that take long: 200 seeds of the simulation, deliberate defects, properties with many
+examples, overload, rare faults of real systems. Continuous integration runs them, too."""
 
 # Tests start processes, and some of them have used gRPC before. Its fork handlers would break the child between fork
 # and exec; nothing here forks without exec, so they are not needed.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the long tests, for `-m "not long"`."""
+    long = tuple(ROOT / name for name in LONG)
+    for item in items:
+        if any(item.path == path or path in item.path.parents for path in long):
+            item.add_marker("long")

@@ -82,14 +82,13 @@ def test_sighup_without_a_terminal_says_what_is_reloaded_anyway(system: System) 
         system.up.until(lambda: system.up.says("SIGHUP: there is nothing to reload; "))
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_process_that_a_signal_ends_is_started_again(system: System, role: str) -> None:
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-        before = process(system.up, role)
-        os.kill(before, name)
-        system.up.until(
-            lambda before=before: gone(before) and any(f" {role} " in one for one in system.up.children.values())
-        )
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT], ids=lambda name: name.name)
+def test_processes_that_a_signal_ends_are_started_again(system: System, name: signal.Signals) -> None:
+    before = {role: process(system.up, role) for role in ROLES}
+    for number in before.values():
+        os.kill(number, name)
+    system.up.until(lambda: all(map(gone, before.values())))
+    system.up.until(lambda: all(f" {role} " in " ".join(system.up.children.values()) for role in ROLES))
 
 
 @pytest.mark.parametrize("name", [signal.SIGQUIT, signal.SIGXCPU, signal.SIGRTMIN], ids=str)

@@ -87,7 +87,7 @@ def bounds(books: Books, application: Application) -> list[tuple[Allowance, Reso
     account = books.usage.known(application)
     group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
     for queue in application.queue.ancestry():
-        here, below = limits.get(queue.path, QueueLimits()), everything_below(queue)
+        here, below = limits.get(queue.path, QueueLimits()), everything_below(books, queue)
         user = here.users.get(application.user.name) or here.users.get("*")
         if user is not None:
             found.append((user, [one for one in below if one.user.name == application.user.name]))

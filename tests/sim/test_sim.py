@@ -9,12 +9,18 @@ from tests.sim import coverage
 from tests.sim.running import run, run_many
 
 SEEDS = 200
+SEEDS_FEW = 20
 HUNDRED = 100
 
 FIRST = 1
 """Always the same seeds: what passes here passes everywhere. `make sim` runs ten times as many."""
 
 
+def test_a_few_seeds_find_nothing_wrong() -> None:
+    assert [one.report for one in run_many(FIRST, SEEDS_FEW, processes=1) if one.problem] == []
+
+
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_nothing_wrong_is_ever_heard_and_everything_converges() -> None:
     failed: list[str] = []
