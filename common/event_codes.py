@@ -1,7 +1,7 @@
 """The numbers of events, as the scheduler interface has them (`EventRecord` in si.proto): what an event is about, how
 that changed, and which part of it. Written `event_codes.APP`, so that the short names say what they number.
 
-Not here: which events there are (`partition_worker/engine/happenings.py`), the record that carries them
+Not here: which events there are (`partition_worker/engine/events.py`), the record that carries them
 (`common/rm_messages.py`). Numbers of the interface that no event has are left out.
 """
 

@@ -4,7 +4,7 @@ import sys
 
 from common.process import Life, main, parser
 from partition_worker.bootstrap import wait_for_assignment
-from partition_worker.engine.tuning import ASKS_MAX
+from partition_worker.engine.bounds import ASKS_MAX
 from partition_worker.journal.writer import BYTES_MAX
 from partition_worker.service import serve
 

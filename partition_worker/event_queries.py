@@ -36,7 +36,7 @@ from partition_worker.engine.application import Application, Use
 from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.effects import Happening
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.state import Rejection
 from partition_worker.engine.usage_trackers import Trackers
 from partition_worker.event_ring_buffer import EventRingBuffer, Span, truncate_message
 from partition_worker.views import used_resources

@@ -50,10 +50,10 @@ from common.rm_messages import (
 )
 from common.wire import WireError, body_of, decoded
 from partition_worker import admin_actions, outgoing_messages
+from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Part
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.event_ring_buffer import EventRingBuffer
 
 SentMessage = tuple[int, str, bytes]

@@ -20,13 +20,12 @@ from common.resources import Limit
 from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
 from partition_worker import views
 from partition_worker.engine.application import Application
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.preemption_log import Preemption
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.state import PartitionState, Rejection
 from partition_worker.engine.usage_trackers import Tracker
 from partition_worker.engine.user_resolution import User
 
@@ -42,7 +41,7 @@ class Right(IntEnum):
 class Visibility:
     """What a viewer may see at this moment; everything if there is none."""
 
-    def __init__(self, books: Books, viewer: Actor | None) -> None:
+    def __init__(self, books: PartitionState, viewer: Actor | None) -> None:
         self._books: Final = books
         viewer = viewer or Actor(user="", scheduler_admin=True)
         self._user: Final = User(viewer.user, tuple(viewer.groups))

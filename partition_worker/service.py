@@ -25,7 +25,7 @@ from common.rm_messages import Heartbeat
 from common.transport import BrokerConnection
 from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, load_plugins, recover_or_start_empty
-from partition_worker.engine.tuning import tuned
+from partition_worker.engine.bounds import tuned
 from partition_worker.group_lookup import GroupLookup
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files

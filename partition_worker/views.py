@@ -53,7 +53,7 @@ from partition_worker.engine.placement_rules import FilterDescription, RuleDescr
 from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Victim
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue, Template
-from partition_worker.engine.rejection import Rejection
+from partition_worker.engine.state import Rejection
 from partition_worker.engine.usage_trackers import Level, Tracker
 
 

@@ -25,9 +25,9 @@ from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
 from common.wire import WireError, body_of, decoded
 from partition_worker import poison_messages, queries
+from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.event_ring_buffer import EventPush
 from partition_worker.metrics import SampleCache
 from partition_worker.outbox_barrier import OutboxBarrier

@@ -14,7 +14,7 @@ from partition_worker.engine.nodes.node_index import Lineup
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.readiness.unschedulable_asks import Closed
-from partition_worker.engine.timers import Timers
+from partition_worker.engine.state import Timers
 from partition_worker.engine.user_resolution import User
 
 FORGOTTEN: Final = frozenset(

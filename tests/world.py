@@ -35,7 +35,7 @@ from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
 from common.wire import decoded, frames_of, header_of
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
 from rmproxy.proxy import BROKER, Proxy

@@ -1,36 +1,37 @@
-"""What administrators do to an application: kill it, or move it to another queue. Everything is checked before anything
-changes, so what cannot be done has no effect.
+"""Administrative actions: kill an application, move it to another queue, retire the partition.
 
-Who administers a queue administers what is in it; so do those who administer a queue above it, and those whom the
-scheduler's own list names.
+Every action is checked completely before it changes anything. A queue is administered by those in its admin ACL, in
+that of a queue above it, and by scheduler administrators.
 
-Rules of a move that are ours to choose: it never makes a queue exceed a maximum, nor a user or group a limit, neither
-of resources nor of running applications, although a smaller one in a new configuration may. What runs would otherwise
-be the one way around quotas. Only the queues that the application newly comes into are looked at.
+A move never exceeds a maximum of a queue or a limit of a user or group, neither of resources nor of running
+applications; otherwise it would circumvent quotas. Only queues that are new on the application's path are checked.
 
-Not here: who the actor is (whoever asks has established it), and the RM's own removals (`updates/`).
+The caller has authenticated the actor. A partition retires when it leaves the configuration: its applications fail or
+end, and the RM receives all releases.
 """
+
+from typing import Final
 
 from common import event_codes
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import admits, described, plus
-from common.rm_messages import EventRecord
-from partition_worker.engine import ledger, lifecycle
+from common.rm_messages import AllocationRelease, EventRecord
+from partition_worker.engine import allocation_updates, application_updates, events, ledger, lifecycle
+from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
-from partition_worker.engine.books import Books
-from partition_worker.engine.queues import gang
+from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.updates import removal
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_resolution import User
 
 MOVABLE = frozenset({AppState.NEW, AppState.ACCEPTED, *ACTIVE, AppState.RESUMING, AppState.COMPLETING})
-"""States in which an application may go to another queue: those in which it goes on."""
+"""States in which an application may move."""
 
 
 class NotDone(Exception):
-    """An action that was not carried out: a status as in HTTP, and the reason."""
+    """An action was refused, with an HTTP status and the reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -41,24 +42,21 @@ class NotDone(Exception):
 # Kill ---------------------------------------------------------------------------------------------------------------
 
 
-def kill(books: Books, application_id: str, actor: Actor) -> None:
-    """The application fails and everything it has is released; its asks go with it, as when an RM removes it.
+def kill(books: PartitionState, application_id: str, actor: Actor) -> None:
+    """Fail the application, remove its asks and release its allocations. A completing application completes.
 
-    One that completes already has completed; if it has placeholders left they are released.
-
-    Raises:
-        NotDone: 404 for an unknown application, 403 without the right.
+    Raises: NotDone: 404 for an unknown application, 403 without the right.
     """
     application = _application(books, application_id)
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
     books.tell_people(told)
     completes = application.state is AppState.COMPLETING
-    if application.state is AppState.RESUMING:  # from there it cannot fail
+    if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
         lifecycle.fire(books, application, AppEvent.RUN)
     if not completes and application.state is not AppState.FAILING:
         lifecycle.fire(books, application, AppEvent.FAIL, told)
-    running = removal.empty(books, application)
+    running = remove_everything(books, application)
     application.queue.released += len(running)
     lifecycle.fire(books, application, AppEvent.COMPLETE if completes else AppEvent.FAIL, told)
     for allocation in running:
@@ -68,12 +66,11 @@ def kill(books: Books, application_id: str, actor: Actor) -> None:
 # Move ---------------------------------------------------------------------------------------------------------------
 
 
-def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
-    """The application goes on in another leaf, with all it has and asks for.
+def move(books: PartitionState, application_id: str, path: str, actor: Actor) -> None:
+    """Move the application, with its asks and allocations, to another leaf.
 
-    Raises:
-        NotDone: 404 for an unknown application or queue, 403 without the right on both queues, 400 for a queue that no
-            application can be moved to, 409 if it is there, cannot go on there, or there is no room for it.
+    Raises: NotDone: 404 for an unknown application or queue, 403 without the right on both queues, 400 for an
+    unsuitable queue, 409 if the application is there already, cannot be moved now, or does not fit.
     """
     application = _application(books, application_id)
     leaf = books.tree.find(path)
@@ -106,18 +103,18 @@ def move(books: Books, application_id: str, path: str, actor: Actor) -> None:
 
 
 def _unusable(application: Application, leaf: Queue) -> str:
-    """Why no application, or none like this one, can be moved to the queue; empty if one can."""
+    """Why the queue cannot take this application at all; empty if it can."""
     if not leaf.leaf:
         return f"queue {leaf.path} is not a leaf"
     if leaf.path == RECOVERY_QUEUE:
         return f"no application can be moved to the recovery queue {leaf.path}"
     if leaf.state != "Active":
         return f"queue {leaf.path} is {leaf.state}, only an active queue takes applications"
-    return gang.objection(leaf, application.application_id, application.placeholder_ask)
+    return gang_objection(leaf, application.application_id, application.placeholder_ask)
 
 
 def _conflict(application: Application, leaf: Queue) -> str:
-    """Why this application cannot be moved to the queue now; empty if it can."""
+    """Why the application cannot move to the queue now; empty if it can."""
     name = f"application {application.application_id}"
     if application.queue is leaf:
         return f"{name} is already in queue {leaf.path}"
@@ -146,7 +143,7 @@ def _used(application: Application) -> list[str]:
 # Rights -------------------------------------------------------------------------------------------------------------
 
 
-def _application(books: Books, application_id: str) -> Application:
+def _application(books: PartitionState, application_id: str) -> Application:
     application = books.applications.get(application_id)
     if application is None:
         raise no_application(application_id, books.name)
@@ -154,12 +151,12 @@ def _application(books: Books, application_id: str) -> Application:
 
 
 def no_application(application_id: str, partition: str) -> NotDone:
-    """That there is no such application in the partition of this name."""
+    """The error for an unknown application."""
     return NotDone(404, f"application {application_id} does not exist in partition {partition}, or has ended")
 
 
 def no_queue(path: str) -> NotDone:
-    """That there is no such queue."""
+    """The error for an unknown queue."""
     return NotDone(404, f"queue {path} does not exist")
 
 
@@ -169,3 +166,48 @@ def _check_administers(actor: Actor, queue: Queue) -> None:
     raise NotDone(
         403, f"user {actor.user or '(nobody)'} does not administer queue {queue.path}: its admin ACL decides who does"
     )
+
+
+# Retirement of a partition --------------------------------------------------------------------------------------------
+
+RETIRED_CAUSE: Final = "PartitionRemoved"
+"""The reason, known to RMs, why its applications fail."""
+
+
+def retire(books: PartitionState) -> None:
+    """Remove everything from the partition, and accept nothing more."""
+    books.retired = True
+    for queue in books.tree:
+        queue.state = "Draining"
+        queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
+    allocation_updates.follow(books, application_updates.give_up(books))
+    released = [one for application in tuple(books.applications.values()) for one in _end(books, application)]
+    for release in released:
+        books.emit(release)
+    for node in tuple(books.fleet):
+        books.fleet.withdraw(node)
+        total = books.fleet.total
+        books.fleet.remove(node)
+        events.cluster_resized(books, total)
+        events.node_gone(books, node.node_id)
+        books.counters.decommissioned += 1
+    books.foreign.clear()
+    books.readiness.resized()
+    books.expect_cleaning()
+
+
+def _end(books: PartitionState, application: Application) -> list[AllocationRelease]:
+    """Fail an application, or complete it if it is completing, and remove everything it has; returns the releases."""
+    completes = application.state is AppState.COMPLETING
+    if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
+        lifecycle.fire(books, application, AppEvent.RUN)
+    if not completes and application.state is not AppState.FAILING:
+        lifecycle.fire(books, application, AppEvent.FAIL, RETIRED_CAUSE)
+    running = remove_everything(books, application)
+    application.queue.released += len(running)
+    if completes:
+        lifecycle.fire(books, application, AppEvent.COMPLETE, RETIRED_CAUSE)
+    else:
+        books.timers.stop(application, "state")
+        lifecycle.leave_queue(books, application)
+    return [allocation.release(books.name, f"Partition {books.name} Removed") for allocation in running]

@@ -1,6 +1,8 @@
-"""An allocation: first an ask without a node, then something that runs on one. One object for its whole life.
+"""Asks and allocations: one object from the request to the release, and the order of the pending asks of an
+application.
 
-Not here: who has it (`application.py`) and what it costs whom (`ledger.py`).
+Pending asks with the same shape, priority and standing form a group: what happens to one of them would happen to each,
+so an attempt only looks at the first of each group. `application.py` has the owner, `ledger.py` the accounting.
 """
 
 import math
@@ -23,7 +25,7 @@ CREATION_TIME: Final = "creationTime"
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
 FOREIGN: Final = "foreign"
 NO_TAGS: Final[dict[str, str]] = {}
-"""Those of everything that has none."""
+"""Shared by all without tags."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,45 +47,45 @@ class Allocation:
     preemption_policy: rm_messages.PreemptionPolicy | None = None
     bound_ns: int = 0
     rank: int = 0
-    """Set by the application's pending asks: order among asks of equal priority and creation time."""
+    """Order among asks of equal priority and creation time; set by the pending asks of the application."""
     need: Need = field(init=False)
-    """What it needs of queues and nodes: the amounts, the only node that will do, if any, and its constraint."""
+    """The ask shape: amounts, required node, and constraint."""
     constraint: "Constraint | None" = None
-    """What else it demands of a node."""
+    """Node constraint from its tags."""
     known_need: InitVar[Need | None] = None
-    """What it needs, where that is known already."""
+    """The shape, if the caller has it already."""
     group: "Group | None" = None
-    """Among which asks it waits; None when it does not."""
+    """The group of pending asks it is in; None if it is not pending."""
     held: bool = False
     """Whether it waits for a placeholder of its task group instead of a node."""
     reserved: bool = False
     """Whether a node is reserved for it while it waits; the application holds the reservation."""
     recovered: bool = False
-    """Whether an RM reported it with its node, and it never was an ask of ours."""
+    """Whether an RM reported it with its node, so that it never was pending."""
     released: bool = False
-    """Whether the RM was asked to let it go, a placeholder or with its gang, and has not confirmed that yet; never
-    with `preempted`.
+    """Whether the RM was asked to release it, with its gang or as a placeholder, and has not confirmed; never with
+    `preempted`.
     """
     preempted: bool = False
-    """Whether the RM was asked to let it go for the sake of somebody else, and has not confirmed that yet."""
+    """Whether the RM was asked to release it by preemption, and has not confirmed."""
     partner: "Allocation | None" = None
-    """The other one of a swap under way: of a placeholder the ask that takes its place, and the other way round."""
+    """The other side of a swap in progress: of a placeholder the ask that replaces it, and vice versa."""
     placeholder_used: bool = False
-    """Whether it took the place of a placeholder."""
+    """Whether it replaced a placeholder."""
     placeholder_created_ns: int = 0
-    """When the placeholder was created whose place it took."""
+    """When the placeholder was created that it replaced."""
     preemption_triggered: bool = False
-    """Whether others were asked to make room for it; that is done once for an ask."""
+    """Whether victims were preempted for it; that happens once for an ask."""
     scale_up_told: bool = False
     """Whether the RM was told that only a larger cluster would help."""
     lacks_quota: bool = False
-    """Whether the history says that its user or group has no room for it."""
+    """Whether an event reported that its user or group has no room for it."""
     lacks_queue_room: bool = False
-    """Whether the history says that its queues have no room for it."""
+    """Whether an event reported that its queues have no room for it."""
     unschedulable_told_at: float = -math.inf
-    """When the history was last told why no node would take it, in Unix seconds."""
+    """When an event last reported why no node takes it, in Unix seconds."""
     no_victim_told_at: float = -math.inf
-    """When the history was last told that nobody can make room for it, in Unix seconds."""
+    """When an event last reported that no victim helps it, in Unix seconds."""
 
     def __post_init__(self, known_need: Need | None) -> None:
         if known_need is None:
@@ -92,26 +94,26 @@ class Allocation:
             self.need = known_need
 
     def resize(self, resources: Resources) -> None:
-        """Ask for, or use, other amounts. Not while it is among pending asks, which are grouped by need."""
+        """Set other amounts. Not while it is pending, as pending asks are grouped by shape."""
         self.resources = resources
         self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
 
     def resemble(self, other: "Allocation") -> None:
-        """Share the amounts with another one that needs the same: they are kept once for thousands of equal asks."""
+        """Share the amounts with an equal one, to store them once for thousands of asks."""
         self.resources, self.need = other.resources, other.need
 
     @property
     def may_be_victim(self) -> bool:
-        """Whether it agreed to be preempted; others are only taken when nothing else helps."""
+        """Whether it agreed to be preempted; others are preempted only if nothing else helps."""
         return self.preemption_policy is not None and self.preemption_policy.allow_preempt_self
 
     @property
     def may_preempt(self) -> bool:
-        """Whether others may be asked to make room for it."""
+        """Whether it may preempt others."""
         return self.preemption_policy is not None and self.preemption_policy.allow_preempt_other
 
     def announced(self) -> rm_messages.Allocation:
-        """As the RM is told of it: only what it needs to act."""
+        """The message that announces it to the RM."""
         return rm_messages.Allocation(
             allocation_key=self.key,
             application_id=self.application_id,
@@ -126,7 +128,7 @@ class Allocation:
     def release(
         self, partition: str, reason: str, termination_type: int = rm_messages.STOPPED_BY_RM
     ) -> rm_messages.AllocationRelease:
-        """As the RM is told that it is gone, or has to go; `partition` is the normalised name."""
+        """The message that tells the RM to release it, or that it is gone; `partition` is the normalized name."""
         return rm_messages.AllocationRelease(
             partition_name=partition,
             application_id=self.application_id,
@@ -144,9 +146,7 @@ def from_message(
     needs: Needs,
     constraint: "Constraint | None" = None,
 ) -> Allocation:
-    """The allocation that a message describes; `stamp_ns` is its creation time unless a tag says
-    otherwise; what `needs` knows is shared with others.
-    """
+    """Create an allocation from a message; `stamp_ns` is its creation time unless a tag sets one."""
     tags = message.allocation_tags or NO_TAGS
     resources, need = needs.of(message.resource_per_alloc)
     special = constraint is not None or REQUIRED_NODE in tags
@@ -169,13 +169,13 @@ def from_message(
 
 
 BLOCK_MAX: Final = 512
-"""Asks of a block; with more it is halved."""
+"""Asks in a block; a larger one is split in half."""
 
 Place = tuple[int, int, int]
 
 
 def place_of(ask: Allocation) -> Place:
-    """Where an ask stands among those of its application; smaller is tried first."""
+    """The sort key of an ask within its application; smaller is tried first."""
     return (-ask.priority, ask.created_ns, ask.rank)
 
 
@@ -184,27 +184,31 @@ def _begins(block: list[Allocation]) -> Place:
 
 
 class Line:
-    """Asks by ascending place, of which no two are the same. The place of an ask must not change while it is in."""
+    """Asks in ascending order of their sort keys, in blocks. A key is unique, and must not change while its ask is in.
+
+    Most asks are added at the end and taken from the front, without a search; others cost O(log n) and a shift within
+    one block.
+    """
 
     __slots__ = ("_blocks", "_count")
 
     def __init__(self) -> None:
         self._blocks: list[list[Allocation]] = [[]]
-        """No block is empty, unless nothing is in."""
+        """Only an empty line has an empty block."""
         self._count = 0
 
     @property
     def head(self) -> Allocation:
-        """The first ask of a line that is not empty."""
+        """The first ask; the line is not empty."""
         return self._blocks[0][0]
 
     @property
     def last(self) -> Allocation:
-        """The last ask of a line that is not empty."""
+        """The last ask; the line is not empty."""
         return self._blocks[-1][-1]
 
     def add(self, ask: Allocation) -> None:
-        """Add an ask that is not in."""
+        """Add an ask."""
         self._count += 1
         blocks, place = self._blocks, place_of(ask)
         block = blocks[-1]
@@ -222,7 +226,7 @@ class Line:
             del block[BLOCK_MAX // 2 :]
 
     def remove(self, ask: Allocation) -> None:
-        """Take out an ask that is in."""
+        """Remove an ask."""
         self._count -= 1
         at, index, blocks = 0, 0, self._blocks
         if blocks[0][0] is not ask:
@@ -236,26 +240,26 @@ class Line:
             del blocks[at]
 
     def __iter__(self) -> Iterator[Allocation]:
-        """In order; the line must not change meanwhile."""
+        """Asks in order; the line must not change during iteration."""
         return chain.from_iterable(self._blocks)
 
     def __len__(self) -> int:
         return self._count
 
     def _at(self, place: Place) -> int:
-        """The block in which this place is, or would be."""
+        """The index of the block for this key."""
         return max(0, bisect_right(self._blocks, place, key=_begins) - 1)
 
 
 class Standing(StrEnum):
-    """How an ask waits."""
+    """What an ask waits for."""
 
     OPEN = "open"
     """For any node."""
     RESERVED = "reserved"
-    """A node is kept for it: it comes first there, and others are tried for it as soon as they have room."""
+    """A node is reserved for it; others are tried as soon as they have room."""
     HELD = "held"
-    """For a placeholder of its task group, whose place it takes."""
+    """For a placeholder of its task group, to replace it."""
 
 
 class Kind(NamedTuple):
@@ -265,9 +269,9 @@ class Kind(NamedTuple):
     priority: int
     standing: Standing
     may_preempt: bool
-    """Whether others may be asked to make room for them, and have not been yet."""
+    """Whether victims may be preempted for them, and have not been yet."""
     task_group: str = ""
-    """The one whose placeholders they wait for, if they are held."""
+    """The task group whose placeholders they wait for, if held."""
 
 
 class Failure(NamedTuple):
@@ -280,27 +284,27 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Asks of one kind, in order, and what came of the attempts to place them."""
+    """Equal asks in order, and the results of the attempts to place them."""
 
     kind: Kind
     rank: int
     asks: Line = field(default_factory=Line)
     need: Need = field(init=False)
     plain: bool = field(init=False)
-    """Whether they wait for any node that has room."""
+    """Whether any node with room will do."""
     attempted: bool = False
-    """Whether all of them were tried at least once, as far as their user's quota goes."""
+    """Whether all of them were tried at least once, as far as their user's quota allows."""
     told: int = 0
-    """Of how many the RM knows that only a larger cluster would help."""
+    """Number of its asks for which the RM was told that only a larger cluster helps."""
     failures: dict[str, Failure] = field(default_factory=dict)
-    """Why they were not placed; there are not many reasons."""
+    """Reasons why they were not placed; there are few."""
 
     def __post_init__(self) -> None:
         self.need = need = self.kind.need
         self.plain = self.kind.standing is Standing.OPEN and not need.required_node and need.constraint is None
 
     def note(self, reason: str, now: float) -> None:
-        """An attempt failed for this reason."""
+        """Count a failed attempt."""
         before = self.failures.get(reason)
         self.failures[reason] = Failure(1 if before is None else before.times + 1, now)
 
@@ -311,10 +315,10 @@ class Group:
 
 
 class PendingAsks:
-    """Unplaced asks: highest priority first, of equals the oldest.
+    """Asks without a node: highest priority first, then oldest.
 
-    Asks that are equal in both (their times come from the RM, in whole seconds) follow the reference's insertion
-    rule: a new one goes behind its equals if they are at the very end of all asks, and otherwise in front of them.
+    Asks equal in both (RMs send whole seconds) follow the reference's insertion rule: a new one goes after its equals
+    if they are the very last asks, otherwise before them.
     """
 
     def __init__(self) -> None:
@@ -322,16 +326,16 @@ class PendingAsks:
         self._heads: Order[Group] = Order()
         self._group_ranks = 0
         self._created: dict[int, int] = {}
-        """How many were created at each time, in Unix nanoseconds; only of times that several can share."""
+        """Number of asks by creation time in Unix nanoseconds; only times that several may share."""
         self._lowest_rank = self._highest_rank = 0
         self.count = 0
-        """How many there are, for whoever looks at thousands of applications."""
+        """Number of asks."""
         self.priority: int | None = None
-        """The highest of an ask, or None without any."""
+        """The highest priority of an ask, or None."""
         self.told = 0
-        """Of how many the RM knows that only a larger cluster would help."""
+        """Number of asks for which the RM was told that only a larger cluster helps."""
         self._last: Allocation | None = None
-        """The last of all asks; None when it has to be looked for."""
+        """The last ask; None if it has to be searched."""
 
     def __len__(self) -> int:
         return self.count
@@ -343,18 +347,18 @@ class PendingAsks:
 
     @property
     def first_group(self) -> Group:
-        """That of the first ask; there must be one."""
+        """The group of the first ask; there must be one."""
         first = self._heads.first()
         assert first is not None, "asks for nothing"
         return first
 
     @property
     def groups(self) -> Iterator[Group]:
-        """In the order of their first asks; must not change meanwhile."""
+        """Groups in the order of their first asks; must not change during iteration."""
         return iter(self._heads)
 
     def add(self, ask: Allocation) -> None:
-        """Add an ask at its place."""
+        """Add an ask."""
         ask.rank = self._rank_among_equals(ask)
         self._put(ask)
         self._note_time(ask.created_ns)
@@ -364,20 +368,20 @@ class PendingAsks:
 
     @property
     def kinds(self) -> Iterable[Group]:
-        """In the order in which they came to be."""
+        """Groups in order of creation."""
         return self._groups.values()
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """The lowest and the highest rank that an ask ever had among those of its age."""
+        """The lowest and highest rank given to an ask among those of its age."""
         return self._lowest_rank, self._highest_rank
 
     def recall(self, ranks: tuple[int, int]) -> None:
-        """Go on with the ranks of one that was remembered (`engine/memory`)."""
+        """Restore the ranks from a snapshot."""
         self._lowest_rank, self._highest_rank = ranks
 
     def take_up(self, asks: Sequence[Allocation], *, attempted: bool, failures: dict[str, Failure]) -> None:
-        """Let asks of one kind wait in this order, with what came of the attempts, as one that was remembered did."""
+        """Restore a group of asks, with the results of its attempts, from a snapshot."""
         kind = _kind(asks[0])
         group = self._groups[kind] = Group(kind, self._group_ranks, attempted=attempted, failures=failures)
         self._group_ranks += 1
@@ -391,14 +395,14 @@ class PendingAsks:
         self._head_changed(group)
 
     def resize(self, ask: Allocation, resources: Resources) -> None:
-        """Let an ask that is in ask for other amounts, at its old place."""
+        """Resize a pending ask at its place."""
         self._take(ask)
         ask.resize(resources)
         self._put(ask)
 
     def regroup(self, ask: Allocation) -> None:
-        """An ask that is in waits in another way than before, at its old place. What came of the attempts goes with it,
-        if it is the first that waits in this way.
+        """Move an ask whose standing changed to its new group, at its place. It keeps the results of the attempts if it
+        is the first of that group.
         """
         before, known = ask.group, self._groups.get(_kind(ask))
         assert before is not None, ask.key
@@ -412,7 +416,7 @@ class PendingAsks:
             after.failures = dict(before.failures)
 
     def tell(self, ask: Allocation) -> None:
-        """The RM is told that only a larger cluster would help an ask that is in; once for each."""
+        """Mark that the RM was told that only a larger cluster helps this ask; once for each."""
         assert ask.group is not None, ask.key
         assert not ask.scale_up_told, ask.key
         ask.scale_up_told = True
@@ -420,7 +424,7 @@ class PendingAsks:
         self.told += 1
 
     def remove(self, ask: Allocation) -> None:
-        """Take an ask out that is in."""
+        """Remove an ask."""
         self._take(ask)
         if _shared(ask.created_ns):
             others = self._created[ask.created_ns] - 1
@@ -467,7 +471,7 @@ class PendingAsks:
             self._head_changed(group)
 
     def _head_changed(self, group: Group) -> None:
-        """The group has another first ask, or none any more."""
+        """Update the order of groups for a changed or missing first ask."""
         if len(group.asks):
             self._heads.put(group, place_of(group.asks.head))
         else:
@@ -492,7 +496,7 @@ class PendingAsks:
 
 
 def _shared(created_ns: int) -> bool:
-    """Whether several asks may have been created then: RMs say whole seconds, and our own stamps are all different."""
+    """Whether several asks may share this creation time: RMs send whole seconds, our own stamps are unique."""
     return not created_ns % 1_000_000_000 or created_ns == INT64_MAX
 
 

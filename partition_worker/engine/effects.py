@@ -1,19 +1,18 @@
-"""What the engine wants told, as values: the shell turns them into messages and log lines.
+"""Decisions of the scheduling cycle and effects of the engine, as values.
 
-Each effect names its cause, the number of the input or scheduling cycle that it follows from, so that everything that
-left a partition can be traced to what came in.
-
-Not here: messages (`partition_worker/outgoing_messages.py`).
+A decision is checked before it is made and carried out afterwards (`cycle/cycle.py`). An effect is something for the RM
+or the log; the worker turns effects into messages and log lines (`outgoing_messages.py`). Each effect names its cause,
+the number of the input or scheduling cycle that produced it, so that all output can be traced to its input.
 """
 
 from typing import NamedTuple
 
+from common import rm_messages
 from common.control_messages import GroupsWanted
 from common.messages import Resources
 from common.rm_messages import (
     AcceptedApplication,
     AcceptedNode,
-    Allocation,
     AllocationRelease,
     EventRecord,
     PredicatesAsked,
@@ -24,23 +23,74 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import Application
+from partition_worker.engine.nodes.node import Node, Reservation
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+class Allocate(NamedTuple):
+    """Allocate the ask on the node."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+
+
+class Replace(NamedTuple):
+    """Replace the placeholder with the ask, on the placeholder's node or on another one."""
+
+    application: Application
+    ask: Allocation
+    placeholder: Allocation
+    node: Node
+
+
+class Release(NamedTuple):
+    """Release placeholders that are smaller than this ask of their task group."""
+
+    application: Application
+    ask: Allocation
+    placeholders: tuple[Allocation, ...]
+
+
+class Reserve(NamedTuple):
+    """Reserve the node for the ask."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+
+
+class Preempt(NamedTuple):
+    """Ask the RM to release the victims, and reserve the node for the ask; conflicting reservations end."""
+
+    application: Application
+    ask: Allocation
+    node: Node
+    victims: tuple[Allocation, ...]
+    cancels: tuple[Reservation, ...] = ()
+
+
+# Effects --------------------------------------------------------------------------------------------------------------
 
 
 class Note(NamedTuple):
-    """Something for the log: an input that had no effect, and why. The RM is not told."""
+    """A log line about an input that had no effect. The RM does not receive it."""
 
     text: str
     for_people: bool = False
-    """Whether whoever runs the system should see it: a change that somebody made, and what follows from it."""
+    """Whether operators should see it: a change that a person made, or its consequence."""
 
 
 class IgnoredRelease(NamedTuple):
-    """A release that had no effect, and why. Announced without a number (`ReleasesIgnored`)."""
+    """A release without effect, and why. The RM receives it in an unnumbered `ReleasesIgnored`."""
 
     release: AllocationRelease
     reason: str
     for_people: bool = False
-    """As in a `Note`: the line for each release is of use only when looking for a fault."""
+    """As in a `Note`; the line for each release only helps to debug an RM."""
 
     @property
     def text(self) -> str:
@@ -48,7 +98,7 @@ class IgnoredRelease(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """An event for the history, with the numbers of `common/event_codes.py`. When, says the order among others."""
+    """A scheduler event, with the numbers of `common/event_codes.py`; the ring buffer adds its time."""
 
     kind: int
     object_id: str
@@ -57,11 +107,11 @@ class Happening(NamedTuple):
     detail: int
     message: str
     resource: Resources
-    """Shared with the books; never changed in place."""
+    """Shared with the state; never changed in place."""
 
 
 Happened = tuple[int, str, str, int, int, str, Resources]
-"""The fields of a `Happening`, as they are kept: several for each decision, of which hardly any is ever looked at."""
+"""The fields of an event as a plain tuple: each decision records several, and few are ever read."""
 
 
 Part = (
@@ -70,7 +120,7 @@ Part = (
     | AcceptedApplication
     | RejectedApplication
     | UpdatedApplication
-    | Allocation
+    | rm_messages.Allocation
     | AllocationRelease
     | RejectedAllocation
     | EventRecord
@@ -84,7 +134,7 @@ Part = (
 
 
 class Effect(NamedTuple):
-    """One thing to tell, and the number of its cause."""
+    """One message part or log line, and the number of its cause."""
 
     cause: int
     part: Part

@@ -1,31 +1,35 @@
-"""Double entry: whatever is asked for, placed, resized or released is booked with everyone whom it concerns, in one
-place.
+"""Double-entry accounting: apply asks, placements, resizes, releases and moves to everything that counts them.
 
-Application, node, every queue on the path, user and group, the index of keys and the order of readiness change together
-here and, for many asks in a row, in `tab.py`, and nowhere else: so they cannot drift apart, as `checks/invariants.py`
-checks.
-
-Not here: whether something may be placed or released; whoever calls has decided that.
+Application, node, the queues on the path, user and group, the index of keys and the scheduling order change together
+here, and for batches in `cycle/fast_path.py`; nowhere else. `invariants.py` verifies the sums. The caller has already
+decided that the change is allowed.
 """
 
 from common import event_codes
 from common.messages import Resources
 from common.resources import equal, fits, is_zero, minus, total_of
-from common.rm_messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM
-from partition_worker.engine import happenings, lifecycle, placeholders, reservations
+from common.rm_messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM, TIMEOUT
+from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.application import Application
+from partition_worker.engine.application import Application, TaskGroup
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
-from partition_worker.engine.queues import admission, headroom, priorities
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues import headroom
+from partition_worker.engine.queues.queue import (
+    Queue,
+    count_allocating,
+    count_running,
+    discount_allocating,
+    discount_running,
+    exchange_priority,
+)
+from partition_worker.engine.state import PartitionState
 
 
-def add_ask(books: Books, application: Application, ask: Allocation) -> None:
-    """An application asks for something."""
+def add_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Add a pending ask."""
     if ask.placeholder:
-        placeholders.expect(books, application, ask)
+        expect_placeholder(books, application, ask)
     _wait(books, application, ask)
     name = application.application_id
     books.happened(
@@ -34,84 +38,87 @@ def add_ask(books: Books, application: Application, ask: Allocation) -> None:
 
 
 def remove_ask(
-    books: Books, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
+    books: PartitionState, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
 ) -> None:
-    """An application no longer asks for something that it did not get; `detail` says why, for the history."""
+    """Remove a pending ask; `detail` is the reason in the event."""
     _take_ask(books, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
     del books.allocations[ask.key]
     if ask.placeholder:
-        placeholders.gone(books, application, ask)
-    happenings.ask_removed(books, ask, detail)
+        placeholder_ended(books, application, ask)
+    events.ask_removed(books, ask, detail)
 
 
-def place_ask(books: Books, application: Application, ask: Allocation, node: Node) -> None:
-    """An ask gets its node: by a decision, or because the RM says that it runs there."""
+def place_ask(books: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
+    """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
     told, kept = books.told, ask.reserved
     _take_ask(books, application, ask)
     headroom.settle(application.queue, ask.resources)
     _bind(books, application, ask, node)
     if kept:
-        happenings.arrange(books, told, happenings.OF_KEPT)
+        events.arrange(books, told, events.OF_KEPT)
 
 
-def recover(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
-    """Something that nobody asked for here runs on a node, as the RM says."""
+def recover(books: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
+    """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
-        placeholders.expect(books, application, allocation)
+        expect_placeholder(books, application, allocation)
     headroom.charge(application.queue, allocation.resources)
     _bind(books, application, allocation, node)
 
 
-def _bind(books: Books, application: Application, allocation: Allocation, node: Node) -> None:
-    """Something runs on a node, and its queues have counted it; nobody checks here whether there is room."""
+def _bind(books: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
+    """Put an allocation that its queues have counted on a node, without checking for room."""
     allocation.node_id = node.node_id
     allocation.bound_ns = books.stamp_ns()
     books.allocations[allocation.key] = allocation
     books.fleet.bind(application, allocation, node)
     if node.reservations:
-        books.reserved.nudge(node)  # whoever waits there for a say may have to make others go now
-    happenings.node_allocation(books, node.node_id, event_codes.ADD, allocation)
-    if application.state is AppState.NEW:  # nobody asked for it here
+        books.reserved.nudge(node)  # a reserved ask may have to preempt now
+    events.node_allocation(books, node.node_id, event_codes.ADD, allocation)
+    if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(books, application, AppEvent.RUN)
     if allocation.placeholder:
-        placeholders.watch(books, application)
+        start_placeholder_timer(books, application)
     elif application.state is not AppState.RUNNING:
         lifecycle.fire(books, application, AppEvent.RUN)
     _count(books, application, allocation)
     if allocation.placeholder:
         if equal(application.allocated_placeholder, application.placeholder_ask):
             lifecycle.fire(books, application, AppEvent.RUN)
-        placeholders.offer(books, application, allocation)
-    happenings.allocation_added(books, allocation)
+        offer_swap(books, application, allocation)
+    events.allocation_added(books, allocation)
 
 
 def remove_allocation(
-    books: Books, application: Application, allocation: Allocation, termination_type: int | None = STOPPED_BY_RM
+    books: PartitionState,
+    application: Application,
+    allocation: Allocation,
+    termination_type: int | None = STOPPED_BY_RM,
 ) -> None:
-    """Something no longer runs, because of a release of this type, or because its node goes if there is none. Whether
-    the application is done thereby is for the caller to ask.
+    """Remove an allocation, because of a release of this type, or with its node if there is none. The caller checks
+    whether the application is done.
     """
     assert allocation.partner is None, allocation.key
     del books.allocations[allocation.key]
     _discharge(books, application, allocation)
     if allocation.placeholder:
-        placeholders.gone(books, application, allocation)
-    happenings.allocation_removed(books, allocation, termination_type)
+        placeholder_ended(books, application, allocation)
+    events.allocation_removed(books, allocation, termination_type)
     if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
         books.usage.discount(application)
     _freed(books, application)
 
 
-def roll_back(books: Books, application: Application, allocation: Allocation) -> None:
-    """Something that runs, or was to, waits for a node again. A placeholder is still the same one of its group, whose
-    time begins anew if it was the only one.
+def roll_back(books: PartitionState, application: Application, allocation: Allocation) -> None:
+    """Turn an allocation that could not be started into a pending ask again. A placeholder stays in its task group, and
+    the placeholder timeout restarts if it was the only one.
     """
     assert allocation.partner is None, allocation.key
     _discharge(books, application, allocation)
     if is_zero(application.allocated_placeholder):
         books.timers.stop(application, "placeholders")
-    happenings.allocation_removed(books, allocation, SCHEDULING_FAILED_ON_RM)
+    events.allocation_removed(books, allocation, SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.placeholder_used = False
     _wait(books, application, allocation)
     _freed(books, application)
@@ -120,9 +127,11 @@ def roll_back(books: Books, application: Application, allocation: Allocation) ->
 # Swaps --------------------------------------------------------------------------------------------------------------
 
 
-def begin_swap(books: Books, application: Application, ask: Allocation, placeholder: Allocation, node: Node) -> None:
-    """An ask gets a node and waits for the RM to confirm that its placeholder is gone. Until then only the placeholder
-    is charged; but on another node than that of the placeholder the ask takes room already.
+def begin_swap(
+    books: PartitionState, application: Application, ask: Allocation, placeholder: Allocation, node: Node
+) -> None:
+    """Bind an ask to a node until the RM confirms the release of its placeholder. Only the placeholder is charged until
+    then, but on a different node the ask already takes room.
     """
     _take_ask(books, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
@@ -131,12 +140,12 @@ def begin_swap(books: Books, application: Application, ask: Allocation, placehol
     ask.bound_ns = books.stamp_ns()
     if node.node_id != placeholder.node_id:
         books.fleet.bind(application, ask, node)
-        happenings.node_allocation(books, node.node_id, event_codes.ADD, ask)
+        events.node_allocation(books, node.node_id, event_codes.ADD, ask)
 
 
-def end_swap(books: Books, application: Application, ask: Allocation) -> None:
-    """The placeholder is gone and the ask has its place. What it leaves of it is free; what it has more was used
-    before anybody asked.
+def end_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Complete a swap: the placeholder is released and the ask runs. Unused room of the placeholder becomes free; a
+    larger ask is charged without a check.
     """
     placeholder, node = ask.partner, books.fleet.get(ask.node_id)
     assert placeholder is not None, ask.key
@@ -144,8 +153,8 @@ def end_swap(books: Books, application: Application, ask: Allocation) -> None:
     begun = not is_zero(application.allocated)
     del books.allocations[placeholder.key]
     _discharge(books, application, placeholder)
-    placeholders.gone(books, application, placeholder, replaced=True)
-    happenings.placeholder_replaced(books, placeholder, in_place=placeholder.node_id == ask.node_id)
+    placeholder_ended(books, application, placeholder, replaced=True)
+    events.placeholder_replaced(books, placeholder, in_place=placeholder.node_id == ask.node_id)
     lifecycle.placeholder_gone(books, application)
     application.end_swap(ask)
     ask.bound_ns = books.stamp_ns()
@@ -157,18 +166,18 @@ def end_swap(books: Books, application: Application, ask: Allocation) -> None:
         lifecycle.fire(books, application, AppEvent.RUN)
     headroom.charge(application.queue, ask.resources)
     _count(books, application, ask)
-    happenings.allocation_added(books, ask)
-    happenings.ask_removed(books, placeholder)
+    events.allocation_added(books, ask)
+    events.ask_removed(books, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _freed(books, application)
 
 
-def undo_swap(books: Books, application: Application, ask: Allocation) -> None:
-    """The ask waits as before. Its placeholder, which the RM was asked to let go, has no successor."""
+def undo_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Make the ask pending again. The release of its placeholder is still outstanding and has no replacement."""
     node = books.fleet.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
         _take_from_node(books, application, node, ask)
-        happenings.node_allocation(books, node.node_id, event_codes.REMOVE, ask)
+        events.node_allocation(books, node.node_id, event_codes.REMOVE, ask)
         books.readiness.relieve()
     application.end_swap(ask)
     _wait(books, application, ask)
@@ -177,8 +186,8 @@ def undo_swap(books: Books, application: Application, ask: Allocation) -> None:
 # Changes ------------------------------------------------------------------------------------------------------------
 
 
-def mark_preempted(books: Books, application: Application, allocation: Allocation) -> None:
-    """The RM is asked to let an allocation go for somebody else. It is used and charged until the RM confirms."""
+def mark_preempted(books: PartitionState, application: Application, allocation: Allocation) -> None:
+    """Mark an allocation as a victim. It stays charged until the RM confirms its release."""
     assert not allocation.preempted, allocation.key
     assert not allocation.released, allocation.key
     allocation.preempted = True
@@ -186,20 +195,22 @@ def mark_preempted(books: Books, application: Application, allocation: Allocatio
     headroom.preempt(application.queue, allocation.resources)
 
 
-def resize_ask(books: Books, application: Application, ask: Allocation, resources: Resources) -> None:
-    """An ask that has no node yet asks for other amounts, at its old place in the order."""
+def resize_ask(books: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
+    """Resize a pending ask; it keeps its place in the order."""
     headroom.no_longer_expect(application.queue, ask.resources)
     application.resize_ask(ask, dict(resources))
     headroom.expect(application.queue, ask.resources)
     if ask.reserved:
         reservations.resized(books, application.reservations[ask.key])
     if ask.held:
-        placeholders.offer(books, application, ask)
+        offer_swap(books, application, ask)
     books.readiness.touch_application(application)
 
 
-def resize_allocation(books: Books, application: Application, allocation: Allocation, resources: Resources) -> None:
-    """Something that runs uses other amounts, whether or not there is room. The order of nodes stays as it is."""
+def resize_allocation(
+    books: PartitionState, application: Application, allocation: Allocation, resources: Resources
+) -> None:
+    """Resize an allocation, whether or not there is room. The node order does not change."""
     delta = minus(resources, allocation.resources)
     node = books.fleet.get(allocation.node_id)
     assert node is not None, (allocation.key, allocation.node_id)
@@ -213,7 +224,7 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
         books.usage.increase(application, delta)
     allocation.resize(dict(resources))
     if allocation.placeholder:
-        placeholders.offer(books, application, allocation)
+        offer_swap(books, application, allocation)
     books.readiness.touch_application(application)
     books.fleet.freed(node)
     books.reserved.nudge(node)
@@ -222,11 +233,10 @@ def resize_allocation(books: Books, application: Application, allocation: Alloca
         books.readiness.relieve()
 
 
-def move(books: Books, application: Application, leaf: Queue) -> None:
-    """An application goes to another leaf, with all it has and asks for; nobody checks here whether there is room.
+def move(books: PartitionState, application: Application, leaf: Queue) -> None:
+    """Move an application to another leaf, with its asks and allocations, without checking for room.
 
-    The use of the old queues by its user and group becomes that of the new ones, and where they meet nothing changes.
-    The limits of the new queues decide which group that is.
+    The usage of its user and group moves from the old path to the new one; the limits of the new path decide its group.
     """
     before, name = application.queue, application.application_id
     priority, running = application.asks.priority, application.state in ACTIVE
@@ -234,45 +244,45 @@ def move(books: Books, application: Application, leaf: Queue) -> None:
     for reservation in tuple(application.reservations.values()):
         reservations.cancel(books, reservation)
     books.swappable.drop(application)
-    allocating = admission.no_longer_allocating(before, name)
+    allocating = discount_allocating(before, name)
     books.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
     headroom.preempted(before, preempting)
     headroom.refund(before, application.charged)
     headroom.no_longer_expect(before, application.pending)
-    priorities.exchange(before, priority, None)
+    exchange_priority(before, priority, None)
     books.usage.decrease(application, dict(application.charged))
     lifecycle.forget(books, application)
     if running:
-        admission.stopped(before)
+        discount_running(before)
     del before.applications[name]
-    happenings.queue_application(books, before, event_codes.REMOVE, name)
+    events.queue_application(books, before, event_codes.REMOVE, name)
     application.queue = leaf
     leaf.applications[name] = None
-    happenings.queue_application(books, leaf, event_codes.ADD, name)
+    events.queue_application(books, leaf, event_codes.ADD, name)
     if running:
-        admission.started(leaf)
+        count_running(leaf)
     if application.allocations or counted:
         books.usage.increase(application, dict(application.charged))
         if not counted:
             books.usage.discount(application)
-    priorities.exchange(leaf, None, priority)
+    exchange_priority(leaf, None, priority)
     headroom.expect(leaf, application.pending)
     headroom.charge(leaf, application.charged)
     headroom.preempt(leaf, preempting)
     if allocating:
-        admission.allocating(leaf, name)
+        count_allocating(leaf, name)
     books.readiness.touch(before)
     books.readiness.touch_application(application)
-    if placeholders.may_swap(application):
+    if may_swap(application):
         books.swappable.offer(application)
     books.readiness.relieve()
     if not before.managed or before.draining:
         books.expect_cleaning()
 
 
-def _wait(books: Books, application: Application, ask: Allocation) -> None:
-    """An ask waits for a node, or for a placeholder."""
+def _wait(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Make an ask wait for a node, or for a placeholder."""
     ask.node_id = ""
     ask.held = application.must_hold(ask)
     before = application.asks.priority
@@ -281,19 +291,19 @@ def _wait(books: Books, application: Application, ask: Allocation) -> None:
     headroom.expect(application.queue, ask.resources)
     _asks_changed(books, application, before)
     if ask.held:
-        placeholders.offer(books, application, ask)
+        offer_swap(books, application, ask)
 
 
-def _count(books: Books, application: Application, allocation: Allocation) -> None:
-    """Everybody but the node and the queues counts an allocation that runs."""
+def _count(books: PartitionState, application: Application, allocation: Allocation) -> None:
+    """Count a running allocation everywhere but with its node and queues."""
     books.running_allocations += 1
     application.add_allocation(allocation)
     books.usage.increase(application, allocation.resources)
     books.readiness.touch_application(application)
 
 
-def _discharge(books: Books, application: Application, allocation: Allocation) -> None:
-    """Nobody counts an allocation any more."""
+def _discharge(books: PartitionState, application: Application, allocation: Allocation) -> None:
+    """Remove an allocation from all sums."""
     books.running_allocations -= 1
     node = books.fleet.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
@@ -308,21 +318,21 @@ def _discharge(books: Books, application: Application, allocation: Allocation) -
     books.readiness.touch_application(application)
 
 
-def _take_from_node(books: Books, application: Application, node: Node, allocation: Allocation) -> None:
+def _take_from_node(books: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
     books.fleet.unbind(application, allocation, node)
     books.reserved.nudge(node)
 
 
-def _freed(books: Books, application: Application) -> None:
-    """Somebody else may have what the application no longer has. It stays counted while it resumes (spec 2, rule 7)."""
+def _freed(books: PartitionState, application: Application) -> None:
+    """Let other asks use what the application no longer has. A resuming application stays counted (spec 2, rule 7)."""
     books.readiness.freed(books.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
         lifecycle.forget(books, application)
     books.readiness.relieve()
 
 
-def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
-    """The application asks for it no longer; what its queues expect is for the caller."""
+def _take_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Remove an ask from the pending asks; the caller updates the pending sums of the queues."""
     if ask.reserved:
         reservations.cancel(books, application.reservations[ask.key])
     before = application.asks.priority
@@ -332,6 +342,77 @@ def _take_ask(books: Books, application: Application, ask: Allocation) -> None:
     _asks_changed(books, application, before)
 
 
-def _asks_changed(books: Books, application: Application, priority_before: int | None) -> None:
-    priorities.exchange(application.queue, priority_before, application.asks.priority)
+def _asks_changed(books: PartitionState, application: Application, priority_before: int | None) -> None:
+    exchange_priority(application.queue, priority_before, application.asks.priority)
     books.readiness.touch_application(application)
+
+
+# Placeholders ---------------------------------------------------------------------------------------------------------
+
+
+def expect_placeholder(books: PartitionState, application: Application, placeholder: Allocation) -> None:
+    """Count a new placeholder, asked for or reported as running."""
+    name = placeholder.task_group
+    group = application.task_groups.get(name)
+    if group is None:
+        group = application.task_groups[name] = TaskGroup(name, dict(placeholder.resources))
+    group.count += 1
+    if group.outstanding == 1:
+        _hold_asks(books, application, group)
+
+
+def placeholder_ended(
+    books: PartitionState, application: Application, placeholder: Allocation, *, replaced: bool = False
+) -> None:
+    """Count the end of a placeholder; `replaced` if a real allocation replaces it."""
+    group = application.task_groups[placeholder.task_group]
+    if replaced:
+        group.replaced += 1
+    else:
+        group.timed_out += 1
+    if group.outstanding == 0:
+        _hold_asks(books, application, group)
+
+
+def _hold_asks(books: PartitionState, application: Application, group: TaskGroup) -> None:
+    """Hold all real asks of a group with outstanding placeholders, or release them when there are none left."""
+    held = group.outstanding > 0
+    for ask in tuple(application.asks):
+        if ask.task_group == group.name and not ask.placeholder:
+            application.hold(ask, held=held)
+    books.readiness.touch_application(application)
+
+
+def offer_swap(books: PartitionState, application: Application, changed: Allocation) -> None:
+    """Consider the application for a swap, after a placeholder or an ask held for one was added or changed."""
+    group = application.task_groups[changed.task_group]
+    if group.waiting and group.free:
+        books.swappable.offer(application)
+
+
+def may_swap(application: Application) -> bool:
+    """Whether the application has an ask and a placeholder that could be swapped."""
+    return any(group.waiting and group.free for group in application.task_groups.values())
+
+
+def start_placeholder_timer(books: PartitionState, application: Application) -> None:
+    """Start the placeholder timeout with the first placeholder that is placed."""
+    if (
+        application.state is AppState.ACCEPTED
+        and is_zero(application.allocated_placeholder)
+        and "placeholders" not in application.alarms
+    ):
+        books.timers.start(application, "placeholders", books.now + application.placeholder_timeout_s)
+
+
+def release_placeholders(
+    books: PartitionState, application: Application, chosen: list[Allocation], reason: str
+) -> None:
+    """Ask the RM to release placeholders; they stay charged until it confirms."""
+    for one in chosen:
+        assert not one.released, one.key
+        assert not one.preempted, one.key
+        one.released = True
+        application.withdraw_placeholder(one)
+    for one in chosen:
+        books.emit(one.release(books.name, reason, TIMEOUT))

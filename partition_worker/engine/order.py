@@ -1,10 +1,8 @@
-"""Things kept in order while their keys change one at a time.
+"""A sorted collection whose items change their keys one at a time.
 
-Queues by share, applications by policy and asks by rank are all kept like this instead of being sorted for every
-decision. Putting, moving and dropping cost O(log n) comparisons and the shift of one block; the first is at hand. Most
-orders have so few items that they are one block, and then nothing is faster than a plain sorted list.
-
-Not here: the keys; each kind of thing has its own. Nodes are kept in an order that knows more (`nodes/lineup.py`).
+Queues by share and applications by policy are kept in it instead of being sorted for every decision. Insert, move and
+remove cost O(log n) comparisons and a shift within one block; the first item costs nothing. Most orders fit into one
+block, where nothing is faster than a sorted list. Nodes have an index of their own (`nodes/node_index.py`).
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,13 +13,11 @@ from typing import Final, Generic, Protocol, TypeVar
 Key = tuple[float | str | tuple[float, ...], ...]
 
 BLOCK_MAX: Final = 512
-"""Items of a block; with more it is halved."""
+"""Items in a block; a larger one is split in half."""
 
 
 class Ranked(Protocol):
-    """What can be kept in order: of two things with the same key the one with the smaller rank is first. Ranks then
-    differ.
-    """
+    """An item of an order: ties between equal keys go to the smaller rank; ranks of such items differ."""
 
     rank: int
 
@@ -30,39 +26,35 @@ _T = TypeVar("_T", bound=Ranked)
 
 
 class Ranks:
-    """Numbers for things that come one after another, each larger than those before."""
+    """Increasing numbers."""
 
     def __init__(self, last: int = -1) -> None:
         self.last = last
-        """The one that was given last."""
+        """The latest number."""
 
     def following(self) -> int:
-        """The next one."""
+        """The next number."""
         self.last += 1
         return self.last
 
 
 class Order(Generic[_T]):
-    """Items by ascending (key, rank). Keys in one order must be comparable with each other, and none may be the
-    beginning of another one.
-    """
+    """Items by ascending (key, rank). All keys must be comparable, and none may be a prefix of another."""
 
     __slots__ = ("_blocks", "_floors", "_items", "_places")
 
     def __init__(self) -> None:
         self._places: dict[int, Key] = {}
-        """The key of each item and its rank, in one; by id(), and only ever looked up."""
+        """Each item's key with its rank, by id(); only for lookup."""
         self._blocks: list[list[Key]] = [[]]
-        """The places in order. No block is empty, unless nothing is in."""
+        """The keys in order. Only an empty order has an empty block."""
         self._items: list[list[_T]] = [[]]
-        """Those that have these places."""
+        """The items of these keys."""
         self._floors: list[Key] = []
-        """For each block but the first a place that is behind all in the blocks before, and not behind any in this one
-        or after it.
-        """
+        """For each block but the first, a lower bound of its keys that is above all keys of earlier blocks."""
 
     def put(self, item: _T, key: Key) -> None:
-        """Add an item, or move it to where its new key belongs."""
+        """Insert an item, or move it to its new key."""
         place = (*key, item.rank)
         old = self._places.get(id(item))
         if old is None:
@@ -75,7 +67,7 @@ class Order(Generic[_T]):
                 self._move(item, old, place)
 
     def _move(self, item: _T, old: Key, place: Key) -> None:
-        """Where there is one block only. Who has got a little more often stays between the same neighbours."""
+        """Move an item within the only block; often its neighbours stay the same."""
         self._places[id(item)] = place
         block = self._blocks[0]
         index = bisect_left(block, old)
@@ -99,39 +91,39 @@ class Order(Generic[_T]):
             self._halve(at)
 
     def drop(self, item: _T) -> None:
-        """Take an item out; nothing happens if it is not in."""
+        """Remove an item, if it is there."""
         old = self._places.pop(id(item), None)
         if old is not None:
             self._take(old)
 
     def hand_over(self, item: _T, to: "Order[_T]") -> None:
-        """Let an item that is in go to another order, to the same place."""
+        """Move an item to another order, with its key."""
         place = self._places.pop(id(item))
         self._take(place)
         to._add(item, place)
 
     def place(self, item: _T) -> Key:
-        """The key of an item that is in, made unique by its rank."""
+        """The key of an item, with its rank."""
         return self._places[id(item)]
 
     def first(self) -> _T | None:
-        """The item with the smallest key, or None when empty."""
+        """The first item, or None."""
         items = self._items[0]
         return items[0] if items else None
 
     def first_place(self) -> Key | None:
-        """The smallest key, made unique by the rank of its item, or None when empty."""
+        """The key and rank of the first item, or None."""
         block = self._blocks[0]
         return block[0] if block else None
 
     def entries(self) -> Iterator[tuple[_T, Key]]:
-        """Items with their keys, in order; the order must not change meanwhile."""
+        """Items with their keys, in order; the order must not change during iteration."""
         for items, block in zip(self._items, self._blocks, strict=True):
             for item, place in zip(items, block, strict=True):
                 yield item, place[:-1]
 
     def __iter__(self) -> Iterator[_T]:
-        """In order; the order must not change meanwhile."""
+        """Items in order; the order must not change during iteration."""
         return iter(self._items[0]) if not self._floors else chain.from_iterable(self._items)
 
     def __len__(self) -> int:
@@ -149,7 +141,7 @@ class Order(Generic[_T]):
             del self._blocks[at], self._items[at], self._floors[max(at - 1, 0)]
 
     def _halve(self, at: int) -> None:
-        """Give half of the block at this index to a new one behind it."""
+        """Move the upper half of this block to a new one."""
         block, items, half = self._blocks[at], self._items[at], BLOCK_MAX // 2
         self._blocks.insert(at + 1, block[half:])
         self._items.insert(at + 1, items[half:])

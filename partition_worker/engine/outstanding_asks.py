@@ -26,10 +26,10 @@ from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from partition_worker.engine.allocation import Allocation, Standing
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape
-from partition_worker.engine.books import Books
-from partition_worker.engine.queues.fairness import queue_key
+from partition_worker.engine.queues.fair_share import queue_key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.readiness import application_key
+from partition_worker.engine.state import PartitionState
 
 REPORT_EVERY_S: Final = 1.0
 
@@ -54,12 +54,12 @@ class Outstanding:
         self.seen = 0
         """Applications that were looked at before, by calls that had too many."""
 
-    def expect(self, books: Books) -> None:
+    def expect(self, books: PartitionState) -> None:
         """Something may have changed: look a second later, if anything waits then."""
         if self.deadline == NEVER and is_positive(books.tree.root.pending):
             self.deadline = books.now + REPORT_EVERY_S
 
-    def report(self, books: Books) -> None:
+    def report(self, books: PartitionState) -> None:
         """Tell the RM of the asks that it has not been told of."""
         chosen = list(islice(_candidates(books), self.seen, self.seen + APPLICATIONS_MAX))
         look = _Look(books, chosen)
@@ -69,7 +69,7 @@ class Outstanding:
         self.deadline = books.now + REPORT_EVERY_S if full or self.seen else NEVER
 
 
-def _candidates(books: Books) -> Iterator[Application]:
+def _candidates(books: PartitionState) -> Iterator[Application]:
     """Applications with asks that the RM has not been told of."""
     for leaf in books.tree:
         if leaf.leaf and is_positive(leaf.pending):
@@ -81,7 +81,7 @@ def _candidates(books: Books) -> Iterator[Application]:
 class _Look:
     """One call: what it looks at, and how many asks it told of."""
 
-    def __init__(self, books: Books, applications: Iterable[Application]) -> None:
+    def __init__(self, books: PartitionState, applications: Iterable[Application]) -> None:
         self.told = 0
         self._books = books
         self._applications: dict[int, list[Application]] = {}

@@ -1,14 +1,14 @@
-"""A partition: the way into the engine.
+"""The entry point of the engine: one partition, its inputs and its effects.
 
     effects = partition.apply(command, now)      an update of the RM
-    effects = partition.elapse(now)              timers that are due
-    effects = partition.audit(now)               a look at whether all sums are right
+    effects = partition.elapse(now)              due timers
     effects = partition.schedule(now, budget)    up to `budget` decisions
-    when    = partition.deadline                 when to call again if nothing arrives
-    effects = partition.reconfigure(config, now) another configuration, to which it had no `objections`
+    effects = partition.audit(now)               verify the next objects
+    when    = partition.deadline                 when to call again without further input
+    effects = partition.reconfigure(config, now) a configuration without `objections`
 
-Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never goes back. What it knows is in
-`books.py`, what each kind of input does in `updates/` and `reconfiguration.py`, and what a decision is in `cycle/`.
+Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds and never decreases. The state is in
+`state.py`, the inputs in the `*_updates.py` modules and `reconfiguration.py`, decisions in `cycle/`.
 """
 
 from collections.abc import Sequence
@@ -27,29 +27,31 @@ from common.rm_messages import (
 )
 from partition_worker.engine import (
     administration,
-    draining,
-    gangs,
+    allocation_updates,
+    application_updates,
     lifecycle,
+    node_updates,
     reconfiguration,
     reservations,
     resync,
-    retirement,
 )
+from partition_worker.engine.administration import retire
+from partition_worker.engine.allocation_updates import ask_for_verdicts, take_verdicts
 from partition_worker.engine.application_states import AppEvent
-from partition_worker.engine.books import Books
-from partition_worker.engine.checks.auditor import Auditor
+from partition_worker.engine.auditor import Auditor
+from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
+from partition_worker.engine.gang_scheduling import placeholders_timed_out, state_timed_out
 from partition_worker.engine.outstanding_asks import Outstanding
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
-from partition_worker.engine.queues.changes import Plan
-from partition_worker.engine.tuning import DEFAULT, Tuning
-from partition_worker.engine.updates import allocation_updates, application_updates, node_updates, verdict_updates
+from partition_worker.engine.reconfiguration import QueueChangePlan, remove_empty_queues
+from partition_worker.engine.state import PartitionState
 
 
-class Partition(Books):
-    """Everything of one partition, and the only way to change it."""
+class Partition(PartitionState):
+    """One partition, and the only way to change its state."""
 
     def __init__(
         self,
@@ -64,25 +66,25 @@ class Partition(Books):
         self.outstanding = Outstanding()
         self.auditor = Auditor(self)
         self.decided = 0
-        """Decisions made since this process began."""
-        self.plan: Plan | None = None
-        """For the configuration that was asked about last, if it can be taken; it can be made again."""
+        """Decisions since this process started."""
+        self.plan: QueueChangePlan | None = None
+        """The plan for the configuration last checked, if it has no objections; it can be computed again."""
         self.idle = True
-        """Whether the last `schedule` left nothing to decide, and nothing has come in since."""
+        """Whether the last `schedule` left nothing to decide, and no input came since."""
 
     @property
     def deadline(self) -> float:
-        """When to call `elapse` or `schedule` next: at once while there may be something to decide."""
+        """When to call `elapse` or `schedule` next; 0.0 while there may be something to decide."""
         return self.next_timer if self.idle else 0.0
 
     @property
     def next_timer(self) -> float:
-        """When `elapse` or `audit` has something to do."""
+        """When `elapse` or `audit` is due."""
         return min(self.next_change, self.auditor.deadline)
 
     @property
     def next_change(self) -> float:
-        """When `elapse` has something to do."""
+        """When `elapse` is due."""
         return min(
             self.timers.deadline,
             self.reserved.deadline,
@@ -95,16 +97,15 @@ class Partition(Books):
 
     @property
     def _ignorant(self) -> bool:
-        """Whether something runs that is not accounted yet, so that nothing may be placed: the RM still reports what it
-        has, or some of that waits for the groups of its user.
+        """Whether allocations may exist that are not accounted for, so that nothing may be scheduled: during a
+        resynchronization, or while reported allocations wait for a group lookup.
         """
         return self.report is not None or self.waiting.running
 
     def apply(self, command: Command, now: float) -> list[Effect]:
-        """Take an update of the RM; every item of it takes effect or is refused by itself.
+        """Apply an update of the RM; each item succeeds or is refused on its own.
 
-        Raises:
-            TypeError: for a command that is none of a partition's.
+        Raises: TypeError: for a command that a partition does not accept.
         """
         self.begin(now)
         if self.report is not None:
@@ -127,15 +128,15 @@ class Partition(Books):
         return self.taken()
 
     def elapse(self, now: float) -> list[Effect]:
-        """Let every timer go off that is due, except the auditor's."""
+        """Fire all due timers, except the auditor's."""
         self.begin(now)
         while (due := self.timers.due(now)) is not None:
             application, alarm = due
             match alarm:
                 case "state":
-                    gangs.lingered(self, application)
+                    state_timed_out(self, application)
                 case "placeholders":
-                    gangs.timed_out(self, application)
+                    placeholders_timed_out(self, application)
                 case "look":
                     self.readiness.touch_application(application)
             self.idle = False
@@ -149,20 +150,20 @@ class Partition(Books):
         if self.outstanding.deadline <= now:
             self.outstanding.report(self)
         if self.clean_at <= now:
-            draining.clean(self)
+            remove_empty_queues(self)
         if self.fleet.predicates.verdicts.deadline <= now:
-            verdict_updates.elapse(self)
+            ask_for_verdicts(self)
             self.idle = False
         return self.taken()
 
     def audit(self, now: float) -> list[Effect]:
-        """Look at the next objects, whether their sums are right. No step: it changes nothing and tells people only."""
+        """Verify the next objects. It changes nothing and is not a step."""
         self.now = max(now, self.now)
         self.auditor.go_on(self)
         return self.taken()
 
     def schedule(self, now: float, budget: int) -> list[Effect]:
-        """Make up to `budget` decisions; fewer means that nothing more can be placed now."""
+        """Make up to `budget` decisions; fewer means that nothing more can be scheduled now."""
         self.begin(now)
         made = 0 if self._ignorant else cycle.run(self, budget)
         self.decided += made
@@ -172,7 +173,7 @@ class Partition(Books):
         return self.taken()
 
     def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
-        """As `schedule`, but each decision is a step of its own, told with its effects."""
+        """As `schedule`, but each decision is a step of its own, returned with its effects."""
         self.begin(now)
         made: list[tuple[cycle.Decision, list[Effect]]] = []
         for decision in () if self._ignorant else cycle.decisions(self, budget):
@@ -185,30 +186,30 @@ class Partition(Books):
         return made
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
-        """A user that was asked for has been looked up."""
+        """Apply the result of a group lookup."""
         self.begin(now)
         allocation_updates.follow(self, application_updates.go_on(self, found))
         self.idle = False
         return self.taken()
 
     def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
-        """The RM has said on which nodes asks may run."""
+        """Apply the RM's answers about predicates."""
         self.begin(now)
-        verdict_updates.take(self, answered)
+        take_verdicts(self, answered)
         self.idle = False
         return self.taken()
 
     # Administrators ---------------------------------------------------------------------------------------------------
 
     def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
-        """Fail an application and release all it has. Raises administration.NotDone, and then nothing has changed."""
+        """Fail an application and release its allocations. Raises administration.NotDone before any change."""
         self.begin(now)
         administration.kill(self, application_id, actor)
         self.idle = False
         return self.taken()
 
     def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
-        """Let an application go on in another leaf. Raises administration.NotDone, and then nothing has changed."""
+        """Move an application to another leaf. Raises administration.NotDone before any change."""
         self.begin(now)
         administration.move(self, application_id, queue, actor)
         self.idle = False
@@ -217,13 +218,13 @@ class Partition(Books):
     # Another configuration ------------------------------------------------------------------------------------------
 
     def objections(self, config: PartitionConfig) -> list[str]:
-        """Why this partition cannot take a configuration that passed validation; empty if it can."""
+        """Why this partition cannot take a valid configuration; empty if it can."""
         found = reconfiguration.objections(self, config)
         self.plan = None if found else reconfiguration.plan(self, config)
         return found
 
     def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
-        """Take another configuration, all of it. It cannot fail where there were no objections."""
+        """Apply a configuration. It cannot fail if there were no objections."""
         self.begin(now)
         plan, self.plan = self.plan, None
         if plan is None or plan.before is not self.config.root or plan.after is not config.root:
@@ -233,7 +234,7 @@ class Partition(Books):
         return self.taken()
 
     def retire(self, now: float) -> list[Effect]:
-        """The partition left the configuration: everything in it ends, and it takes nothing any more."""
+        """The partition left the configuration: end everything in it and accept nothing more."""
         self.begin(now)
-        retirement.retire(self)
+        retire(self)
         return self.taken()

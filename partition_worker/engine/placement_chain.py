@@ -10,6 +10,7 @@ from common.config.expressions import ExpressionError, NameTooLongError
 from common.config.model import PlacementRuleConfig
 from common.config.rules import unusable_filter, wrong_name
 from common.names import RECOVERY_QUEUE
+from partition_worker.engine.bounds import TooMuchWorkError
 from partition_worker.engine.placement_rules import (
     PlacementRejected,
     PlacementTree,
@@ -21,7 +22,6 @@ from partition_worker.engine.placement_rules import (
     may_submit,
 )
 from partition_worker.engine.user_resolution import Submission
-from partition_worker.engine.work import TooMuchWorkError
 
 IMPLICIT: Final = (PlacementRuleConfig(name="provided"),)
 """The rules of a configuration that names none."""

@@ -14,8 +14,8 @@ from common.config.expressions import Expression, looks_like_expression
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
 from common.config.rules import wrong_queue, wrong_tag
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
+from partition_worker.engine.bounds import Work
 from partition_worker.engine.user_resolution import Submission, User, tag_value
-from partition_worker.engine.work import Work
 
 ROOT_PREFIX: Final = f"{ROOT}."
 DEFAULT_QUEUE: Final = "root.default"

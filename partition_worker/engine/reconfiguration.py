@@ -1,33 +1,179 @@
-"""A partition that runs takes another configuration: first asked whether it can, then all of it at once.
+"""Reconfiguration of a running partition: check a new configuration, plan the queue changes, apply them, drain queues.
 
-    objections(books, config)    as data: why it cannot, nothing is changed
-    plan(books, config)          as data: what becomes another, nothing is changed
-    apply(books, config, plan)   what had no objections cannot fail
+    objections(books, config)    why the partition cannot take it; changes nothing
+    plan(books, config)          the queue changes; changes nothing
+    apply(books, config, plan)   cannot fail without objections
 
-What runs goes on: a lower maximum takes nothing away, unless quotas are enforced by preemption and then later; it only
-keeps more from being placed, and a higher one is used at once. The resolver of groups is that of the first
-configuration, and what was submitted keeps its queue.
+Allocations stay: a lower maximum only prevents new ones, unless quota preemption is enabled; a higher one takes effect
+at once. Running applications keep their queue, and the group resolver stays that of the first configuration.
 
-What comes at the commit is short even if thousands of queues change, as the partition decides nothing meanwhile: what
-can be found out before has been. Not here: what differs between two configurations (`queues/changes.py`).
+The plan is made when the worker votes, so that the commit is short even if thousands of queues change. It compares the
+two configurations, and, where their text or what they inherit differs, the new settings with the queue itself. Queues
+are found by lower-case path. A managed queue that is no longer configured drains; dynamic queues stay, with the
+template of their parent. A draining queue accepts nothing new and is removed once it is empty; the RM, the log and the
+administrators are informed.
 """
 
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from common import event_codes
+from common.acl import Acl, parse_acl
 from common.config.check import load_problems
-from common.config.model import PartitionConfig
-from partition_worker.engine import draining, happenings, lifecycle
-from partition_worker.engine.books import Books
+from common.config.model import PartitionConfig, QueueConfig
+from common.machine import NEVER
+from common.names import ROOT
+from common.rm_messages import EventRecord
+from common.wording import counted
+from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
-from partition_worker.engine.queues import changes as queue_changes
-from partition_worker.engine.queues import priorities, quota_timing
-from partition_worker.engine.queues.blueprint import Settings, configure
-from partition_worker.engine.queues.changes import Add, Change, Drain, PassOn, Plan, Set, changes
+from partition_worker.engine.queues.configuration import Heritage, Settings, configure, heritage, settings, settings_of
+from partition_worker.engine.queues.headroom import (
+    NO_QUOTA_PREEMPTION,
+    QuotaTerms,
+    quota_preemption_time,
+    quota_terms_of,
+)
 from partition_worker.engine.queues.policies import ApplicationSort
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, Template, priority_settings_changed
+from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.state import PartitionState
 
 
-def objections(books: Books, config: PartitionConfig) -> list[str]:
-    """What keeps this partition from taking a configuration that passed validation; nothing if it can."""
+@dataclass(slots=True, eq=False)
+class QueueChangePlan:
+    """The differences of two configurations for the queues of a partition."""
+
+    before: QueueConfig
+    """The root of the configuration in force; `after` is that of the new one."""
+    after: QueueConfig
+    wanted: dict[str, Settings] = field(default_factory=dict)
+    """The settings of new and changed queues, by path in the order of the file."""
+    unwanted: set[str] = field(default_factory=set)
+    """Paths that only the configuration in force has."""
+    limits: bool = False
+    """Whether user or group limits may differ, at any queue."""
+
+
+class AddQueue(NamedTuple):
+    """A new queue."""
+
+    path: str
+    settings: Settings
+
+
+class SetQueue(NamedTuple):
+    """A queue with other settings, that becomes managed, or that stops draining."""
+
+    queue: Queue
+    settings: Settings
+
+
+class SetTemplate(NamedTuple):
+    """A dynamic parent with another inherited template."""
+
+    queue: Queue
+    template: Template | None
+
+
+class DrainQueue(NamedTuple):
+    """A managed queue that is no longer configured."""
+
+    queue: Queue
+
+
+Change = AddQueue | SetQueue | SetTemplate | DrainQueue
+
+
+def compare_configs(tree: Tree, before: QueueConfig, after: QueueConfig) -> QueueChangePlan:
+    """Plan the changes of a tree that has the configuration `before`."""
+    found = QueueChangePlan(before, after)
+    _plan(tree, found, ROOT, before, after, None)
+    return found
+
+
+def list_changes(tree: Tree, wanted: QueueChangePlan) -> list[Change]:
+    """The changes of a plan in the order to make them: parents first, removals last."""
+    found: list[Change] = []
+    for path, settings_ in wanted.wanted.items():
+        queue = tree.find(path)
+        found.append(AddQueue(path, settings_) if queue is None else SetQueue(queue, settings_))
+    templates: dict[str, Template | None] = {}
+    for queue in tree:
+        if queue.managed:
+            if queue.path in wanted.unwanted:
+                found += [] if queue.draining else [DrainQueue(queue)]
+            elif queue.state == "Stopped" and queue.path not in wanted.wanted:
+                found.append(SetQueue(queue, settings_of(queue)))  # which restarts it
+        elif not queue.leaf and queue.path not in wanted.wanted:
+            template = templates[queue.path] = _template_above(queue, wanted, templates)
+            if template != queue.template:
+                found.append(SetTemplate(queue, template))
+    return found
+
+
+def _template_above(queue: Queue, wanted: QueueChangePlan, templates: dict[str, Template | None]) -> Template | None:
+    """The new template of a dynamic parent."""
+    parent = queue.parent
+    assert parent is not None, queue.path
+    settings_ = wanted.wanted.get(parent.path)
+    return templates.get(parent.path, parent.template) if settings_ is None else settings_.template
+
+
+# Private --------------------------------------------------------------------------------------------------------------
+
+
+def _plan(
+    tree: Tree,
+    found: QueueChangePlan,
+    path: str,
+    before: QueueConfig | None,
+    after: QueueConfig,
+    above: Heritage | None,
+) -> None:
+    """Compare a queue and the queues below it."""
+    queue = None if before is None else tree.find(path)
+    known = None if queue is None else settings_of(queue)
+    lists = None if before is None or known is None else _lists(before, after, known)
+    wants = settings(after, above, lists=lists)
+    if known != wants:
+        found.wanted[path] = wants
+    if after.limits != (() if before is None else before.limits):
+        found.limits = True
+    children = {} if before is None or not before.queues else {one.name.lower(): one for one in before.queues}
+    if after.queues:
+        left = heritage(wants)
+        as_before = known is not None and (known.properties, known.template) == (wants.properties, wants.template)
+        for child in after.queues:
+            name = child.name.lower()
+            said = children.pop(name, None)
+            if not as_before or said != child:
+                _plan(tree, found, f"{path}.{name}", said, child, left)
+    for name, child in children.items():
+        _gone(found, f"{path}.{name}", child)
+
+
+def _gone(found: QueueChangePlan, path: str, config: QueueConfig) -> None:
+    found.unwanted.add(path)
+    found.limits = found.limits or bool(config.limits)
+    for child in config.queues:
+        _gone(found, f"{path}.{child.name.lower()}", child)
+
+
+def _lists(before: QueueConfig, after: QueueConfig, known: Settings) -> tuple[Acl, Acl]:
+    """Its submit and admin ACLs, parsed again only if their text differs."""
+    return (
+        known.submit_acl if before.submit_acl == after.submit_acl else parse_acl(after.submit_acl),
+        known.admin_acl if before.admin_acl == after.admin_acl else parse_acl(after.admin_acl),
+    )
+
+
+# Reconfiguration ------------------------------------------------------------------------------------------------------
+
+
+def objections(books: PartitionState, config: PartitionConfig) -> list[str]:
+    """Why this partition cannot take a valid configuration; empty if it can."""
     if books.retired:
         return [f"partition {books.name} was removed"]
     problems = [str(problem) for problem in load_problems(config)]
@@ -38,19 +184,19 @@ def objections(books: Books, config: PartitionConfig) -> list[str]:
     return problems
 
 
-def plan(books: Books, config: PartitionConfig) -> Plan:
-    """What is another in a configuration to which there are no objections than in the one in force."""
-    return queue_changes.plan(books.tree, books.config.root, config.root)
+def plan(books: PartitionState, config: PartitionConfig) -> QueueChangePlan:
+    """Plan the queue changes of a configuration without objections."""
+    return compare_configs(books.tree, books.config.root, config.root)
 
 
-def apply(books: Books, config: PartitionConfig, found: Plan) -> None:
-    """Take the configuration, to which there are no objections and which differs like this from the one in force."""
+def apply(books: PartitionState, config: PartitionConfig, found: QueueChangePlan) -> None:
+    """Apply a configuration without objections, with its plan."""
     assert found.before is books.config.root, "a plan from another configuration"
     books.config = config
     books.placement = PlacementChain(config.placement_rules)
     books.placement_problem = ""
     books.fleet.reorder(books.node_sort(config), config.node_sort_policy.weights)
-    for change in changes(books.tree, found):
+    for change in list_changes(books.tree, found):
         _make(books, change)
     if found.limits:
         books.usage.reconfigure(config)
@@ -62,43 +208,43 @@ def apply(books: Books, config: PartitionConfig, found: Plan) -> None:
         books.expect_cleaning()
 
 
-def _make(books: Books, change: Change) -> None:
+def _make(books: PartitionState, change: Change) -> None:
     match change:
-        case Add(path, settings):
-            happenings.queue_came(books, books.tree.add(path, settings))
-        case Set(queue, settings):
+        case AddQueue(path, settings):
+            events.queue_came(books, books.tree.add(path, settings))
+        case SetQueue(queue, settings):
             _set(books, queue, settings)
-        case PassOn(queue, template):
+        case SetTemplate(queue, template):
             queue.template = template
-        case Drain(queue):
-            draining.begin(books, queue)
+        case DrainQueue(queue):
+            drain_queue(books, queue)
 
 
-def _set(books: Books, queue: Queue, settings: Settings) -> None:
+def _set(books: PartitionState, queue: Queue, settings: Settings) -> None:
     leaf, maximum, guaranteed = queue.leaf, queue.maximum, queue.guaranteed
-    terms = quota_timing.terms_of(queue) if settings.policies.quota_preemption_delay_s else None
-    alike = (leaf, queue.policies) == (settings.leaf, settings.policies)  # mostly, and then little can follow
+    terms = quota_terms_of(queue) if settings.policies.quota_preemption_delay_s else None
+    alike = (leaf, queue.policies) == (settings.leaf, settings.policies)  # the usual case, with few consequences
     order = None if alike and guaranteed == settings.guaranteed else _application_order(queue)
     priority = None if alike else queue.priority
     configure(queue, settings)
-    queue.quota_preemption_at = quota_timing.NO_TIME if terms is None else _brought_down_at(books, queue, terms)
-    draining.end(queue)
-    happenings.quota_changed(books, queue, maximum, guaranteed)
+    queue.quota_preemption_at = NO_QUOTA_PREEMPTION if terms is None else _brought_down_at(books, queue, terms)
+    stop_draining(queue)
+    events.quota_changed(books, queue, maximum, guaranteed)
     if leaf != queue.leaf:
-        happenings.queue_type(books, queue)
+        events.queue_type(books, queue)
     if priority is not None:
-        priorities.exported(queue, priority)
+        priority_settings_changed(queue, priority)
     if order is not None and _application_order(queue) != order:
         books.readiness.reordered(queue)
         for application_id in tuple(queue.applications):
             lifecycle.settle(books, books.applications[application_id])
 
 
-def _brought_down_at(books: Books, queue: Queue, before: quota_timing.Terms) -> float:
-    """When a queue that had these terms is brought down to its maximum, if it is."""
-    return quota_timing.starts_at(
+def _brought_down_at(books: PartitionState, queue: Queue, before: QuotaTerms) -> float:
+    """When quota preemption of a queue that had these terms starts, if it does."""
+    return quota_preemption_time(
         before,
-        quota_timing.terms_of(queue),
+        quota_terms_of(queue),
         allocated=queue.allocated,
         at=queue.quota_preemption_at,
         now=books.now,
@@ -106,6 +252,72 @@ def _brought_down_at(books: Books, queue: Queue, before: quota_timing.Terms) -> 
 
 
 def _application_order(queue: Queue) -> tuple[bool, ApplicationSort, bool, dict[str, int] | None]:
-    """What the order of a queue's applications depends on, besides themselves."""
+    """The settings that the order of a queue's applications depends on."""
     policies = queue.policies
     return queue.leaf, policies.application_sort, policies.priority_sort, queue.guaranteed
+
+
+# Draining queues ------------------------------------------------------------------------------------------------------
+
+DRAINING_TOLD_EVERY_S: Final = 3600.0
+"""Seconds between log lines about a queue that is still draining."""
+
+
+def drain_queue(books: PartitionState, queue: Queue) -> None:
+    """Start draining a queue."""
+    assert queue.managed, queue.path
+    if queue.draining:
+        return
+    queue.state = "Draining"
+    queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
+    told = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
+    books.tell_people(told)
+    books.emit(_event(event_codes.QUEUE, queue.path, told, queue.draining_since_ns))
+    for application_id in queue.applications:
+        text = f"application {application_id} goes on, but its queue takes nothing new: {told}"
+        books.emit(_event(event_codes.APP, application_id, text, queue.draining_since_ns, queue.path))
+
+
+def stop_draining(queue: Queue) -> None:
+    """Make a queue active again."""
+    queue.state = "Active"
+    queue.draining_since_ns = queue.draining_told_ns = 0
+
+
+def remove_empty_queues(books: PartitionState) -> None:
+    """Remove empty dynamic and draining queues; schedule the next run if there are others."""
+    books.clean_at = NEVER
+    for queue in books.tree.remove_empty():
+        events.queue_gone(books, queue)
+        books.readiness.forget_queue(queue)
+        books.counters.fold(queue.path, queue.path.rpartition(".")[0])
+    _remind(books)
+    if books.tree.has_temporary():
+        books.expect_cleaning()
+
+
+def _remind(books: PartitionState) -> None:
+    now_ns = int(books.now * 1e9)
+    for queue in books.tree:
+        if queue.draining and now_ns - queue.draining_told_ns >= DRAINING_TOLD_EVERY_S * 1e9:
+            queue.draining_told_ns = now_ns
+            hours = (now_ns - queue.draining_since_ns) / 3.6e12
+            books.tell_people(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
+
+
+def _left(queue: Queue) -> str:
+    """The number of applications left, and the administrators as configured."""
+    lists = [f"{level.admin_text.strip()!r} of {level.path}" for level in queue.ancestry() if level.admin_text.strip()]
+    return f"{counted(queue.population, 'application')} in it, administrators: {', '.join(lists) or 'none'}"
+
+
+def _event(kind: int, object_id: str, message: str, at_ns: int, reference_id: str = "") -> EventRecord:
+    return EventRecord(
+        type=kind,
+        object_id=object_id,
+        message=message,
+        timestamp_nano=at_ns,
+        event_change_type=event_codes.SET,
+        event_change_detail=event_codes.DETAILS_NONE,
+        reference_id=reference_id,
+    )

@@ -1,24 +1,22 @@
-"""How a node comes to be kept for an ask, and how that ends.
+"""Reservations: create, resize, cancel and expire them.
 
-A node is kept for one ask, or for several of which each can run nowhere else. Whoever made others go keeps in addition,
-at its queues, the room that they left: nobody else below a queue with a maximum gets it. So what was freed for an ask
-waits for it.
-
-Not here: who deserves a reservation (`cycle/descent.py`), using it (`cycle/reserved_asks.py`).
+A node is reserved for one ask, or for several asks that each require this node. After a preemption the queues of the
+ask also keep the freed room for it, so that no other ask below a queue with a maximum takes it.
+`cycle/queue_traversal.py` decides which ask gets a reservation; `cycle/reserved_asks.py` uses it.
 """
 
 from common import event_codes
 from common.resources import fits
-from partition_worker.engine import happenings
+from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.queues import headroom
+from partition_worker.engine.state import PartitionState
 
 
-def reserve(books: Books, application: Application, ask: Allocation, node: Node) -> Reservation:
-    """Keep the node for the ask, in place of another one that is kept for it."""
+def reserve(books: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:
+    """Reserve the node for the ask, in place of an earlier reservation of the ask."""
     if ask.reserved:
         before = application.reservations[ask.key]
         if before.node is node:
@@ -35,19 +33,19 @@ def reserve(books: Books, application: Application, ask: Allocation, node: Node)
     node.reservations[ask.key] = reservation
     books.fleet.kept(node)
     books.reserved.add(reservation)
-    happenings.reservation(books, node.node_id, event_codes.ADD, ask)
+    events.reservation(books, node.node_id, event_codes.ADD, ask)
     books.readiness.touch_application(application)
     return reservation
 
 
-def cancel(books: Books, reservation: Reservation) -> None:
-    """The node is kept for this ask no longer."""
+def cancel(books: PartitionState, reservation: Reservation) -> None:
+    """Cancel a reservation."""
     ask, node = reservation.ask, reservation.node
     application = books.applications[ask.application_id]
     ask.reserved = False
     del application.reservations[ask.key]
     del node.reservations[ask.key]
-    happenings.reservation(books, node.node_id, event_codes.REMOVE, ask)
+    events.reservation(books, node.node_id, event_codes.REMOVE, ask)
     books.reserved.drop(reservation)
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
@@ -63,8 +61,8 @@ def cancel(books: Books, reservation: Reservation) -> None:
     books.readiness.relieve()
 
 
-def resized(books: Books, reservation: Reservation) -> None:
-    """The ask wants other amounts now; its node is kept for it as long as it can ever take them."""
+def resized(books: PartitionState, reservation: Reservation) -> None:
+    """The ask was resized: keep the reservation if the node can ever hold the ask."""
     if not fits(reservation.node.capacity, reservation.ask.resources):
         cancel(books, reservation)
         return
@@ -72,40 +70,40 @@ def resized(books: Books, reservation: Reservation) -> None:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         headroom.keep(reservation.leaf, reservation.ask.resources)
     books.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
-    books.readiness.relieve()  # other nodes may have room for what it wants now
+    books.readiness.relieve()  # other nodes may have room for it now
 
 
-def node_resized(books: Books, node: Node) -> None:
-    """The node has another capacity; it is kept no longer for those who can never run there."""
+def node_resized(books: PartitionState, node: Node) -> None:
+    """The node was resized: cancel the reservations it can never satisfy."""
     for reservation in tuple(node.reservations.values()):
         if not fits(node.capacity, reservation.ask.resources):
             cancel(books, reservation)
     books.reserved.nudge(node)
 
 
-def clear(books: Books, node: Node) -> None:
-    """Nobody keeps the node any longer for whom another one would do."""
+def clear(books: PartitionState, node: Node) -> None:
+    """Cancel the reservations of the node whose asks do not require it."""
     for reservation in tuple(node.reservations.values()):
         if not reservation.for_required_node:
             cancel(books, reservation)
 
 
-def vacate(books: Books, node: Node) -> None:
-    """Nobody keeps the node any longer: it goes."""
+def vacate(books: PartitionState, node: Node) -> None:
+    """Cancel all reservations of a node that is removed."""
     for reservation in tuple(node.reservations.values()):
         cancel(books, reservation)
 
 
-def expire(books: Books) -> None:
-    """End the reservations that have lasted for as long as they may; their asks may reserve anew, after others."""
+def expire(books: PartitionState) -> None:
+    """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
     while books.reserved.deadline <= books.now:
         oldest = books.reserved.oldest
         assert oldest is not None
         cancel(books, oldest)
 
 
-def keep_room(books: Books, reservation: Reservation) -> None:
-    """The queues of an ask for which others have to go keep the room that these leave."""
+def keep_room(books: PartitionState, reservation: Reservation) -> None:
+    """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
     books.reserved.amend(reservation, reservation.need, reservation.ask.resources)
     headroom.keep(reservation.leaf, reservation.keeps)

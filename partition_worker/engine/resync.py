@@ -1,14 +1,13 @@
-"""An RM reports everything that it has in the partition anew; what it does not mention goes: mark and sweep.
+"""Resynchronization: the RM reports everything it has, and the partition removes what it did not mention (mark and
+sweep).
 
-    SyncBegin --updates--> SyncEnd --the numbers agree--> SyncDone, and the partition places again
-                              |--they do not------------> SyncDone with the problem; the RM begins once more
+    SyncBegin --updates--> SyncEnd --the numbers agree--> SyncDone, and the partition schedules again
+                              |--they differ------------> SyncDone with the problem; the RM starts again
 
-The RM owns the truth about nodes and about what runs. So a node or application that is reported again in other words is
-brought to them, something that runs elsewhere than we thought runs there, and what we placed and the RM still asks for
-is told once more. Nothing is placed meanwhile: what runs may not be reported yet. Because known things stay where they
-are until the end, nothing that runs is ever unaccounted.
-
-Not here: what an update does outside a report (`updates/`), and who wants one (the broker, for a lost journal).
+The RM is the authority on nodes and running allocations. Reported nodes and applications are updated, an allocation
+reported on another node moves there, and an allocation that the RM still reports as an ask is announced again. Nothing
+is scheduled meanwhile, as running allocations may not have been reported yet; known objects stay until the end, so that
+everything that runs stays accounted for.
 """
 
 from collections.abc import Container, Iterable
@@ -39,21 +38,21 @@ from common.rm_messages import (
     SyncEnd,
     UpdatedApplication,
 )
-from partition_worker.engine.books import Books
-from partition_worker.engine.report import Report
-from partition_worker.engine.updates import allocation_updates, application_updates, node_updates, removal
+from partition_worker.engine import allocation_updates, application_updates, node_updates
+from partition_worker.engine.allocation_updates import end_allocation
+from partition_worker.engine.state import PartitionState, Report
 
 _CREATIONS = (NODE_CREATE, NODE_CREATE_DRAIN)
 
 
-def begin(books: Books, message: SyncBegin) -> None:
-    """From here on everything that is mentioned is noted; a report that was not finished counts for nothing."""
+def begin(books: PartitionState, message: SyncBegin) -> None:
+    """Start to collect the report; an unfinished one is discarded."""
     books.report = Report()
     books.tell_people(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
 
 
-def end(books: Books, message: SyncEnd) -> None:
-    """The report is complete: what was not mentioned goes, unless something of the report has been lost."""
+def end(books: PartitionState, message: SyncEnd) -> None:
+    """End the report: remove what was not mentioned, unless part of the report was lost."""
     report = books.report
     if report is None:
         books.emit(SyncDone(problem="there was no SyncBegin"))
@@ -73,8 +72,8 @@ def end(books: Books, message: SyncEnd) -> None:
     books.readiness.relieve()
 
 
-def mentioned(books: Books, command: Command) -> Command:
-    """Note what an update of a report mentions, and bring what is known to what it says; the rest of the update."""
+def mentioned(books: PartitionState, command: Command) -> Command:
+    """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = books.report
     assert report is not None
     report.count = both(report.count, reported(command))
@@ -104,8 +103,8 @@ def _problem(came: SyncEnd, said: SyncEnd) -> str:
 # Reported again -------------------------------------------------------------------------------------------------------
 
 
-def _node_again(books: Books, info: NodeInfo) -> bool:
-    """Whether this creates a node that is there: then it is as it says now."""
+def _node_again(books: PartitionState, info: NodeInfo) -> bool:
+    """Whether this creates a known node, which then takes the reported values."""
     node = books.fleet.get(info.node_id)
     if node is None or info.action not in _CREATIONS:
         return False
@@ -115,10 +114,8 @@ def _node_again(books: Books, info: NodeInfo) -> bool:
     return True
 
 
-def _application_again(books: Books, new: AddApplicationRequest) -> bool:
-    """Whether this submits an application that is there: it goes on as it is. One of another user is another one, and
-    refused for its id like any.
-    """
+def _application_again(books: PartitionState, new: AddApplicationRequest) -> bool:
+    """Whether this submits a known application, which continues. Another user is refused like any duplicate id."""
     if new.application_id in books.waiting:
         return True
     application = books.applications.get(new.application_id)
@@ -128,16 +125,16 @@ def _application_again(books: Books, new: AddApplicationRequest) -> bool:
     return True
 
 
-def _allocation_again(books: Books, message: Allocation) -> None:
-    """Something that we placed: where the RM says that it still waits for a node it is told the node again, and where
-    it runs on another node it is taken from ours.
+def _allocation_again(books: PartitionState, message: Allocation) -> None:
+    """Announce a known allocation again that the RM still reports as an ask; remove it if the RM reports it on another
+    node.
     """
     application = books.applications.get(message.application_id)
     known = None if application is None else application.allocations.get(message.allocation_key)
     if application is None or known is None or message.node_id == known.node_id:
         return
     if message.node_id:
-        removal.remove(books, application, known, termination_type=None)
+        end_allocation(books, application, known, termination_type=None)
     else:
         books.emit(known.announced())
 
@@ -145,8 +142,8 @@ def _allocation_again(books: Books, message: Allocation) -> None:
 # What was not mentioned -----------------------------------------------------------------------------------------------
 
 
-def _swept(books: Books, report: Report) -> SyncDone:
-    """Take away what the RM does not have. It hears of that in one list, and of nothing else that follows for it."""
+def _swept(books: PartitionState, report: Report) -> SyncDone:
+    """Remove what the RM does not have. The RM receives one list, and no further messages about it."""
     allocations = [
         *_unmentioned(books.foreign, report.allocations),
         *_unmentioned(books.allocations, report.allocations),
@@ -176,7 +173,7 @@ def _unmentioned(known: Iterable[str], report: Container[str]) -> list[str]:
     return [name for name in known if name not in report]
 
 
-def _release(books: Books, key: str) -> AllocationRelease:
+def _release(books: PartitionState, key: str) -> AllocationRelease:
     allocation = books.allocations.get(key)
     return AllocationRelease(
         application_id="" if allocation is None else allocation.application_id,

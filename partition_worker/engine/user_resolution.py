@@ -13,7 +13,7 @@ from typing import Final
 
 from common.names import USER
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease
-from partition_worker.engine.work import Work
+from partition_worker.engine.bounds import Work
 
 FORCED_TAG: Final = "application.create.force"
 TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")

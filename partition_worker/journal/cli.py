@@ -23,7 +23,7 @@ from common.wire import WireError, decoded
 from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.bootstrap import load_plugins
-from partition_worker.engine.tuning import tuned
+from partition_worker.engine.bounds import tuned
 from partition_worker.journal.database import SCHEMA, Row
 from partition_worker.journal.files import DAMAGED, NAME, SUFFIX, Files, JournalDamaged
 from partition_worker.journal.poison_files import read_poisons

@@ -1,7 +1,7 @@
 """What is measured is a whole round over what the table says."""
 
 from benchmarks.auditor import filled, measure
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 
 
 def test_the_partition_has_as_many_allocations_as_asked_for() -> None:

@@ -5,9 +5,9 @@ import pytest
 from benchmarks.configuration import busy, measured, text_of
 from common.config.check import load, load_problems
 from common.config.model import PartitionConfig
-from partition_worker.engine.checks.invariants import check
-from partition_worker.engine.queues.changes import Add, Drain, Set, changes, plan
+from partition_worker.engine.invariants import check
 from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.reconfiguration import AddQueue, DrainQueue, SetQueue, compare_configs, list_changes
 
 
 def of(text: str) -> PartitionConfig:
@@ -23,16 +23,16 @@ def test_the_configuration_has_about_as_many_queues_as_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
-        (text_of(1000, changed=1), {Set: 1}),
-        (text_of(1000, maximum=200), {Set: 990}),
-        (text_of(1000, renamed=0.1), {Add: 100, Drain: 100}),
+        (text_of(1000, changed=1), {SetQueue: 1}),
+        (text_of(1000, maximum=200), {SetQueue: 990}),
+        (text_of(1000, renamed=0.1), {AddQueue: 100, DrainQueue: 100}),
         (text_of(1000), {}),
     ],
 )
 def test_each_change_is_as_large_as_it_says(text: str, kinds: dict[type, int]) -> None:
     before = of(text_of(1000))
     tree = Tree(before)
-    found = changes(tree, plan(tree, before.root, of(text).root))
+    found = list_changes(tree, compare_configs(tree, before.root, of(text).root))
     assert {kind: sum(isinstance(one, kind) for one in found) for kind in {type(one) for one in found}} == kinds
 
 

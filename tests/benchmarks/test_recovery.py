@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.recovery import NAME, Shape, measured, shapes, written
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 from partition_worker.journal.files import Files
 from partition_worker.journal.reader import open_recovery
 from partition_worker.worker import Worker

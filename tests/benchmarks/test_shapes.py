@@ -5,7 +5,7 @@ import pytest
 from benchmarks.engine import Engine
 from benchmarks.shapes import SHAPES, SORTINGS, batches, latency, nearly_full, two_queues
 from common.config.check import load, load_problems
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 
 EVERY = {**SHAPES, "latency": latency, "nearly-full": nearly_full}
 

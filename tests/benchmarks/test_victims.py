@@ -1,7 +1,7 @@
 """What is measured is a decision among all who could have to go."""
 
 from benchmarks.victims import PER_NODE, crowded, measured
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 
 
 def test_all_nodes_are_full_of_those_who_may_have_to_go() -> None:

@@ -14,7 +14,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent
 

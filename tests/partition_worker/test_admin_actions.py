@@ -24,8 +24,7 @@ from common.rm_messages import (
 )
 from partition_worker import partition_host
 from partition_worker.admin_actions import _describe
-from partition_worker.engine.decisions import Preempt
-from partition_worker.engine.effects import Effect
+from partition_worker.engine.effects import Effect, Preempt
 from partition_worker.worker import BUDGET_DECISIONS
 from tests.builders import apps, asks, nodes
 from tests.machines import PARTITION, said

@@ -12,9 +12,9 @@ from common.messages import Resources
 from common.resources import total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
 
 Res = Resources | None
 
@@ -123,7 +123,7 @@ class Plain:
 
     def __init__(
         self,
-        books: Books,
+        books: PartitionState,
         application: Application,
         ask: Allocation,
         *,

@@ -12,22 +12,22 @@ from common.resources import total_of
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppState
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.usage_trackers import Allowance, QueueLimits, group_of, limits_of
 
 RESERVE_AFTER_S = 2.0
 
 
-def missed(books: Books) -> list[str]:
+def missed(books: PartitionState) -> list[str]:
     """What could be decided now, a sentence each."""
     if books.tree.root.maximum is None:
         return []
     return [text for application in books.applications.values() for text in _missed(books, application)]
 
 
-def _missed(books: Books, application: Application) -> Iterator[str]:
+def _missed(books: PartitionState, application: Application) -> Iterator[str]:
     for ask, placeholder in replaceable(application):
         yield f"{ask} and placeholder {placeholder} have to do with each other"
     if not application.queue.leaf or not _may_run(books, application):
@@ -44,7 +44,7 @@ def _missed(books: Books, application: Application) -> Iterator[str]:
             yield f"a node could be reserved for {ask.key}"
 
 
-def _may_run(books: Books, application: Application) -> bool:
+def _may_run(books: PartitionState, application: Application) -> bool:
     if application.state is not AppState.ACCEPTED:
         return True
     return not any(_is_full(books, level, application) for level in application.queue.ancestry()) and not any(
@@ -53,7 +53,7 @@ def _may_run(books: Books, application: Application) -> bool:
     )
 
 
-def _has_quota(books: Books, application: Application, ask: Allocation) -> bool:
+def _has_quota(books: PartitionState, application: Application, ask: Allocation) -> bool:
     return all(_has_room(level, ask, application) for level in application.queue.ancestry()) and all(
         value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
         for limit, used, _ in bounds(books, application)
@@ -61,7 +61,7 @@ def _has_quota(books: Books, application: Application, ask: Allocation) -> bool:
     )
 
 
-def _is_open(books: Books, node: Node, ask: Allocation) -> bool:
+def _is_open(books: PartitionState, node: Node, ask: Allocation) -> bool:
     """Whether the ask may be placed on this node as soon as it has room."""
     if ask.reserved and books.applications[ask.application_id].reservations[ask.key].node is node:
         return True
@@ -72,7 +72,7 @@ def _is_open(books: Books, node: Node, ask: Allocation) -> bool:
     return node.schedulable and not others
 
 
-def _may_reserve(books: Books, ask: Allocation, nodes: list[Node]) -> bool:
+def _may_reserve(books: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
     old = bool(ask.need.required_node) or books.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
     return old and any(_fits(node.capacity, ask.resources) for node in nodes)
 
@@ -81,7 +81,7 @@ def _fits(room: Resources, wanted: Resources) -> bool:
     return all(value <= room.get(kind, 0) for kind, value in wanted.items() if value)
 
 
-def bounds(books: Books, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
+def bounds(books: PartitionState, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
     """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
     limits, found = limits_of(books.config), []
     account = books.usage.known(application)
@@ -103,12 +103,12 @@ def bounds(books: Books, application: Application) -> list[tuple[Allowance, Reso
     ]
 
 
-def _group(books: Books, application: Application) -> str | None:
+def _group(books: PartitionState, application: Application) -> str | None:
     account = books.usage.known(application)
     return account.group_name if account else None
 
 
-def _runs(books: Books, application: Application) -> bool:
+def _runs(books: PartitionState, application: Application) -> bool:
     """Whether it counts as running for its user."""
     account = books.usage.known(application)
     return account is not None and account.counted
@@ -131,14 +131,14 @@ def replaceable(application: Application) -> list[tuple[str, str]]:
     ]
 
 
-def everything_below(books: Books, queue: Queue) -> list[Application]:
+def everything_below(books: PartitionState, queue: Queue) -> list[Application]:
     return [
         *(books.applications[name] for name in queue.applications),
         *(one for child in queue.children.values() for one in everything_below(books, child)),
     ]
 
 
-def _is_full(books: Books, queue: Queue, application: Application) -> bool:
+def _is_full(books: PartitionState, queue: Queue, application: Application) -> bool:
     """Whether no further application may start; one that got something already has."""
     below = everything_below(books, queue)
     running = [one for one in below if one.state in ACTIVE or one.application_id in one.queue.allocating]

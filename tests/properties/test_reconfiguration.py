@@ -14,10 +14,10 @@ from common.config.check import load, load_problems
 from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
 from common.resources import Limit
-from partition_worker.engine.checks.invariants import check
+from partition_worker.engine.invariants import check
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.queues.blueprint import Settings, settings_of
-from partition_worker.engine.queues.blueprint import wanted as wanted_of
+from partition_worker.engine.queues.configuration import Settings, settings_of
+from partition_worker.engine.queues.configuration import wanted as wanted_of
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.properties.configurations import configurations, pairs_of_configurations
 

@@ -15,7 +15,7 @@ from common.resources import fits, pruned
 from common.wire import decoded
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppState
-from partition_worker.engine.checks.invariants import violations
+from partition_worker.engine.invariants import violations
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.worker import Worker

@@ -19,7 +19,7 @@ from common.machine import Delivery, Send, send
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
 from common.wire import decoded
 from deploy.instructions import Assign, Start
-from partition_worker.engine.tuning import Tuning
+from partition_worker.engine.bounds import Tuning
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import GROUPS
 from partition_worker.snapshot import SnapshotInvalid

@@ -14,14 +14,15 @@ The orders are in `queues/fairness.py` and `readiness/readiness.py`.
 from collections.abc import Iterator
 from typing import Final
 
-from partition_worker.engine import ledger, reservations, swaps
+from partition_worker.engine import ledger, reservations
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.books import Books
 from partition_worker.engine.cycle import fast_path, queue_traversal, reserved_asks
-from partition_worker.engine.decisions import Allocate, Preempt, Release, Replace, Reserve
+from partition_worker.engine.effects import Allocate, Preempt, Release, Replace, Reserve
+from partition_worker.engine.gang_scheduling import commit_swap, decide_swap
 from partition_worker.engine.preemption import attempts
-from partition_worker.engine.queues import admission
+from partition_worker.engine.queues.queue import count_allocating
+from partition_worker.engine.state import PartitionState
 
 OTHERS: Final = 4
 """Turns that are taken one by one where a stretch of plain decisions has ended, before the next one is tried."""
@@ -29,7 +30,7 @@ OTHERS: Final = 4
 Decision = Allocate | Replace | Release | Reserve | Preempt
 
 
-def run(books: Books, budget: int) -> int:
+def run(books: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions; how many were made."""
     made = 0
     while made < budget:
@@ -41,7 +42,7 @@ def run(books: Books, budget: int) -> int:
     return made
 
 
-def decisions(books: Books, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
+def decisions(books: PartitionState, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
     """Make up to `budget` decisions in up to `turns`, each seeing the effects of those before, and tell each once it is
     carried out.
     """
@@ -60,15 +61,15 @@ def decisions(books: Books, budget: int, *, turns: int | None = None) -> Iterato
                 yield further
 
 
-def decide(books: Books) -> Decision | None:
+def decide(books: PartitionState) -> Decision | None:
     """The next decision, or None when nothing can be done as things are."""
     if books.tree.root.maximum is None:
         return None
     books.readiness.refresh()
-    return reserved_asks.decide(books) or swaps.decide(books) or queue_traversal.decide(books)
+    return reserved_asks.decide(books) or decide_swap(books) or queue_traversal.decide(books)
 
 
-def commit(books: Books, decision: Decision) -> None:
+def commit(books: PartitionState, decision: Decision) -> None:
     """Carry a decision out."""
     if isinstance(decision, Allocate):
         application, ask, node = decision
@@ -85,7 +86,7 @@ def commit(books: Books, decision: Decision) -> None:
         application = decision.application
         attempts.carry_out(books, decision)
     else:
-        swaps.commit(books, decision)
+        commit_swap(books, decision)
         return
     if application.state is AppState.ACCEPTED:
         _counts_as_running(application)
@@ -95,4 +96,4 @@ def _counts_as_running(application: Application) -> None:
     """Whoever got something and is still Accepted counts for the limits of its queues from now on."""
     leaf = application.queue
     if application.application_id not in leaf.allocating:
-        admission.allocating(leaf, application.application_id)
+        count_allocating(leaf, application.application_id)

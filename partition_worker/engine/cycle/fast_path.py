@@ -18,19 +18,20 @@ from common import event_codes
 from common.config.properties import allocation_batch
 from common.messages import Resources
 from common.resources import add_to, take_from
-from partition_worker.engine import happenings
+from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, Group, Standing
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.books import Books
-from partition_worker.engine.decisions import Allocate
+from partition_worker.engine.effects import Allocate
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.queues import headroom, priorities
+from partition_worker.engine.queues import headroom
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.policies import ALLOCATION_BATCH
+from partition_worker.engine.queues.queue import exchange_priority
+from partition_worker.engine.state import PartitionState
 
 
-def run_fast_path(books: Books, budget: int) -> int:
+def run_fast_path(books: PartitionState, budget: int) -> int:
     """Make up to so many decisions, as long as they are plain; how many were made."""
     if books.tree.root.maximum is None:
         return 0
@@ -59,7 +60,7 @@ def run_fast_path(books: Books, budget: int) -> int:
     return made
 
 
-def _next(books: Books) -> Application | None:
+def _next(books: PartitionState) -> Application | None:
     """Whose turn it is."""
     readiness, queue = books.readiness, books.tree.root
     while (child := readiness.next_child(queue)) is not None:
@@ -67,7 +68,7 @@ def _next(books: Books) -> Application | None:
     return readiness.next_application(queue) if queue.leaf else None
 
 
-def _plain(books: Books, application: Application) -> bool:
+def _plain(books: PartitionState, application: Application) -> bool:
     """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
     if application.state is not AppState.RUNNING or books.now < application.back_off_until:
         return False
@@ -78,7 +79,7 @@ def _plain(books: Books, application: Application) -> bool:
 class Tab:
     """What was placed and is not booked with everybody yet. Nothing else may happen before it is settled."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: PartitionState) -> None:
         self._books = books
         self._used: dict[int, tuple[Application, Resources]] = {}
         """By the rank of the application, what it got."""
@@ -101,14 +102,14 @@ class Tab:
             add_to(used[1], amount)
         if not asks.count or application.queue.policies.application_sort != "fifo":
             self._settle(*self._used.pop(application.rank))
-        happenings.node_allocation(books, node.node_id, event_codes.ADD, ask)
+        events.node_allocation(books, node.node_id, event_codes.ADD, ask)
         books.usage.tell_increase(application, amount)
-        happenings.allocation_added(books, ask)
+        events.allocation_added(books, ask)
         books.emit(ask.announced())
         if asks.priority == priority:
             books.readiness.served(application)
         else:
-            priorities.exchange(application.queue, priority, asks.priority)
+            exchange_priority(application.queue, priority, asks.priority)
             books.readiness.touch_application(application)
             books.readiness.refresh()
 
@@ -124,7 +125,7 @@ class Tab:
         self._books.usage.charge(application, amount)
 
 
-def plan_batch(books: Books, application: Application, group: Group, most: int) -> Iterator[Allocate]:
+def plan_batch(books: PartitionState, application: Application, group: Group, most: int) -> Iterator[Allocate]:
     """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
     found.
     """

@@ -20,17 +20,16 @@ from itertools import chain, islice
 from typing import Final
 
 from common.machine import NEVER
-from partition_worker.engine import happenings
+from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, Group, Place, Standing, place_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.books import Books
-from partition_worker.engine.decisions import Allocate, Preempt, Reserve
+from partition_worker.engine.effects import Allocate, Preempt, Reserve
 from partition_worker.engine.preemption import attempts
-from partition_worker.engine.queues.admission import may_start
 from partition_worker.engine.queues.headroom import has_room
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, may_start
 from partition_worker.engine.readiness.unschedulable_asks import Wait
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.usage_trackers import Account
 
 Decision = Allocate | Reserve | Preempt
@@ -39,12 +38,12 @@ NO_USER_QUOTA: Final = "Not enough user quota"
 NO_QUEUE_QUOTA: Final = "Not enough queue quota"
 
 
-def decide(books: Books) -> Decision | None:
+def decide(books: PartitionState) -> Decision | None:
     """The next decision, or None when nothing can be done as things are. Changes nothing but what is set aside."""
     return _from_queue(books, books.tree.root)
 
 
-def _from_queue(books: Books, queue: Queue) -> Decision | None:
+def _from_queue(books: PartitionState, queue: Queue) -> Decision | None:
     while (child := books.readiness.next_child(queue)) is not None:
         decision = _from_queue(books, child)
         if decision is not None:
@@ -53,7 +52,7 @@ def _from_queue(books: Books, queue: Queue) -> Decision | None:
     return _from_leaf(books, queue) if queue.leaf else None  # a leaf that was a parent has children that drain
 
 
-def _from_leaf(books: Books, leaf: Queue) -> Decision | None:
+def _from_leaf(books: PartitionState, leaf: Queue) -> Decision | None:
     while (application := books.readiness.next_application(leaf)) is not None:
         account = books.usage.account(application)
         attempt = Attempt(books, leaf, application, account)
@@ -73,9 +72,9 @@ def _from_leaf(books: Books, leaf: Queue) -> Decision | None:
     return None
 
 
-def _may_run(books: Books, leaf: Queue, application: Application, account: Account) -> bool:
-    in_queue, by_quota = may_start(leaf, application), account.may_start()
-    happenings.may_run(books, application, in_queue=in_queue, by_quota=by_quota)
+def _may_run(books: PartitionState, leaf: Queue, application: Application, account: Account) -> bool:
+    in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
+    events.may_run(books, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
 
 
@@ -84,7 +83,7 @@ class Attempt:
 
     __slots__ = ("account", "application", "books", "failed", "leaf", "look_at", "waits")
 
-    def __init__(self, books: Books, leaf: Queue, application: Application, account: Account) -> None:
+    def __init__(self, books: PartitionState, leaf: Queue, application: Application, account: Account) -> None:
         self.books = books
         self.leaf = leaf
         self.application = application
@@ -125,21 +124,21 @@ class Attempt:
         shape, ask = group.need.shape, group.head
         if not self.account.has_room(shape):
             group.note(NO_USER_QUOTA, self.books.now)
-            happenings.quota_room(self.books, ask, self.account, found=False)
+            events.quota_room(self.books, ask, self.account, found=False)
             self._wait_for_room(group)
             return None
         if ask.lacks_quota:
-            happenings.quota_room(self.books, ask, self.account, found=True)
+            events.quota_room(self.books, ask, self.account, found=True)
         if not has_room(self.leaf, shape):
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, self.books.now)
-                happenings.queue_room(self.books, ask, self.leaf, found=False)
+                events.queue_room(self.books, ask, self.leaf, found=False)
                 group.attempted = True
                 self._wait(group)
             return decision
         if ask.lacks_queue_room:
-            happenings.queue_room(self.books, ask, self.leaf, found=True)
+            events.queue_room(self.books, ask, self.leaf, found=True)
         if group.need.required_node:
             return self._on_required_node(group)
         return self._on_any_node(group)
@@ -178,10 +177,10 @@ class Attempt:
     def _tell_refusals(self, group: Group) -> None:
         """If predicates are why no node takes the ask, say so from time to time."""
         ask, books = group.head, self.books
-        if books.now < ask.unschedulable_told_at + happenings.UNSCHEDULABLE_TOLD_EVERY_S:
+        if books.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
             return
         reasons = books.fleet.refusals(group.need)
-        happenings.unschedulable(books, ask, reasons)
+        events.unschedulable(books, ask, reasons)
         for reason in reasons:
             group.note(reason, books.now)
 

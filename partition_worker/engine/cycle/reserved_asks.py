@@ -10,21 +10,21 @@ the ask that reserved it. Reservations are made and cancelled in `reservations.p
 
 from collections.abc import Iterator
 
-from partition_worker.engine import happenings
+from partition_worker.engine import events
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.books import Books
-from partition_worker.engine.decisions import Allocate, Preempt
+from partition_worker.engine.effects import Allocate, Preempt
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order
 from partition_worker.engine.preemption import attempts
-from partition_worker.engine.queues.admission import may_start
-from partition_worker.engine.queues.fairness import path_key
+from partition_worker.engine.queues.fair_share import path_key
 from partition_worker.engine.queues.headroom import has_room
+from partition_worker.engine.queues.queue import may_start
+from partition_worker.engine.state import PartitionState
 
 _Found = tuple[Reservation, Allocate | Preempt]
 
 
-def decide(books: Books) -> Allocate | Preempt | None:
+def decide(books: PartitionState) -> Allocate | Preempt | None:
     """The next decision for an ask with a reservation, or None if none can be used as things are."""
     reserved, reliefs = books.reserved, books.readiness.reliefs
     if not reserved.worth_a_look(reliefs):
@@ -40,7 +40,7 @@ def decide(books: Books) -> Allocate | Preempt | None:
     return found[0][1]
 
 
-def _on_kept_nodes(books: Books) -> Iterator[_Found]:
+def _on_kept_nodes(books: PartitionState) -> Iterator[_Found]:
     """Of each line whose queue has room, the oldest that can be used."""
     for line in books.reserved.nudged():
         vain: list[Reservation] = []
@@ -54,7 +54,7 @@ def _on_kept_nodes(books: Books) -> Iterator[_Found]:
             books.reserved.settle(reservation)
 
 
-def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt | None:
+def _on_kept_node(books: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
     ask, node = reservation.ask, reservation.node
     application = books.applications[ask.application_id]
     if node.has_room(ask.need.shape):
@@ -64,13 +64,13 @@ def _on_kept_node(books: Books, reservation: Reservation) -> Allocate | Preempt 
         victims = attempts.plan_required_node_victims(node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
-        happenings.no_victim(books, ask)
+        events.no_victim(books, ask)
         assert ask.group is not None, ask.key
         ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, books.now)
     return None
 
 
-def _on_other_nodes(books: Books) -> Iterator[_Found]:
+def _on_other_nodes(books: PartitionState) -> Iterator[_Found]:
     """For each need that a free node has room for, in each line the oldest reservation that may use it."""
     for need, lines in books.reserved.needs():
         if books.fleet.node_for(need) is None:
@@ -84,7 +84,7 @@ def _on_other_nodes(books: Books) -> Iterator[_Found]:
                 yield reservation, Allocate(application, reservation.ask, node)
 
 
-def _allowed(books: Books, line: Order[Reservation]) -> Iterator[Reservation]:
+def _allowed(books: PartitionState, line: Order[Reservation]) -> Iterator[Reservation]:
     """Those of a line for which their queue, their user and their group have room."""
     first = line.first()
     assert first is not None, "no line is empty"
@@ -94,7 +94,7 @@ def _allowed(books: Books, line: Order[Reservation]) -> Iterator[Reservation]:
         application = books.applications[reservation.ask.application_id]
         account = books.usage.account(application)
         starts = application.state is not AppState.ACCEPTED or (
-            may_start(application.queue, application) and account.may_start()
+            may_start(application.queue, application.application_id) and account.may_start()
         )
         if starts and account.has_room(reservation.need.shape):
             yield reservation

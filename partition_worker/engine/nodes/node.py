@@ -1,7 +1,7 @@
 """A node: what it has, what runs on it, what is left.
 
 Not here: the order in which nodes are tried (`fleet.py`), what happens to the allocations of a node that goes
-(`partition_worker/engine/updates/node_updates.py`).
+(`partition_worker/engine/node_updates.py`).
 """
 
 from dataclasses import dataclass, field

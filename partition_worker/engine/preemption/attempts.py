@@ -15,15 +15,15 @@ from common.machine import NEVER
 from common.messages import Resources
 from common.resources import add_to, minus, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from partition_worker.engine import happenings, ledger, reservations
+from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, Group
 from partition_worker.engine.application import Application
-from partition_worker.engine.books import Books
-from partition_worker.engine.decisions import Preempt
+from partition_worker.engine.effects import Preempt
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
 from partition_worker.engine.preemption.victim_choice import ATTEMPTS_PER_LEAF, NO_HELP
 from partition_worker.engine.queues.queue import Queue, Tried
+from partition_worker.engine.state import PartitionState
 
 WINDOW_S: Final = 0.1
 """For so long a leaf's attempts are counted together; and so long everybody waits after a preemption, or until the ask
@@ -39,7 +39,7 @@ PRECONDITIONS: Final = "Preemption preconditions failed"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
 
 
-def attempt(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
+def attempt(books: PartitionState, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
     """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
     if not books.config.preemption.is_enabled:
         return None
@@ -55,7 +55,7 @@ def attempt(books: Books, application: Application, group: Group, *, nodes_tried
     return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
 
 
-def next_attempt(books: Books, leaf: Queue, group: Group) -> float:
+def next_attempt(books: PartitionState, leaf: Queue, group: Group) -> float:
     """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
     if not (books.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
         return NEVER
@@ -64,7 +64,7 @@ def next_attempt(books: Books, leaf: Queue, group: Group) -> float:
     return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
 
 
-def carry_out(books: Books, decision: Preempt) -> None:
+def carry_out(books: PartitionState, decision: Preempt) -> None:
     """Mark the victims, tell the RM, and keep for the ask what they leave."""
     application, ask = decision.application, decision.ask
     for reservation in decision.cancels:
@@ -73,7 +73,7 @@ def carry_out(books: Books, decision: Preempt) -> None:
     books.preemptions.pause(ask, books.now + WINDOW_S)
     for victim in decision.victims:
         ledger.mark_preempted(books, books.applications[victim.application_id], victim)
-        happenings.preempted(books, victim, ask, application.queue)
+        events.preempted(books, victim, ask, application.queue)
     reservation = reservations.reserve(books, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)
@@ -84,7 +84,9 @@ def carry_out(books: Books, decision: Preempt) -> None:
         books.emit(victim.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
 
 
-def _plan(books: Books, application: Application, group: Group, *, nodes_tried: bool) -> victim_choice.Plan | str:
+def _plan(
+    books: PartitionState, application: Application, group: Group, *, nodes_tried: bool
+) -> victim_choice.Plan | str:
     leaf = application.queue
     if books.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = books.now, 0
@@ -105,7 +107,7 @@ def _plan(books: Books, application: Application, group: Group, *, nodes_tried: 
     return plan
 
 
-def _tried(books: Books, leaf: Queue, group: Group) -> None:
+def _tried(books: PartitionState, leaf: Queue, group: Group) -> None:
     """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
     tried = leaf.preemption_tried
     if len(tried) >= TRIED_MAX:
@@ -118,18 +120,18 @@ def _eligible(group: Group) -> bool:
     return group.kind.may_preempt and not group.need.required_node
 
 
-def _due(books: Books, leaf: Queue, group: Group) -> float:
+def _due(books: PartitionState, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried = leaf.preemption_tried.get((group.need, group.kind.priority))
     return waited if tried is None else max(waited, tried.at + pause_s(books))
 
 
-def pause_s(books: Books) -> float:
+def pause_s(books: PartitionState) -> float:
     """How long whoever looked in vain waits before looking again, in seconds; never less than a cycle."""
     return max(books.tuning.preemption_pause_s, WINDOW_S)
 
 
-def _used_enough(books: Books) -> bool:
+def _used_enough(books: PartitionState) -> bool:
     """Whether as much of the cluster is used as has to be before others have to go."""
     root = books.tree.root
     total = root.maximum or {}

@@ -18,17 +18,17 @@ from common.machine import NEVER
 from common.messages import Resources
 from common.resources import NOTHING, add_to, admits, described, less, minus, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
-from partition_worker.engine import happenings, ledger
+from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape
-from partition_worker.engine.books import Books
-from partition_worker.engine.queues.fairness import descending_shares
+from partition_worker.engine.queues.fair_share import descending_shares
+from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, exceeds_maximum
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.queues.quota_timing import NO_TIME, exceeds
+from partition_worker.engine.state import PartitionState
 
 
-def look(books: Books) -> None:
+def look(books: PartitionState) -> None:
     """Bring down every queue whose time has come, and look again in a second if others wait for theirs.
 
     A time that is not needed any more, as the queue no longer exceeds its maximum, is forgotten. Costs a look at each
@@ -41,17 +41,17 @@ def look(books: Books) -> None:
     for queue in books.tree:
         if not queue.quota_preemption_at:
             continue
-        if not exceeds(queue):
-            queue.quota_preemption_at = NO_TIME
+        if not exceeds_maximum(queue):
+            queue.quota_preemption_at = NO_QUOTA_PREEMPTION
         elif queue.quota_preemption_at > books.now or any(one.path in brought_down for one in queue.ancestry()):
             books.expect_quota_look()
         else:
             brought_down[queue.path] = queue
-            queue.quota_preemption_at = NO_TIME
+            queue.quota_preemption_at = NO_QUOTA_PREEMPTION
             _bring_down(books, queue)
 
 
-def _bring_down(books: Books, queue: Queue) -> None:
+def _bring_down(books: PartitionState, queue: Queue) -> None:
     amount = excess_to_claim(queue)
     if not amount:
         return
@@ -78,7 +78,7 @@ def _bring_down(books: Books, queue: Queue) -> None:
         )
 
 
-def _preempt(books: Books, leaf: Queue, chosen: list[Allocation]) -> None:
+def _preempt(books: PartitionState, leaf: Queue, chosen: list[Allocation]) -> None:
     """Ask the RM to let these go, application after application."""
     by_application: dict[str, list[Allocation]] = {}
     for allocation in chosen:
@@ -87,7 +87,7 @@ def _preempt(books: Books, leaf: Queue, chosen: list[Allocation]) -> None:
         application = books.applications[application_id]
         for allocation in allocations:
             ledger.mark_preempted(books, application, allocation)
-            happenings.request(books, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
+            events.request(books, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
             reason = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
             books.emit(allocation.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
 

@@ -28,11 +28,11 @@ from common.resources import add_to, fits, pruned
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import shape_of
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from partition_worker.engine.preemption.victim_candidates import Candidate, find_victim_candidates, reach_of
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
 
 STALE_AFTER_S: Final = 2 * 3600.0 + 2.0
 """Once an ask is this old, a more important one may take the node away that is kept for it."""
@@ -252,7 +252,7 @@ def may_ever_help(leaf: Queue) -> bool:
 
 
 def plan_victims(
-    books: Books, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
+    books: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
 ) -> Plan | str:
     """The victims for an ask, or why there are none, as the ask's log says it.
 

@@ -1,22 +1,35 @@
-"""The quota algebra of the tree: what is charged where, and what room is left.
+"""Headroom: quota accounting of queues, gang fit, and the start of quota preemption.
 
-Free functions over queues. A charge goes to a leaf and to every queue above it, so a question about room walks the
-same path; it costs the depth of the tree, however many queues and applications there are.
-
-Not here: limits of users, and room on nodes.
+Functions that charge or check a leaf and every queue above it; they cost the depth of the tree. Limits of users and
+room on nodes are separate.
 """
 
+from typing import NamedTuple
+
 from common.messages import Resources
-from common.resources import NOTHING, Limit, add_to, is_positive, is_zero, less, pruned, take_from, tightened
+from common.resources import (
+    NOTHING,
+    Limit,
+    add_to,
+    admits,
+    equal,
+    is_positive,
+    is_zero,
+    less,
+    pruned,
+    take_from,
+    text,
+    tightened,
+)
 from partition_worker.engine.ask_shapes import Shape
 from partition_worker.engine.queues.queue import Queue
 
 
 def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
-    """Whether these amounts may be charged to the queue: no level on its path would exceed its maximum.
+    """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
 
-    A maximum that does not name a type leaves it unlimited; negative room counts as none, and nothing always fits.
-    What is kept for others is not there; `kept` is what is kept for the very ask.
+    A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
+    available; `kept` is the room kept for this ask.
     """
     queue: Queue | None = leaf
     while queue is not None:
@@ -33,7 +46,7 @@ def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
 
 
 def allows(queue: Queue, shape: Shape) -> bool:
-    """Whether the maximum of this very queue would not be exceeded with these amounts more, whatever is kept there."""
+    """Whether this very queue would stay within its maximum, ignoring kept room."""
     maximum, allocated = queue.maximum or {}, queue.allocated
     return not any(
         value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in shape
@@ -41,9 +54,8 @@ def allows(queue: Queue, shape: Shape) -> bool:
 
 
 def _leaves_kept(queue: Queue, shape: Shape, own: Resources) -> bool:
-    """Whether what the queue keeps for others is still there after these amounts were charged. For whom something is
-    kept as well it is enough if it is there once all have left who were asked to, or each would wait for the victims of
-    all.
+    """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room of
+    victims that are still leaving counts as free, or each such ask would wait for the victims of all.
     """
     maximum, allocated, leaving = queue.maximum, queue.allocated, queue.preempting if own else NOTHING
     assert maximum is not None, queue.path
@@ -55,16 +67,14 @@ def _leaves_kept(queue: Queue, shape: Shape, own: Resources) -> bool:
 
 
 def keep(leaf: Queue, amount: Resources) -> None:
-    """Let nobody else below the queues of the path have this much. The size of the cluster is no such limit: there it
-    is the node that is kept.
-    """
+    """Keep room for one ask, below all queues of the path. The root keeps none: there the node is reserved."""
     for level in leaf.ancestry():
         if level.parent is not None:
             add_to(level.kept, amount)
 
 
 def no_longer_keep(leaf: Queue, amount: Resources) -> None:
-    """Take back what `keep` counted."""
+    """Undo `keep`."""
     for level in leaf.ancestry():
         if level.parent is not None:
             take_from(level.kept, amount)
@@ -73,7 +83,7 @@ def no_longer_keep(leaf: Queue, amount: Resources) -> None:
 
 
 def headroom(queue: Queue) -> Limit | None:
-    """What may still be charged to the queue, per type; None is no limit."""
+    """The headroom of the queue, per type; None is unlimited."""
     room: Limit | None = None
     for level in queue.ancestry():
         if level.maximum is not None:
@@ -82,19 +92,19 @@ def headroom(queue: Queue) -> Limit | None:
 
 
 def charge(leaf: Queue, amount: Resources) -> None:
-    """Count the amount as allocated at the leaf and above, whether or not there is room."""
+    """Add an amount to the allocated sums of the path, whether or not there is room."""
     for level in leaf.ancestry():
         add_to(level.allocated, amount)
 
 
 def refund(leaf: Queue, amount: Resources) -> None:
-    """Take back what `charge` counted."""
+    """Undo `charge`."""
     for level in leaf.ancestry():
         _take_back(level, level.allocated, amount)
 
 
 def settle(leaf: Queue, amount: Resources) -> None:
-    """What was pending is allocated from now on: `no_longer_expect` and `charge` in one walk."""
+    """Turn a pending amount into an allocated one: `no_longer_expect` and `charge` in one walk."""
     amounts = tuple(amount.items())
     for level in leaf.ancestry():
         pending, allocated = level.pending, level.allocated
@@ -105,31 +115,119 @@ def settle(leaf: Queue, amount: Resources) -> None:
 
 
 def preempt(leaf: Queue, amount: Resources) -> None:
-    """Of what is charged this much was asked back for somebody else."""
+    """Count an amount of what is charged as being preempted."""
     for level in leaf.ancestry():
         add_to(level.preempting, amount)
 
 
 def preempted(leaf: Queue, amount: Resources) -> None:
-    """Take back what `preempt` counted."""
+    """Undo `preempt`."""
     for level in leaf.ancestry():
         _take_back(level, level.preempting, amount)
 
 
 def expect(leaf: Queue, amount: Resources) -> None:
-    """Count the amount as pending at the leaf and above."""
+    """Add an amount to the pending sums of the path."""
     for level in leaf.ancestry():
         add_to(level.pending, amount)
 
 
 def no_longer_expect(leaf: Queue, amount: Resources) -> None:
-    """Take back what `expect` counted."""
+    """Undo `expect`."""
     for level in leaf.ancestry():
         _take_back(level, level.pending, amount)
 
 
 def _take_back(level: Queue, total: Resources, amount: Resources) -> None:
-    """Subtract from a sum of this queue what it counts."""
+    """Subtract an amount from a sum of this queue."""
     for kind, value in amount.items():
         left = total[kind] = total.get(kind, 0) - value
         assert left >= 0, (level.path, total, amount)
+
+
+# Gangs ----------------------------------------------------------------------------------------------------------------
+
+
+def gang_objection(leaf: Queue, application_id: str, gang: Resources) -> str:
+    """Why the leaf cannot run a gang with these placeholders in total; empty if it can. Its queues need a fixed order,
+    or two gangs could block each other for ever; the cluster may grow, so its size does not count.
+    """
+    if not is_positive(gang):
+        return ""
+    if leaf.policies.application_sort == "fair":
+        return (
+            f"queue {leaf.path} cannot run application {application_id} with task group request: unsupported sort type"
+        )
+    maximum: Limit | None = None
+    for level in leaf.ancestry():
+        if level.parent is not None:
+            maximum = tightened(maximum, level.maximum)
+    if maximum is None or admits(maximum, gang):
+        return ""
+    return (
+        f"queue {leaf.path} cannot fit application {application_id}: "
+        f"task group request {text(gang)} larger than max queue allocation {text(maximum)}"
+    )
+
+
+# Quota preemption -----------------------------------------------------------------------------------------------------
+
+NO_QUOTA_PREEMPTION = 0.0
+"""No quota preemption is due."""
+
+
+class QuotaTerms(NamedTuple):
+    """The settings of a queue that decide about quota preemption."""
+
+    maximum: Limit | None
+    delay_s: float
+    """0 disables it."""
+
+
+def quota_terms_of(queue: Queue) -> QuotaTerms:
+    """The present settings of a queue."""
+    return QuotaTerms(queue.maximum, queue.policies.quota_preemption_delay_s)
+
+
+def quota_preemption_time(
+    before: QuotaTerms, after: QuotaTerms, *, allocated: Resources, at: float, now: float
+) -> float:
+    """When quota preemption of a reconfigured queue starts, in Unix seconds, if it was to start `at` before;
+    NO_QUOTA_PREEMPTION if never.
+
+    As in YuniKorn, a new maximum counts as raised, and a change that raises some types and lowers others changes
+    nothing.
+    """
+    if not after.delay_s or not after.maximum or admits(after.maximum, allocated):
+        return NO_QUOTA_PREEMPTION
+    old, new = before.maximum or {}, after.maximum
+    same = before.maximum is not None and equal(old, new)
+    if not same and not _at_least(old, new) and not _at_least(new, old):
+        return at
+    if at:
+        return at + after.delay_s - before.delay_s
+    lowered = not same and _at_least(old, new)
+    return now + after.delay_s if lowered or (same and not before.delay_s) else NO_QUOTA_PREEMPTION
+
+
+def exceeds_maximum(queue: Queue) -> bool:
+    """Whether the queue uses more than its maximum."""
+    return queue.maximum is not None and not admits(queue.maximum, queue.allocated)
+
+
+def start_quota_timers(leaf: Queue, now: float) -> bool:
+    """After a charge without a check: start the delay of each queue on the path that exceeds its maximum. Returns
+    whether there is one.
+    """
+    found = False
+    for level in leaf.ancestry():
+        delay_s = level.policies.quota_preemption_delay_s
+        if level.managed and delay_s and not level.quota_preemption_at and exceeds_maximum(level):
+            level.quota_preemption_at = now + delay_s
+            found = True
+    return found
+
+
+def _at_least(left: Limit, right: Limit) -> bool:
+    """Whether every type is at least as large; a missing one is 0."""
+    return all(left.get(kind, 0) >= right.get(kind, 0) for kind in {**left, **right})

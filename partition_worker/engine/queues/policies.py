@@ -1,7 +1,6 @@
-"""What the properties of a queue mean, and which of them its children inherit.
+"""Queue policies: parse the properties of a queue, and select those its children inherit.
 
-A bad value is not an error: it means the default. Not here: which values are bad
-(`common/config/properties.py`), limits and ACLs.
+A value that cannot be parsed means the default; `common/config/properties.py` reports it.
 """
 
 from collections.abc import Mapping
@@ -17,10 +16,10 @@ PreemptionPolicy = Literal["default", "fence", "disabled"]
 
 NODE_SORT: Final = "node.sort.policy"
 ALLOCATION_BATCH: Final = "allocation.batch"
-"""Properties of queues and, with the same meaning, tags of applications."""
+"""A property of queues, and a tag of applications with the same meaning."""
 
 POLICIES_MAX: Final = 1024
-"""Different properties of which it is remembered what they mean: thousands of queues have the same ones."""
+"""Cached parse results: thousands of queues have equal properties."""
 
 PREEMPTION_DELAY_S: Final = 30.0
 BACK_OFF_S: Final = 30.0
@@ -28,7 +27,7 @@ BACK_OFF_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The properties of one queue, read."""
+    """The parsed properties of one queue."""
 
     application_sort: ApplicationSort = "fifo"
     priority_sort: bool = True
@@ -37,18 +36,18 @@ class Policies:
     preemption: PreemptionPolicy = "default"
     preemption_delay_s: float = PREEMPTION_DELAY_S
     quota_preemption_delay_s: float = 0.0
-    """0 is off."""
+    """0 disables it."""
     back_off_after: int = 0
-    """Asks of an application that fit no node before it is left alone for a while; 0 is never."""
+    """Failed asks of an application after which it backs off; 0 is never."""
     back_off_s: float = BACK_OFF_S
     node_sort: str | None = None
-    """In which order nodes are tried; None is the partition's."""
+    """The node sort policy; None is that of the partition."""
     allocation_batch: int = 1
-    """Asks of one kind that an application may get nodes for in one go."""
+    """Asks of one group that an application may allocate in a row."""
 
 
 def policies(properties: Mapping[str, str], *, leaf: bool) -> Policies:
-    """Read properties; some count only on a leaf."""
+    """Parse properties; some only apply to a leaf."""
     return _read(tuple(properties.items()), leaf=leaf)
 
 
@@ -79,7 +78,7 @@ def _application_sort(text: str) -> ApplicationSort:
 
 
 def passed_on(properties: Mapping[str, str]) -> dict[str, str]:
-    """What a configured queue with these properties leaves to those below it, under their own."""
+    """The properties that a configured queue passes on to its children."""
     passed = dict(properties)
     if "priority.policy" in passed:
         passed["priority.policy"] = "default"

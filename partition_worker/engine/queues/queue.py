@@ -1,8 +1,7 @@
-"""A queue: its settings, what is charged to it, and what below it is ready to be scheduled.
+"""A queue: its settings, its sums, the priority it exports, and its count of running applications.
 
-The same class for parents and leaves, as a configuration may turn one into the other. Charging lies in `headroom.py`,
-keys and shares in `fairness.py`, edges and lookup in `tree.py`; here are only the fields and what is always true of
-them.
+One class serves parents and leaves, because a configuration may turn one into the other. Resource accounting is in
+`headroom.py`, the order of queues in `fair_share.py`, edges and lookup in `tree.py`.
 """
 
 from collections import Counter
@@ -16,30 +15,53 @@ from common.resources import Limit
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.policies import Policies
-from partition_worker.engine.queues.tally import Tally
 from partition_worker.engine.user_resolution import User
 
 if TYPE_CHECKING:
     from partition_worker.engine.application_states import AppState
 
+
+class Tally:
+    """A bag of integers that knows its maximum. Removing the maximum looks at each distinct value; there are few."""
+
+    __slots__ = ("_counts", "highest")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self.highest: int | None = None
+        """The largest number, or None if the bag is empty."""
+
+    def exchange(self, old: int | None, new: int | None) -> None:
+        """Remove one `old` and add one `new`; None is no number."""
+        if old is not None:
+            left = self._counts[old] - 1
+            if left:
+                self._counts[old] = left
+            else:
+                del self._counts[old]
+        if new is not None:
+            self._counts[new] = self._counts.get(new, 0) + 1
+        self.highest = max(self._counts) if self._counts else None
+
+
 QueueState = Literal["Active", "Draining", "Stopped"]
 
 NOTHING_PENDING: Final = -(2**31)
-"""The priority of a queue or application that asks for nothing."""
+"""The priority of a queue or application without pending asks."""
 
 
 class Tried(NamedTuple):
-    """An attempt in vain."""
+    """A search for victims without result."""
 
     at: float
     """Unix seconds."""
     tags: dict[str, str]
-    """Of the ask, if it demands something of a node, which can be read from them again."""
+    """The tags of an ask with a constraint, from which it can be parsed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a new dynamic leaf starts with."""
+    """The settings of a new dynamic leaf."""
 
     max_applications: int
     properties: dict[str, str]
@@ -49,84 +71,84 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """One queue. Its sums are always those over its children and its own applications.
+    """One queue. Its sums are those of its children and its own applications.
 
-    A leaf has no children and a parent no applications, but for a while after a configuration turned one into the
-    other: what was there before stays until it ends.
+    A leaf has no children and a parent no applications, except after a reconfiguration that turned one into the other,
+    until what it had ends.
     """
 
     path: str
-    """Lower case, dotted, beginning with `root`."""
+    """Lower case, dotted, starting with `root`."""
     parent: "Queue | None"
     rank: int
-    """In order of creation; breaks ties between queues that are equally deserving."""
+    """Order of creation; breaks ties between equal siblings."""
     leaf: bool
     managed: bool
-    """From the configuration; otherwise placement created it."""
+    """Whether the configuration defines it; otherwise placement created it."""
     state: QueueState = "Active"
     draining_since_ns: int = 0
-    """When it began to drain, Unix nanoseconds; 0 while it does not."""
+    """When it started draining, in Unix nanoseconds; 0 if it does not."""
     draining_told_ns: int = 0
-    """When the log was last told that it drains; 0 while it does not."""
+    """When its draining was last logged; 0 if it does not drain."""
     maximum: Limit | None = None
-    """None is no maximum. The root's is the size of the cluster, and there a type that is missing is 0."""
+    """None is no maximum. The root's is the cluster size, where a missing type is 0."""
     guaranteed: Resources | None = None
     once_limited: dict[str, None] = field(default_factory=dict)
-    """Types that its maximum has, or ever had."""
+    """Types that its maximum names, or ever named."""
     once_guaranteed: dict[str, None] = field(default_factory=dict)
-    """The same of what is guaranteed."""
+    """Types that its guarantee names, or ever named."""
     properties: dict[str, str] = field(default_factory=dict)
     policies: Policies = field(default_factory=Policies)
     template: Template | None = None
     submit_acl: Acl = field(default_factory=Acl)
     admin_acl: Acl = field(default_factory=Acl)
     admin_text: str = ""
-    """The administrators as the configuration names them, for people."""
+    """The admin ACL as configured."""
     max_applications: int = 0
-    """Applications that may run at once in the subtree; 0 is no limit."""
+    """Applications that may run at once below it; 0 is unlimited."""
 
     allocated: Resources = field(default_factory=dict)
-    """All allocations of all applications below, foreign ones never."""
+    """All native allocations below it."""
     pending: Resources = field(default_factory=dict)
-    """All asks below that have no node yet."""
+    """All asks below it without a node."""
     preempting: Resources = field(default_factory=dict)
-    """Of `allocated` what the RM was asked to let go for somebody else and has not confirmed."""
+    """Allocations whose release the RM was asked for by preemption, and has not confirmed."""
     kept: Resources = field(default_factory=dict)
-    """What is kept for asks below for which somebody was preempted: nobody else below gets it."""
+    """Room kept for asks below it that preempted; other asks do not get it."""
     lacking: Resources = field(default_factory=dict)
-    """How far preemptions pushed it below what it guarantees, when it last lost something (`setbacks.py`)."""
+    """Its guarantee deficit: how far preemptions pushed it below its guarantee (`preemption_cooldown.py`)."""
     quota_preemption_at: float = 0.0
-    """When it is brought down to its maximum, which it exceeds, as a Unix time; 0 is never (`quota_timing.py`)."""
+    """When quota preemption brings it down to its maximum, in Unix seconds; 0 is never."""
     running: int = 0
-    """Applications below that are Starting or Running."""
+    """Applications below it that are Starting or Running."""
     preemption_window: float = 0.0
-    """When asks of this leaf first looked for victims, of the attempts that are counted together; Unix seconds."""
+    """Start of the window in which preemption attempts of this leaf are counted, in Unix seconds."""
     preemption_attempts: int = 0
-    """How often, since then, or would have if there were no limit."""
+    """Attempts in this window, including those refused by the limit."""
     preemption_tried: dict[tuple[Need, int], Tried] = field(default_factory=dict)
-    """The last time that asks of this leaf with this need and priority looked for victims, and there were none."""
+    """The last search for victims without result, by ask shape and priority."""
     allocating: dict[str, None] = field(default_factory=dict)
-    """Ids of applications below that got something and are still Accepted: they count as running for the limit."""
+    """Accepted applications below it that have a reservation or placeholder: they count as running for the limit."""
     priorities: Tally = field(default_factory=Tally)
-    """The highest ask priority of each of its applications that asks."""
+    """The highest ask priority of each of its applications with asks."""
     child_priorities: Tally = field(default_factory=Tally)
-    """What each of its children that asks shows."""
+    """The exported priority of each of its children with asks."""
     fair_maximum: Limit = field(default_factory=dict)
-    """What shares are relative to where nothing is guaranteed; kept by `fairness.refresh_fair_maximum`."""
+    """The default entitlement for shares (`fair_share.refresh_fair_maximum`)."""
 
     children: dict[str, "Queue"] = field(default_factory=dict)
     """By the last part of the path."""
     applications: dict[str, None] = field(default_factory=dict)
-    """Ids of its applications, in order of arrival. Those of a parent get nothing new."""
+    """Ids of its applications, in order of arrival. Applications of a parent get nothing new."""
     ready_children: "Order[Queue]" = field(default_factory=Order)
-    """Children with something pending that may succeed, the most deserving first."""
+    """Children with pending asks worth trying, in sort order."""
 
     reached: "Counter[AppState]" = field(default_factory=Counter)
-    """How often an application of its own entered this state; refused are those that asked for this queue."""
+    """How often its applications entered a state; refused ones count for the queue they asked for."""
     bound: int = 0
-    """Allocations of its own applications that an RM reported with a node: placed by the RM, not by us."""
+    """Allocations of its applications that the RM reported with a node."""
     released: int = 0
-    """Allocations of its own applications that an RM released or that went with their node."""
+    """Allocations of its applications that the RM released or that ended with their node."""
     _ancestry: "tuple[Queue, ...]" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -142,14 +164,12 @@ class Queue:
 
     @property
     def state_aware(self) -> bool:
-        """Whether it lets one application at a time begin to run (`engine/readiness/turns.py`)."""
+        """Whether it starts one application at a time (`Turns` in `readiness/readiness.py`)."""
         return self.policies.application_sort == "stateaware"
 
     @property
     def priority(self) -> int:
-        """The priority that its parent sees. A parent shows what its children show: applications that it still has
-        from when it was a leaf get nothing.
-        """
+        """The priority exported to its parent: that of its children, and of its applications if it is a leaf."""
         highest = self.child_priorities.highest
         if self.leaf:
             own = self.priorities.highest
@@ -165,21 +185,21 @@ class Queue:
 
     @property
     def population(self) -> int:
-        """How many applications are in it, with all below it."""
+        """The number of applications in it and below it."""
         return len(self.applications) + sum(child.population for child in self.children.values())
 
     def entitle(self, *, maximum: Limit | None, guaranteed: Resources | None) -> None:
-        """It may have this much from now on, and is guaranteed this much. Sums and orders are not touched."""
+        """Set maximum and guarantee. Sums and orders are not updated."""
         self.maximum, self.guaranteed = maximum, guaranteed
         self.once_limited.update(dict.fromkeys(maximum or ()))
         self.once_guaranteed.update(dict.fromkeys(guaranteed or ()))
 
     def ancestry(self) -> "tuple[Queue, ...]":
-        """Itself, then each parent up to the root: a queue never goes to another parent."""
+        """The queue, then each parent up to the root; a queue never changes its parent."""
         return self._ancestry
 
     def admits_submission(self, user: User) -> bool:
-        """Whether the user may submit here: by an ACL of this queue or of any above it."""
+        """Whether the user may submit: by an ACL of this queue or of one above it."""
         if self.path == RECOVERY_QUEUE:
             return False
         return any(
@@ -188,5 +208,85 @@ class Queue:
         )
 
     def admits_administration(self, user: User) -> bool:
-        """Whether the user may act on what is in here: by an admin ACL of this queue or of any above it."""
+        """Whether the user may administer: by an admin ACL of this queue or of one above it."""
         return any(level.admin_acl.allows(user.name, user.groups) for level in self.ancestry())
+
+
+# Priorities -----------------------------------------------------------------------------------------------------------
+
+
+def priority_settings_changed(queue: Queue, before: int) -> None:
+    """Pass on that the policies or type of a queue changed; it exported the priority `before`."""
+    _pass_up(queue.parent, before, queue.priority)
+
+
+def exchange_priority(queue: Queue, old: int | None, new: int | None) -> None:
+    """Replace the highest ask priority of an application; None is no asks."""
+    if old == new:
+        return
+    before = queue.priority
+    queue.priorities.exchange(old, new)
+    _pass_up(queue.parent, before, queue.priority)
+
+
+def _pass_up(queue: Queue | None, old: int, new: int) -> None:
+    """Replace a child's exported priority, upwards as far as anything changes."""
+    while queue is not None and old != new:
+        before = queue.priority
+        queue.child_priorities.exchange(
+            None if old == NOTHING_PENDING else old, None if new == NOTHING_PENDING else new
+        )
+        old, new, queue = before, queue.priority, queue.parent
+
+
+# Running applications -------------------------------------------------------------------------------------------------
+
+
+def may_start(leaf: Queue, application_id: str) -> bool:
+    """Whether the application may start: no queue on the path is at its limit, or the application counts already.
+
+    An accepted application counts as running once it has a reservation or placeholder; otherwise any number could start
+    at once.
+    """
+    return application_id in leaf.allocating or has_opening(leaf)
+
+
+def has_opening(leaf: Queue) -> bool:
+    """Whether one more application may start."""
+    return all(
+        level.max_applications == 0 or level.running + len(level.allocating) < level.max_applications
+        for level in leaf.ancestry()
+    )
+
+
+def is_limited(leaf: Queue) -> bool:
+    """Whether any queue on the path limits running applications."""
+    return any(level.max_applications for level in leaf.ancestry())
+
+
+def count_allocating(leaf: Queue, application_id: str) -> None:
+    """Count an accepted application with a reservation or placeholder."""
+    for level in leaf.ancestry():
+        level.allocating[application_id] = None
+
+
+def discount_allocating(leaf: Queue, application_id: str) -> bool:
+    """Stop counting it as accepted; returns whether it was counted."""
+    if application_id not in leaf.allocating:
+        return False
+    for level in leaf.ancestry():
+        del level.allocating[application_id]
+    return True
+
+
+def count_running(leaf: Queue) -> None:
+    """Count an application that entered Starting or Running."""
+    for level in leaf.ancestry():
+        level.running += 1
+
+
+def discount_running(leaf: Queue) -> None:
+    """Stop counting an application that left them."""
+    for level in leaf.ancestry():
+        level.running -= 1
+        assert level.running >= 0, level.path

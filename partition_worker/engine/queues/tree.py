@@ -1,14 +1,11 @@
-"""The queues of a partition: edges, lookup, and queues that placement creates and that go again.
-
-Not here: which queue is the next to get something (`engine/readiness/readiness.py`).
-"""
+"""The queue tree: lookup by path, dynamic queues that placement creates, and removal of empty queues."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from common.names import ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE
-from partition_worker.engine.queues.blueprint import Settings, build, configure, from_template, made
-from partition_worker.engine.queues.fairness import refresh_fair_maximum
+from partition_worker.engine.queues.configuration import Settings, build, configure, from_template, made
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.user_resolution import User
 
@@ -17,14 +14,14 @@ if TYPE_CHECKING:
 
 
 LEVELS_MAX: Final = 64
-"""Levels of a path that placement may create, the root included; a deeper one rejects its application."""
+"""Levels of a path that placement may create, including the root; a deeper one rejects its application."""
 
 QUEUES_MAX: Final = 50_000
 """Queues of a partition beyond which placement creates none; a configuration may have more."""
 
 
 class QueueError(ValueError):
-    """A queue that cannot be created or used, with the reason that users see."""
+    """A queue that cannot be created or used; the text is the reason for the user."""
 
 
 class Tree:
@@ -36,10 +33,10 @@ class Tree:
         for queue in self._below(self.root):
             self._by_path[queue.path] = queue
         self.next_rank = len(self._by_path)
-        """The rank of the next queue that comes."""
+        """The rank of the next queue."""
 
     def recall(self, queues: Sequence[Queue], next_rank: int) -> None:
-        """Go on where one was that is remembered (`engine/memory`): with these, each behind its parent."""
+        """Restore the queues from a snapshot, parents first."""
         for queue in queues:
             if queue.parent is not None:
                 queue.parent.children[queue.name] = queue
@@ -50,7 +47,7 @@ class Tree:
     # Lookup ---------------------------------------------------------------------------------------------------------
 
     def find(self, path: str) -> Queue | None:
-        """The queue of this path, ignoring case."""
+        """The queue of this path, in any case."""
         return self._by_path.get(path.lower())
 
     def __iter__(self) -> Iterator[Queue]:
@@ -60,11 +57,9 @@ class Tree:
     # Queues that come and go ----------------------------------------------------------------------------------------
 
     def create(self, path: str, user: User) -> Queue:
-        """The leaf that a placement named, with every level that is missing; found again if it exists.
+        """Create the leaf that placement chose, with all missing levels, or return it if it exists.
 
-        Raises:
-            QueueError: no access, a leaf or a draining queue in the way, or an illegal name; the text has the path as
-                it was written.
+        Raises: QueueError: no access, a leaf or a draining queue in the way, or an illegal name.
         """
         written, path = path, path.lower()
         levels = path.count(".") + 1
@@ -93,7 +88,7 @@ class Tree:
         return lowest
 
     def add(self, path: str, settings: Settings) -> Queue:
-        """A queue of a new configuration; the one above it exists, and it does not. Its share is not known yet."""
+        """Add a queue of a new configuration below an existing one; its fair maximum is not set yet."""
         assert path not in self._by_path, path
         queue = made(path, self._by_path[path.rpartition(".")[0]], rank=self.next_rank)
         configure(queue, settings)
@@ -102,7 +97,7 @@ class Tree:
         return queue
 
     def remove_empty(self) -> list[Queue]:
-        """Remove queues that are dynamic or draining and have nothing in them, children first; which ones."""
+        """Remove and return empty dynamic and draining queues, children first."""
         removed = []
         for queue in reversed(tuple(self._by_path.values())):
             unwanted = not queue.managed or queue.draining
@@ -113,7 +108,7 @@ class Tree:
         return removed
 
     def has_temporary(self) -> bool:
-        """Whether there are queues that go once they are empty."""
+        """Whether there are dynamic or draining queues."""
         return any(not queue.managed or queue.draining for queue in self._by_path.values())
 
     def _nearest(self, path: str) -> tuple[Queue, list[str]]:

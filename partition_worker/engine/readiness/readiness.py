@@ -25,10 +25,9 @@ from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.order import Key, Order
-from partition_worker.engine.queues.admission import has_opening
-from partition_worker.engine.queues.fairness import descending_shares, path_key, queue_key, refresh_fair_maximum
+from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
 from partition_worker.engine.queues.headroom import has_room
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, has_opening
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.readiness.parked_queues import Resting
 from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Wait

@@ -15,8 +15,7 @@ from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import Need
 from partition_worker.engine.order import Key, Order, Ranks
-from partition_worker.engine.queues.admission import is_limited
-from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.queues.queue import Queue, is_limited
 from partition_worker.engine.readiness.parked_queues import Resting
 from partition_worker.engine.usage_trackers import Account, Level
 

@@ -14,7 +14,6 @@ from common.rm_messages import PreemptionPolicy
 from partition_worker.engine.allocation import Allocation, Failure, PendingAsks
 from partition_worker.engine.application import STATE_LOG_MAX, Alarm, Application, TaskGroup, Use
 from partition_worker.engine.ask_shapes import Constraint, Demands, Need
-from partition_worker.engine.books import Books
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
@@ -29,7 +28,7 @@ from partition_worker.engine.snapshot.references import (
     decode_amounts,
     encode_amounts,
 )
-from partition_worker.engine.timers import Timers
+from partition_worker.engine.state import PartitionState, Timers
 
 # Asks and allocations -------------------------------------------------------------------------------------------------
 
@@ -149,13 +148,13 @@ class AllocationDecoder:
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def encode_applications(books: Books, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_applications(books: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
     """Encode the applications that have not ended."""
     at = {number: when for when, number, _, _ in books.timers.entries()}
     return [_encode_application(one, numbering, at) for one in books.applications.values()]
 
 
-def encode_ended_applications(books: Books, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_ended_applications(books: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
     """Encode the ended applications that the partition still lists."""
     return [_encode_application(one, numbering, {}) for one in books.ended.values()]
 
@@ -228,7 +227,7 @@ def _encode_task_group(group: TaskGroup) -> TaskGroupSnapshot:
     )
 
 
-def restore_applications(books: Books, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_applications(books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
     """Restore the applications that have not ended. Queues and empty nodes are restored already."""
     reading = AllocationDecoder(lookup, books.fleet.predicates)
     for memory in found:
@@ -238,14 +237,16 @@ def restore_applications(books: Books, found: list[ApplicationSnapshot], lookup:
         books.running_allocations += len(application.allocations)
 
 
-def restore_ended_applications(books: Books, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_ended_applications(
+    books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder
+) -> None:
     """Restore the ended applications."""
     reading = AllocationDecoder(lookup, books.fleet.predicates)
     for memory in found:
         books.remember_ended(_decode_application(memory, lookup, reading))
 
 
-def restore_ask_orders(books: Books, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_ask_orders(books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
     """Restore the order of pending asks, which depends on reservations, allocations and node orders."""
     for memory in found:
         application = lookup.applications[memory.rank]

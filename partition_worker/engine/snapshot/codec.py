@@ -24,12 +24,10 @@ import msgspec
 
 from common import garbage
 from common.rm_messages import AllocationRelease, SyncEnd
-from partition_worker.engine.books import Books, Counters
+from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemption, Preemptions
-from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.report import Report
 from partition_worker.engine.snapshot.applications import (
     encode_applications,
     encode_ended_applications,
@@ -75,7 +73,7 @@ from partition_worker.engine.snapshot.scheduling_state import (
     restore_reservations,
     restore_swappable,
 )
-from partition_worker.engine.tuning import Tuning
+from partition_worker.engine.state import Counters, PartitionState, Rejection, Report
 from partition_worker.engine.usage_trackers import Account, Trackers
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import User, Users, Waiting, resolver_of
@@ -304,7 +302,7 @@ def restore_users(users: Users, found: list[Learned]) -> None:
         users.learned[name] = None if groups is None else User(name, tuple(groups)), at
 
 
-def encode_rejections(books: Books) -> list[RejectionSnapshot]:
+def encode_rejections(books: PartitionState) -> list[RejectionSnapshot]:
     """Encode the rejected applications that the partition still lists."""
     return [
         (one.application_id, one.queue_name, one.user, list(one.groups), one.at_ns, one.reason)
@@ -312,7 +310,7 @@ def encode_rejections(books: Books) -> list[RejectionSnapshot]:
     ]
 
 
-def restore_rejections(books: Books, found: list[RejectionSnapshot]) -> None:
+def restore_rejections(books: PartitionState, found: list[RejectionSnapshot]) -> None:
     """Restore the rejected applications."""
     for application_id, queue_name, user, groups, at_ns, reason in found:
         books.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)

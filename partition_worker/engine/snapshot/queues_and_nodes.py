@@ -13,12 +13,11 @@ from typing import Final
 
 from common.acl import Acl
 from partition_worker.engine.ask_shapes import Constraint, Need
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Fleet
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
-from partition_worker.engine.queues.fairness import refresh_fair_maximum
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
 from partition_worker.engine.queues.policies import Policies, policies
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue, Template, Tried
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
@@ -42,9 +41,10 @@ from partition_worker.engine.snapshot.references import (
     decode_amounts,
     encode_amounts,
 )
+from partition_worker.engine.state import PartitionState
 
 
-def encode_queues(books: Books) -> TreeSnapshot:
+def encode_queues(books: PartitionState) -> TreeSnapshot:
     """Encode all queues, and the removed queues that ended applications refer to."""
     gone: dict[int, Queue] = {}
     for application in books.ended.values():
@@ -59,7 +59,7 @@ def encode_queues(books: Books) -> TreeSnapshot:
     )
 
 
-def _encode_queue(queue: Queue, books: Books) -> QueueSnapshot:
+def _encode_queue(queue: Queue, books: PartitionState) -> QueueSnapshot:
     return QueueSnapshot(
         path=queue.path,
         rank=queue.rank,
@@ -112,7 +112,7 @@ def _encode_acl(acl: Acl) -> AclSnapshot:
     return acl.everybody, sorted(acl.users), sorted(acl.groups)
 
 
-def restore_queues(books: Books, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_queues(books: PartitionState, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore the queues, without applications."""
     known: dict[tuple[bool, tuple[tuple[str, str], ...]], Policies] = {}
     predicates = books.fleet.predicates
@@ -241,7 +241,7 @@ def restore_nodes(fleet: Fleet, found: FleetSnapshot, lookup: ReferenceDecoder) 
     )
 
 
-def restore_node_contents(books: Books, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_node_contents(books: PartitionState, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
     """Put allocations and foreign allocations on their nodes."""
     reading = AllocationDecoder(lookup, books.fleet.predicates)
     for memory in found.nodes:

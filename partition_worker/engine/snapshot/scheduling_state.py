@@ -9,7 +9,6 @@ Entries of removed objects are dropped: the next decision would remove them.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from partition_worker.engine.books import Books
 from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
@@ -35,11 +34,12 @@ from partition_worker.engine.snapshot.references import (
     decode_sort_key,
     encode_sort_key,
 )
+from partition_worker.engine.state import PartitionState
 
 _Item = TypeVar("_Item", bound=Ranked)
 
 
-def encode_readiness(books: Books, numbering: ReferenceEncoder) -> ReadinessSnapshot:
+def encode_readiness(books: PartitionState, numbering: ReferenceEncoder) -> ReadinessSnapshot:
     """Encode which queues and applications are ready and which asks wait. Allocations have their positions already."""
     readiness, tree, applications = books.readiness, books.tree, books.applications
     resting = readiness.resting
@@ -114,7 +114,7 @@ def _encode_shelves(shelves: Iterable[Shelf], numbering: ReferenceEncoder) -> It
             )
 
 
-def restore_readiness(books: Books, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_readiness(books: PartitionState, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore ready queues and applications, and waiting asks. The usage of users and groups is restored already."""
     readiness, resting = books.readiness, books.readiness.resting
     readiness.reliefs = found.reliefs
@@ -186,7 +186,7 @@ def _fill_order(order: Order[_Item], placed: EncodedOrder, things: Mapping[int, 
 # Reservations and swaps ---------------------------------------------------------------------------------------------
 
 
-def encode_reservations(books: Books) -> ReservedSnapshot:
+def encode_reservations(books: PartitionState) -> ReservedSnapshot:
     """Encode all reservations."""
     reserved, applications = books.reserved, books.applications
     return ReservedSnapshot(
@@ -204,7 +204,7 @@ def encode_reservations(books: Books) -> ReservedSnapshot:
     )
 
 
-def restore_reservations(books: Books, found: ReservedSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_reservations(books: PartitionState, found: ReservedSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore all reservations."""
     known: dict[int, Reservation] = {}
     for memory in found.reservations:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from partition_worker.engine import books
+from partition_worker.engine import state
 from partition_worker.engine.application import STATE_LOG_MAX
 from partition_worker.engine.application_states import RETENTION_S, AppState
-from partition_worker.engine.books import Counters
+from partition_worker.engine.state import Counters
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 
@@ -13,7 +13,7 @@ from tests.trial import Trial
 def test_counts_of_queues_that_are_gone_go_to_the_queue_above_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(books, "REACHED_MAX", 1)
+    monkeypatch.setattr(state, "REACHED_MAX", 1)
     counters = Counters()
     counters.reached.update({("root.a.x", AppState.COMPLETED): 3, ("root.a", AppState.COMPLETED): 1})
     counters.fold("root.a.x", "root.a")

@@ -2,7 +2,7 @@
 
 from common import event_codes
 from common.rm_messages import EventRecord
-from partition_worker.engine.draining import DRAINING_TOLD_EVERY_S
+from partition_worker.engine.reconfiguration import DRAINING_TOLD_EVERY_S
 from tests.builders import PROVIDED_CREATE, apps, asks, gone, nodes
 from tests.trial import START_S, Trial
 

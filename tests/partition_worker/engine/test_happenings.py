@@ -7,7 +7,7 @@ import pytest
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.effects import Happened, Happening
-from partition_worker.engine.happenings import UNSCHEDULABLE_TOLD_EVERY_S, not_matching, unschedulable
+from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, not_matching, unschedulable
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 

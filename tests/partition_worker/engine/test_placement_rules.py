@@ -7,6 +7,7 @@ from common.config.check import load
 from common.config.expressions import ExpressionError
 from common.config.model import FilterConfig
 from common.names import ILLEGAL_QUEUE
+from partition_worker.engine.bounds import Work
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import (
     ApplicationType,
@@ -25,7 +26,6 @@ from partition_worker.engine.placement_rules import (
     UserName,
 )
 from partition_worker.engine.user_resolution import Submission, User
-from partition_worker.engine.work import Work
 from tests.partition_worker.engine.placement_builders import NOWHERE, FakeTree, leaf, parent, rule, submission
 
 BOB = User("bob", ("dev", "qa"))

@@ -10,10 +10,10 @@ from common.rm_messages import (
     NODE_UPDATE,
     AllocationRequest,
 )
+from partition_worker.engine.bounds import Tuning
 from partition_worker.engine.cycle import reserved_asks
 from partition_worker.engine.queues import headroom
 from partition_worker.engine.readiness.reservation_index import RESERVATION_WAIT_S
-from partition_worker.engine.tuning import Tuning
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 

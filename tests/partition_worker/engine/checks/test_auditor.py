@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from common.machine import NEVER
-from partition_worker.engine.checks import auditor
-from partition_worker.engine.checks.auditor import SLICE_EVERY_S
+from partition_worker.engine import auditor
+from partition_worker.engine.auditor import SLICE_EVERY_S
 from partition_worker.engine.effects import Happening
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial

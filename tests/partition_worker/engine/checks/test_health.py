@@ -1,7 +1,7 @@
 """What the checks of a partition find (spec 11)."""
 
-from partition_worker.engine.checks import health
-from partition_worker.engine.checks.health import Health
+from partition_worker.engine import auditor
+from partition_worker.engine.auditor import Health
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial
 
@@ -13,13 +13,13 @@ def trial() -> Trial:
 
 
 def found(one: Trial) -> Health:
-    health = Health()
+    auditor = Health()
     for application in one.partition.applications.values():
-        health.look_at_application(one.partition, application)
+        auditor.look_at_application(one.partition, application)
     for node in one.partition.fleet:
-        health.look_at_node(one.partition, node)
-    health.look_at_partition(one.partition)
-    return health
+        auditor.look_at_node(one.partition, node)
+    auditor.look_at_partition(one.partition)
+    return auditor
 
 
 def test_of_a_sound_partition_only_sizes_are_told() -> None:
@@ -78,5 +78,5 @@ def test_an_allocation_that_its_node_does_not_know_is_an_orphan() -> None:
 
 def test_no_more_is_listed_than_the_bound_allows() -> None:
     listed = Health()
-    listed.note_drift(f"sum {number}" for number in range(health.LISTED_MAX + 1))
-    assert len(listed.drift) == health.LISTED_MAX
+    listed.note_drift(f"sum {number}" for number in range(auditor.LISTED_MAX + 1))
+    assert len(listed.drift) == auditor.LISTED_MAX

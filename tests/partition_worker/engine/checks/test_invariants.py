@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.checks.invariants import check, violations
+from partition_worker.engine.invariants import check, violations
 from partition_worker.engine.queues.queue import Template
 from tests.builders import apps, asks, foreign, nodes
 from tests.trial import Trial

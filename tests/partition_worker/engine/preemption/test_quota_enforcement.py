@@ -10,8 +10,7 @@ from partition_worker.engine.preemption.quota_enforcement import (
     list_quota_candidates,
     split_among_leaves,
 )
-from partition_worker.engine.queues.headroom import charge, preempt
-from partition_worker.engine.queues.quota_timing import NO_TIME
+from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, charge, preempt
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -57,7 +56,7 @@ def test_what_the_rm_confirms_is_gone() -> None:
 
 def test_it_is_done_once() -> None:
     trial = lowered().waits(6)
-    assert trial.queue("root.a").quota_preemption_at == NO_TIME
+    assert trial.queue("root.a").quota_preemption_at == NO_QUOTA_PREEMPTION
     assert trial.told()
     assert trial.waits(100).told() == []
 
@@ -75,7 +74,7 @@ def test_a_queue_that_falls_below_its_maximum_in_the_meantime_is_left_alone() ->
     trial = lowered(maximum=4).waits(1)
     trial.takes(released("app-1 a3"))
     trial.waits(1)
-    assert trial.queue("root.a").quota_preemption_at == NO_TIME
+    assert trial.queue("root.a").quota_preemption_at == NO_QUOTA_PREEMPTION
     assert trial.waits(10).told() == ["a3 released (STOPPED_BY_RM: allocation remove as per RM request)"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.queues.blueprint import build, from_template, settings_of, wanted
+from partition_worker.engine.queues.configuration import build, from_template, settings_of, wanted
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.user_resolution import User
 from tests.builders import config

@@ -2,10 +2,18 @@
 
 import pytest
 
-from partition_worker.engine.queues.blueprint import wanted
-from partition_worker.engine.queues.changes import Add, Change, Drain, PassOn, Set, changes, plan
+from partition_worker.engine.queues.configuration import wanted
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import Tree
+from partition_worker.engine.reconfiguration import (
+    AddQueue,
+    Change,
+    DrainQueue,
+    SetQueue,
+    SetTemplate,
+    compare_configs,
+    list_changes,
+)
 from partition_worker.engine.user_resolution import User
 from tests.builders import config
 
@@ -18,7 +26,7 @@ def tree(text: str) -> Tree:
 
 def between(queues: Tree, before: str, after: str) -> list[Change]:
     """What changes in queues that are as one configuration says, if another one is to count."""
-    return changes(queues, plan(queues, config(before).root, config(after).root))
+    return list_changes(queues, compare_configs(queues, config(before).root, config(after).root))
 
 
 def found(queues: Tree, path: str) -> Queue:
@@ -38,22 +46,27 @@ def test_only_what_differs_is_a_change() -> None:
     before, after = "root.a; root.b max=memory:3; root.c", "root.a; root.b max=memory:4; root.d.e"
     queues, settings = tree(before), wanted(config(after).root)
     assert between(queues, before, after) == [
-        Set(found(queues, "root.b"), settings["root.b"]),
-        Add("root.d", settings["root.d"]),
-        Add("root.d.e", settings["root.d.e"]),
-        Drain(found(queues, "root.c")),
+        SetQueue(found(queues, "root.b"), settings["root.b"]),
+        AddQueue("root.d", settings["root.d"]),
+        AddQueue("root.d.e", settings["root.d.e"]),
+        DrainQueue(found(queues, "root.c")),
     ]
 
 
 def test_what_is_inherited_differs_too() -> None:
     before = "root.p; root.p.a"
-    assert [type(one) for one in between(tree(before), before, "root.p colour.of=red; root.p.a")] == [Set, Set]
+    assert [type(one) for one in between(tree(before), before, "root.p colour.of=red; root.p.a")] == [
+        SetQueue,
+        SetQueue,
+    ]
 
 
 def test_a_dynamic_queue_in_the_configuration_is_set_even_if_its_settings_are_the_same() -> None:
     queues = tree("root.p parent")
     leaf = queues.create("root.p.new", BOB)
-    assert Set(leaf, wanted(config("root.p.new").root)["root.p.new"]) in between(queues, "root.p parent", "root.p.new")
+    assert SetQueue(leaf, wanted(config("root.p.new").root)["root.p.new"]) in between(
+        queues, "root.p parent", "root.p.new"
+    )
 
 
 def test_a_queue_that_drains_is_set_if_it_is_wanted_and_else_left_draining() -> None:
@@ -61,7 +74,7 @@ def test_a_queue_that_drains_is_set_if_it_is_wanted_and_else_left_draining() -> 
     found(queues, "root.b").state = "Draining"
     assert between(queues, "root.a", "root.a") == []
     (change,) = between(queues, "root.a", "root.a; root.b")
-    assert isinstance(change, Set)
+    assert isinstance(change, SetQueue)
 
 
 def test_dynamic_parents_pass_on_what_is_above_them() -> None:
@@ -70,8 +83,8 @@ def test_dynamic_parents_pass_on_what_is_above_them() -> None:
     queues.create("root.p.x.y.leaf", BOB)
     template = wanted(config(after).root)["root.p"].template
     assert between(queues, before, after)[1:] == [
-        PassOn(found(queues, "root.p.x"), template),
-        PassOn(found(queues, "root.p.x.y"), template),
+        SetTemplate(found(queues, "root.p.x"), template),
+        SetTemplate(found(queues, "root.p.x.y"), template),
     ]
 
 
@@ -89,14 +102,14 @@ def test_what_is_said_in_other_words_is_no_change() -> None:
 
 def test_only_what_two_configurations_say_differently_is_planned() -> None:
     before, after = "root.p.a; root.p.b; root.q.a", "root.p.a; root.p.b max=memory:1; root.q.a; root.r"
-    assert list(plan(tree(before), config(before).root, config(after).root).wanted) == ["root.p.b", "root.r"]
+    assert list(compare_configs(tree(before), config(before).root, config(after).root).wanted) == ["root.p.b", "root.r"]
 
 
 def test_a_queue_that_goes_takes_those_below_it_along() -> None:
     before = "root.a; root.p.b; root.p.c"
     queues = tree(before)
     assert between(queues, before, "root.a") == [
-        Drain(found(queues, path)) for path in ("root.p", "root.p.b", "root.p.c")
+        DrainQueue(found(queues, path)) for path in ("root.p", "root.p.b", "root.p.c")
     ]
 
 
@@ -111,4 +124,4 @@ def test_a_queue_that_goes_takes_those_below_it_along() -> None:
     ],
 )
 def test_a_plan_says_whether_limits_may_be_others(before: str, after: str, *, differ: bool) -> None:
-    assert plan(tree(before), config(before).root, config(after).root).limits is differ
+    assert compare_configs(tree(before), config(before).root, config(after).root).limits is differ

@@ -1,11 +1,11 @@
 import pytest
 
-from partition_worker.engine.queues.gang import objection
+from partition_worker.engine.queues.headroom import gang_objection
 from tests.trial import Trial
 
 
 def objections(queues: str, **gang: int) -> str:
-    return objection(Trial(queues).queue("root.a.b"), "app-1", gang)
+    return gang_objection(Trial(queues).queue("root.a.b"), "app-1", gang)
 
 
 def test_without_placeholders_any_leaf_will_do() -> None:

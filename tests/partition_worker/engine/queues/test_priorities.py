@@ -1,8 +1,7 @@
 """The highest priority travels up, as far as it changes anything."""
 
-from partition_worker.engine.queues import priorities
 from partition_worker.engine.queues.policies import Policies
-from partition_worker.engine.queues.queue import NOTHING_PENDING
+from partition_worker.engine.queues.queue import NOTHING_PENDING, priority_settings_changed
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
 
@@ -54,14 +53,14 @@ def test_what_a_queue_shows_may_change_with_its_policies() -> None:
     one = Trial("root.p.a").takes(apps("app-1 root.p.a"), asks("app-1 a1 memory=1 priority=3"))
     leaf = one.queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    priorities.exported(leaf, before)
+    priority_settings_changed(leaf, before)
     assert (one.queue("root.p").priority, one.queue("root").priority) == (7, 7)
 
 
 def test_a_queue_that_waits_for_nothing_shows_nothing_before_and_after() -> None:
     leaf = Trial("root.p.a").queue("root.p.a")
     before, leaf.policies = leaf.priority, Policies(priority_offset=4)
-    priorities.exported(leaf, before)
+    priority_settings_changed(leaf, before)
     assert leaf.parent is not None
     assert leaf.parent.child_priorities.highest is None
 

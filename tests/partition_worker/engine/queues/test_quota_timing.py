@@ -3,27 +3,32 @@
 import pytest
 
 from common.resources import Limit
-from partition_worker.engine.queues.headroom import charge
-from partition_worker.engine.queues.quota_timing import NO_TIME, Terms, grown, starts_at
+from partition_worker.engine.queues.headroom import (
+    NO_QUOTA_PREEMPTION,
+    QuotaTerms,
+    charge,
+    quota_preemption_time,
+    start_quota_timers,
+)
 from tests.builders import nodes
 from tests.trial import Trial
 
 NOW = 1000.0
 
 
-def at(before: Terms, after: Terms, used: int, was: float = NO_TIME) -> float:
-    return starts_at(before, after, allocated={"memory": used}, at=was, now=NOW)
+def at(before: QuotaTerms, after: QuotaTerms, used: int, was: float = NO_QUOTA_PREEMPTION) -> float:
+    return quota_preemption_time(before, after, allocated={"memory": used}, at=was, now=NOW)
 
 
-def terms(maximum: int | None, delay_s: float = 5.0) -> Terms:
-    return Terms(None if maximum is None else {"memory": maximum}, delay_s)
+def terms(maximum: int | None, delay_s: float = 5.0) -> QuotaTerms:
+    return QuotaTerms(None if maximum is None else {"memory": maximum}, delay_s)
 
 
 # Vector 14 ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_first_maximum_below_what_is_used_sets_no_time() -> None:
-    assert at(terms(None), terms(50), used=100) == NO_TIME
+    assert at(terms(None), terms(50), used=100) == NO_QUOTA_PREEMPTION
 
 
 def test_a_lowered_maximum_sets_the_time_and_lowering_it_again_leaves_it() -> None:
@@ -32,16 +37,16 @@ def test_a_lowered_maximum_sets_the_time_and_lowering_it_again_leaves_it() -> No
 
 
 def test_a_maximum_above_what_is_used_clears_the_time() -> None:
-    assert at(terms(10), terms(100), used=90, was=990.0) == NO_TIME
-    assert at(terms(10), terms(90), used=90, was=990.0) == NO_TIME
+    assert at(terms(10), terms(100), used=90, was=990.0) == NO_QUOTA_PREEMPTION
+    assert at(terms(10), terms(90), used=90, was=990.0) == NO_QUOTA_PREEMPTION
 
 
 # The other rules ----------------------------------------------------------------------------------------------------
 
 
 def test_without_a_delay_or_a_maximum_there_is_no_time() -> None:
-    assert at(terms(100), terms(10, delay_s=0), used=110, was=990.0) == NO_TIME
-    assert at(terms(100), terms(None), used=110, was=990.0) == NO_TIME
+    assert at(terms(100), terms(10, delay_s=0), used=110, was=990.0) == NO_QUOTA_PREEMPTION
+    assert at(terms(100), terms(None), used=110, was=990.0) == NO_QUOTA_PREEMPTION
 
 
 @pytest.mark.parametrize("maximum", [10, 5, 20])
@@ -52,27 +57,36 @@ def test_another_delay_moves_the_time_by_the_difference(maximum: int) -> None:
 
 def test_the_same_maximum_sets_the_time_only_when_there_was_no_delay_before() -> None:
     assert at(terms(10, delay_s=0), terms(10), used=110) == NOW + 5
-    assert at(terms(10, delay_s=3), terms(10), used=110) == NO_TIME
+    assert at(terms(10, delay_s=3), terms(10), used=110) == NO_QUOTA_PREEMPTION
 
 
 def test_a_raised_maximum_sets_no_time_even_if_more_is_used() -> None:
-    assert at(terms(10, delay_s=0), terms(20), used=110) == NO_TIME
+    assert at(terms(10, delay_s=0), terms(20), used=110) == NO_QUOTA_PREEMPTION
 
 
-@pytest.mark.parametrize("was", [NO_TIME, 990.0])
+@pytest.mark.parametrize("was", [NO_QUOTA_PREEMPTION, 990.0])
 def test_a_change_in_both_directions_changes_nothing(was: float) -> None:
-    before, after = Terms({"memory": 100, "gpu": 1}, 5.0), Terms({"memory": 10, "gpu": 2}, 50.0)
-    assert starts_at(before, after, allocated={"memory": 110}, at=was, now=NOW) == was
+    before, after = QuotaTerms({"memory": 100, "gpu": 1}, 5.0), QuotaTerms({"memory": 10, "gpu": 2}, 50.0)
+    assert quota_preemption_time(before, after, allocated={"memory": 110}, at=was, now=NOW) == was
 
 
 @pytest.mark.parametrize(
     ("maximum", "expected"),
-    [({"memory": 100}, NOW + 5), ({"memory": 100, "gpu": 1, "vcore": 1}, NO_TIME), ({"gpu": 0, "memory": 99}, NOW + 5)],
+    [
+        ({"memory": 100}, NOW + 5),
+        ({"memory": 100, "gpu": 1, "vcore": 1}, NO_QUOTA_PREEMPTION),
+        ({"gpu": 0, "memory": 99}, NOW + 5),
+    ],
 )
 def test_a_type_that_is_no_longer_limited_counts_as_lowered_to_nothing(maximum: Limit, expected: float) -> None:
     """Spec 5.4: maxima are compared with 0 for a missing type."""
-    before = Terms({"memory": 100, "gpu": 1}, 5.0)
-    assert starts_at(before, Terms(maximum, 5.0), allocated={"memory": 101}, at=NO_TIME, now=NOW) == expected
+    before = QuotaTerms({"memory": 100, "gpu": 1}, 5.0)
+    assert (
+        quota_preemption_time(
+            before, QuotaTerms(maximum, 5.0), allocated={"memory": 101}, at=NO_QUOTA_PREEMPTION, now=NOW
+        )
+        == expected
+    )
 
 
 def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maximum_now() -> None:
@@ -80,14 +94,18 @@ def test_what_grows_unchecked_sets_the_time_of_each_level_that_exceeds_its_maxim
     trial = Trial(queues).takes(nodes("n1 memory=100"))
     parent, a, root = trial.queue("root.p"), trial.queue("root.p.a"), trial.queue("root")
     charge(a, {"memory": 3})
-    assert not grown(a, NOW)
+    assert not start_quota_timers(a, NOW)
     charge(a, {"memory": 3})
-    assert grown(a, NOW)
-    assert (a.quota_preemption_at, parent.quota_preemption_at, root.quota_preemption_at) == (NOW + 5, NO_TIME, NO_TIME)
+    assert start_quota_timers(a, NOW)
+    assert (a.quota_preemption_at, parent.quota_preemption_at, root.quota_preemption_at) == (
+        NOW + 5,
+        NO_QUOTA_PREEMPTION,
+        NO_QUOTA_PREEMPTION,
+    )
     charge(a, {"memory": 4})
-    assert grown(a, NOW + 1)
+    assert start_quota_timers(a, NOW + 1)
     assert (a.quota_preemption_at, parent.quota_preemption_at) == (NOW + 5, NOW + 6)
-    assert not grown(a, NOW + 2)
+    assert not start_quota_timers(a, NOW + 2)
 
 
 def test_what_grows_sets_no_time_without_a_delay_a_maximum_or_a_configured_queue() -> None:
@@ -96,4 +114,4 @@ def test_what_grows_sets_no_time_without_a_delay_a_maximum_or_a_configured_queue
     trial.queue("root.c").managed = False
     for path in ("root.a", "root.b", "root.c"):
         charge(trial.queue(path), {"memory": 2})
-        assert not grown(trial.queue(path), NOW)
+        assert not start_quota_timers(trial.queue(path), NOW)

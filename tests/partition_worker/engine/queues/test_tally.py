@@ -1,6 +1,6 @@
 """A tally knows the largest of the numbers that are in it."""
 
-from partition_worker.engine.queues.tally import Tally
+from partition_worker.engine.queues.queue import Tally
 
 
 def test_an_empty_tally_has_no_highest() -> None:

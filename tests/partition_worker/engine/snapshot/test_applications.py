@@ -5,12 +5,12 @@ import pytest
 from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import Constraint, Needs
+from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.effects import Note
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
 from partition_worker.engine.snapshot.references import ReferenceDecoder, ReferenceEncoder
-from partition_worker.engine.tuning import DEFAULT
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, ask, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin

@@ -6,10 +6,10 @@ import pytest
 
 from common.rm_messages import SyncBegin, SyncEnd
 from partition_worker.engine.application_states import AppState
+from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.format import FORMAT, PartitionSnapshot
-from partition_worker.engine.tuning import DEFAULT
 from tests.builders import PARTITION, apps, asks, config, foreign, gone, nodes, released
 from tests.trial import Trial
 from tests.twins import Twins, remember, twin

@@ -1,26 +1,30 @@
-"""From configuration to queues: what a configured queue, and one that placement creates, gets as its settings.
+"""Queue configuration: the settings of configured and dynamic queues, with inheritance, templates and namespace quotas.
 
-`wanted` works out everything a configuration says about its queues, inheritance included, as values: a fresh tree is
-made of them, and a tree that runs is compared with them (`changes.py`). So both come to the same.
+`wanted` computes the settings of all queues of a configuration as values: a new tree is built from them, and
+`reconfiguration.py` compares a running tree with them. The configuration has passed validation.
 
-The configuration has passed validation and the load checks; what is wrong here is a defect. Not here: what changes in
-a tree that runs.
+Resource managers with namespaces, such as Kubernetes, tag each application with the quota of its namespace, which
+becomes the quota of its dynamic queue. A tag that cannot be parsed sets nothing.
 """
 
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from common.acl import Acl, parse_acl
 from common.config.model import ChildTemplateConfig, QueueConfig, amounts
-from common.messages import Resources
+from common.messages import Amount, Resources
 from common.names import RECOVERY_QUEUE, ROOT
-from common.resources import Limit
+from common.resources import Limit, is_positive
 from partition_worker.engine.queues.policies import Policies, passed_on, policies
 from partition_worker.engine.queues.queue import Queue, Template
+from partition_worker.engine.user_resolution import tag_value
 
 
 class Settings(NamedTuple):
-    """All that a configuration says about one queue, with what it inherits."""
+    """The settings of one queue, inherited ones included."""
 
     leaf: bool
     submit_acl: Acl
@@ -28,32 +32,32 @@ class Settings(NamedTuple):
     admin_text: str
     max_applications: int
     maximum: Limit | None
-    """None for the root, whose maximum is the size of the cluster."""
+    """None for the root, whose maximum is the cluster size."""
     guaranteed: Resources | None
     properties: dict[str, str]
     policies: Policies
     template: Template | None
-    """Its own or else its parent's; a leaf has none."""
+    """Its own template or its parent's; None for a leaf."""
 
 
 class Heritage(NamedTuple):
-    """What a configured queue leaves to those below it. They share it, so nobody changes it."""
+    """What a configured queue passes on to its children; shared, so never changed."""
 
     properties: dict[str, str]
     policies: Policies
-    """What these mean for a leaf."""
+    """The properties, parsed for a leaf."""
     template: Template | None
 
 
 def wanted(config: QueueConfig) -> dict[str, Settings]:
-    """The settings of every queue by its path, parents before their children, in the order of the file."""
+    """The settings of every queue by path, parents first, in the order of the file."""
     found: dict[str, Settings] = {}
     _collect(ROOT, config, None, found)
     return found
 
 
 def build(config: QueueConfig) -> Queue:
-    """The root with everything below it, ranked in the order of the file."""
+    """The root with all queues below it, ranked in the order of the file."""
     queues: dict[str, Queue] = {}
     for path, wants in wanted(config).items():
         queues[path] = queue = made(path, queues.get(path.rpartition(".")[0]), rank=len(queues))
@@ -62,7 +66,7 @@ def build(config: QueueConfig) -> Queue:
 
 
 def made(path: str, parent: Queue | None, *, rank: int) -> Queue:
-    """A configured queue, in its place below its parent, still without settings."""
+    """A configured queue below its parent, without settings."""
     queue = Queue(path=path, parent=parent, rank=rank, leaf=True, managed=True)
     if parent is not None:
         parent.children[queue.name] = queue
@@ -70,9 +74,7 @@ def made(path: str, parent: Queue | None, *, rank: int) -> Queue:
 
 
 def configure(queue: Queue, wants: Settings) -> None:
-    """Give a queue the settings of the configuration, which makes it a configured one. Sums and orders are not
-    touched.
-    """
+    """Apply settings of the configuration to a queue, which becomes managed. Sums and orders are not updated."""
     queue.managed = True
     queue.leaf = wants.leaf
     queue.submit_acl = wants.submit_acl
@@ -87,7 +89,7 @@ def configure(queue: Queue, wants: Settings) -> None:
 
 
 def settings_of(queue: Queue) -> Settings:
-    """The settings that a queue has, as the configuration that said so would be read."""
+    """The settings that a queue has."""
     return Settings(
         leaf=queue.leaf,
         submit_acl=queue.submit_acl,
@@ -103,9 +105,7 @@ def settings_of(queue: Queue) -> Settings:
 
 
 def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
-    """A queue that placement creates: a leaf takes everything from its parent's template, a parent hands the template
-    on.
-    """
+    """A dynamic queue: a leaf takes everything from its parent's template, a parent passes the template on."""
     queue = Queue(path=f"{parent.path}.{name}", parent=parent, rank=rank, leaf=leaf, managed=False)
     template = parent.template
     queue.template = None if leaf else template
@@ -119,14 +119,14 @@ def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
 
 
 def heritage(parent: Settings) -> Heritage:
-    """Made once for all children of a queue."""
+    """What a queue passes on, computed once for all its children."""
     properties = passed_on(parent.properties)
     return Heritage(properties, policies(properties, leaf=True), parent.template)
 
 
 def settings(config: QueueConfig, above: Heritage | None, *, lists: tuple[Acl, Acl] | None = None) -> Settings:
-    """The settings of a queue below one that leaves it this; the root has none above it. Whoever knows already what its
-    lists of submitters and of administrators say, says so.
+    """The settings of a queue; the root has nothing above it. Callers that have parsed the submit and admin ACLs pass
+    them.
     """
     leaf = not config.is_parent and above is not None
     properties = {} if above is None else above.properties
@@ -157,7 +157,7 @@ def _collect(path: str, config: QueueConfig, above: Heritage | None, found: dict
 
 
 def _template(config: ChildTemplateConfig) -> Template | None:
-    """A template with anything written in it counts, even if that limits nothing: then it keeps the parent's away."""
+    """The configured template; a template that limits nothing still hides the parent's."""
     if config.is_empty:
         return None
     properties = {name: value for name, value in config.properties.items() if name and value}
@@ -167,8 +167,77 @@ def _template(config: ChildTemplateConfig) -> Template | None:
 
 
 def _useful(texts: Mapping[str, str] | None) -> Resources | None:
-    """Amounts that limit or guarantee something: without any positive one it is as if nothing had been written."""
+    """The amounts, or None if none is positive."""
     if not texts:
         return None
     resources = amounts(texts)
-    return resources if any(resources.values()) else None  # none is negative
+    return resources if any(resources.values()) else None  # validation refuses negative ones
+
+
+# Namespace quotas -----------------------------------------------------------------------------------------------------
+
+QUOTA_TAG: Final = "namespace.resourcequota"
+GUARANTEED_TAG: Final = "namespace.resourceguaranteed"
+MAX_APPLICATIONS_TAG: Final = "namespace.resourcemaxapps"
+
+_COUNT: Final = re.compile(r"[0-9]{1,19}")
+
+
+class NamespaceQuota(NamedTuple):
+    """The quota in the tags of an application; None where nothing usable is set."""
+
+    max_applications: int | None
+    maximum: Resources | None
+    guaranteed: Resources | None
+    problems: tuple[str, ...]
+    """One sentence for each tag that cannot be parsed."""
+
+
+class _Value(msgspec.Struct):
+    value: Amount = 0
+
+
+class _Document(msgspec.Struct):
+    resources: dict[str, _Value]
+
+
+def read_namespace_quota(tags: Mapping[str, str]) -> NamespaceQuota:
+    """Parse the tags; their names are case-insensitive."""
+    problems: list[str] = []
+    count = tag_value(tags, MAX_APPLICATIONS_TAG)
+    if count and not _COUNT.fullmatch(count):
+        problems.append(f"tag {MAX_APPLICATIONS_TAG}: {count[:100]!r} is not a number")
+        count = ""
+    return NamespaceQuota(
+        max_applications=int(count or 0) or None,
+        maximum=_resources(tags, QUOTA_TAG, problems),
+        guaranteed=_resources(tags, GUARANTEED_TAG, problems),
+        problems=tuple(problems),
+    )
+
+
+def _resources(tags: Mapping[str, str], tag: str, problems: list[str]) -> Resources | None:
+    """The amounts of `{"resources": {"memory": {"value": 1000}}}`; None if none is positive."""
+    text = tag_value(tags, tag)
+    if not text:
+        return None
+    try:
+        entries = msgspec.json.decode(text, type=_Document).resources
+    except (msgspec.MsgspecError, RecursionError) as error:
+        problems.append(f"tag {tag}: {error}")
+        return None
+    amounts = {kind: entry.value for kind, entry in entries.items()}
+    return amounts if is_positive(amounts) else None
+
+
+def apply_namespace_quota(queue: Queue, quota: NamespaceQuota) -> bool:
+    """Set the quota of the tags; returns whether the queue changed.
+
+    If either maximum or guarantee is given, both are set, overriding a template.
+    """
+    before = (queue.max_applications, queue.maximum, queue.guaranteed)
+    if quota.max_applications is not None:
+        queue.max_applications = quota.max_applications
+    if quota.maximum is not None or quota.guaranteed is not None:
+        queue.entitle(maximum=quota.maximum, guaranteed=quota.guaranteed)
+    return before != (queue.max_applications, queue.maximum, queue.guaranteed)

@@ -1,7 +1,4 @@
-"""What an RM's word about nodes does to the partition.
-
-Not here: the order of nodes (`nodes/fleet.py`).
-"""
+"""Node updates of the RM: create, resize, drain and decommission nodes."""
 
 from common import event_codes
 from common.names import NODE_PARTITION
@@ -18,16 +15,17 @@ from common.rm_messages import (
     NodeRequest,
     RejectedNode,
 )
-from partition_worker.engine import happenings, reservations, swaps
+from partition_worker.engine import events, reservations
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.books import Books
+from partition_worker.engine.allocation_updates import end_allocation
 from partition_worker.engine.bounds import node_objection
+from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.updates import removal
+from partition_worker.engine.state import PartitionState
 
 
-def handle(books: Books, request: NodeRequest) -> None:
-    """Each node by itself; created ones are answered, anything about an unknown node is only noted."""
+def handle(books: PartitionState, request: NodeRequest) -> None:
+    """Process each node. Created nodes are accepted or rejected; an action on an unknown node is only logged."""
     total = books.fleet.total
     for info in request.nodes:
         if info.action in (NODE_CREATE, NODE_CREATE_DRAIN):
@@ -42,11 +40,11 @@ def handle(books: Books, request: NodeRequest) -> None:
         books.readiness.resized()
 
 
-def _create(books: Books, info: NodeInfo) -> None:
-    happenings.schedulable(books, info.node_id, now=info.action == NODE_CREATE)
+def _create(books: PartitionState, info: NodeInfo) -> None:
+    events.schedulable(books, info.node_id, now=info.action == NODE_CREATE)
     problem = _problem(books, info)
     if problem:
-        happenings.node_added(books, info.node_id, info.schedulable_resource or {})
+        events.node_added(books, info.node_id, info.schedulable_resource or {})
         books.emit(RejectedNode(node_id=info.node_id, reason=problem))
         return
     total = books.fleet.total
@@ -56,13 +54,13 @@ def _create(books: Books, info: NodeInfo) -> None:
         {**info.attributes, NODE_PARTITION: books.name},
         schedulable=info.action == NODE_CREATE,
     )
-    happenings.cluster_resized(books, total)
-    happenings.node_added(books, node.node_id, node.capacity)
+    events.cluster_resized(books, total)
+    events.node_added(books, node.node_id, node.capacity)
     books.readiness.relieve()
     books.emit(AcceptedNode(node_id=node.node_id))
 
 
-def _problem(books: Books, info: NodeInfo) -> str:
+def _problem(books: PartitionState, info: NodeInfo) -> str:
     if books.retired:
         return f"partition {books.name} was removed: it cannot add a new node {info.node_id}"
     if not info.node_id:
@@ -75,10 +73,10 @@ def _problem(books: Books, info: NodeInfo) -> str:
             f"failed to add node {info.node_id} to partition {books.name}, error: "
             f"partition {books.name} has an existing node {info.node_id}, node name must be unique"
         )
-    return node_objection(books, info)
+    return node_objection(info, count=len(books.fleet))
 
 
-def _change(books: Books, node: Node, info: NodeInfo) -> None:
+def _change(books: PartitionState, node: Node, info: NodeInfo) -> None:
     match info.action:
         case action if action == NODE_UPDATE:
             _resize(books, node, info)
@@ -90,15 +88,15 @@ def _change(books: Books, node: Node, info: NodeInfo) -> None:
             books.note(f"node {node.node_id}: unknown action {unknown} has no effect")
 
 
-def set_schedulable(books: Books, node: Node, *, schedulable: bool) -> None:
-    """Let a node take new allocations, or no more."""
+def set_schedulable(books: PartitionState, node: Node, *, schedulable: bool) -> None:
+    """Set whether a node takes new allocations."""
     if node.schedulable != schedulable:
         books.fleet.set_schedulable(node, schedulable=schedulable)
-        happenings.schedulable(books, node.node_id, now=schedulable)
+        events.schedulable(books, node.node_id, now=schedulable)
         books.readiness.relieve()
 
 
-def _resize(books: Books, node: Node, info: NodeInfo) -> None:
+def _resize(books: PartitionState, node: Node, info: NodeInfo) -> None:
     capacity = info.schedulable_resource
     if capacity is None:
         return
@@ -110,14 +108,14 @@ def _resize(books: Books, node: Node, info: NodeInfo) -> None:
     total = books.fleet.total
     books.fleet.resize(node, capacity)
     books.happened(event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity)
-    happenings.cluster_resized(books, total)
+    events.cluster_resized(books, total)
     reservations.node_resized(books, node)
     books.readiness.relieve()
 
 
-def _decommission(books: Books, node: Node) -> None:
-    """The node goes, after everything on it has ended; the RM hears of what ended in one list."""
-    happenings.schedulable(books, node.node_id, now=False)
+def _decommission(books: PartitionState, node: Node) -> None:
+    """Remove a node after ending everything on it; the RM receives all releases together."""
+    events.schedulable(books, node.node_id, now=False)
     books.fleet.withdraw(node)
     reservations.vacate(books, node)
     released, replaced = _empty(books, node)
@@ -129,25 +127,25 @@ def _decommission(books: Books, node: Node) -> None:
         del books.foreign[key]
     total = books.fleet.total
     books.fleet.remove(node)
-    happenings.cluster_resized(books, total)
-    happenings.node_gone(books, node.node_id)
+    events.cluster_resized(books, total)
+    events.node_gone(books, node.node_id)
     books.counters.decommissioned += 1
 
 
-def _empty(books: Books, node: Node) -> tuple[list[Allocation], list[Allocation]]:
-    """Whatever is on a node that goes ends: what is released by that, and what replaced a placeholder there. Of a swap
-    under way the real ask runs if it is on another node, and waits again if it is on this one.
+def _empty(books: PartitionState, node: Node) -> tuple[list[Allocation], list[Allocation]]:
+    """End everything on a node: returns the releases and the real allocations that replaced a placeholder there. Of a
+    swap in progress, the real ask runs if it is on another node and waits again if it is on this one.
     """
     released: list[Allocation] = []
     replaced: list[Allocation] = []
     for allocation in tuple(node.allocations.values()):
         application = books.applications[allocation.application_id]
         if allocation.key in application.swapping:
-            swaps.unwind(books, application, allocation)
+            unwind_swap(books, application, allocation)
             continue
         released.append(allocation)
         if allocation.partner is not None and allocation.partner.node_id != node.node_id:
-            replaced.append(swaps.confirm(books, application, allocation))
+            replaced.append(confirm_swap(books, application, allocation))
         else:
-            removal.remove(books, application, allocation, termination_type=None)
+            end_allocation(books, application, allocation, termination_type=None)
     return released, replaced

@@ -1,14 +1,11 @@
-"""The events of the history that are told in more than one place, or only when something is another than it was told
-before.
+"""Scheduler events: functions that record the events of applications, allocations, nodes, queues and requests.
 
-What happens once and in one place is told there, by `books.happened`. Everything here is told to the history only: the
-RM hears of it by other ways, if at all.
+Events only go to the event ring buffer (`partition_worker/event_ring.py`); the RM is informed in other ways. An event
+that is recorded in one place only is recorded there with `happened`; this module has those with several callers, or
+with a condition.
 
-Asks of one shape are tried once for all of them, so what is said about a request is said about the first of its group;
-the next one is told of when it is the first. What a request lacks is told once and when it no longer lacks it, however
-often it is tried meanwhile.
-
-Not here: keeping the history (`partition_worker/event_ring_buffer.py`).
+Equal asks are tried once for all, so a request event is recorded for the first ask of its group. A lack of quota or
+room is recorded once, and once more when it ends.
 """
 
 from collections.abc import Mapping
@@ -28,9 +25,9 @@ from common.rm_messages import (
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.books import Books
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.usage_trackers import Account
 
 ENTERED: Final[Mapping[AppState, int]] = {
@@ -46,7 +43,7 @@ ENTERED: Final[Mapping[AppState, int]] = {
     AppState.REJECTED: event_codes.APP_REJECT,
     AppState.EXPIRED: event_codes.APP_EXPIRED,
 }
-"""The detail of an event that says which state was entered."""
+"""Event detail by the state that was entered."""
 
 REMOVED: Final[Mapping[int | None, int]] = {
     None: event_codes.ALLOC_NODEREMOVED,
@@ -56,36 +53,36 @@ REMOVED: Final[Mapping[int | None, int]] = {
     PREEMPTED_BY_SCHEDULER: event_codes.ALLOC_PREEMPT,
     PLACEHOLDER_REPLACED: event_codes.ALLOC_REPLACED,
 }
-"""The detail of an event that says why an allocation is gone, by the termination type of its release."""
+"""Event detail by the termination type of an allocation's release."""
 
 UNSCHEDULABLE_TOLD_EVERY_S: Final = 15.0
-"""How often it is told of one ask that no node would take it, or that nobody can make room for it where it must be."""
+"""Minimum seconds between events about the same ask that no node or victim can satisfy."""
 
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def application(books: Books, application_id: str, change: int, detail: int, *, message: str = "") -> None:
-    """An application came, entered a state, or left its queue."""
+def application(books: PartitionState, application_id: str, change: int, detail: int, *, message: str = "") -> None:
+    """Record that an application was added, entered a state, or left its queue."""
     books.happened(event_codes.APP, application_id, change, detail, message=message)
 
 
-def entered(books: Books, entering: Application, message: str = "") -> None:
-    """An application entered the state it is in; the message says why if that is known."""
+def entered(books: PartitionState, entering: Application, message: str = "") -> None:
+    """Record that an application entered its present state, with the reason if known."""
     application(books, entering.application_id, event_codes.SET, ENTERED[entering.state], message=message)
 
 
 # Allocations ----------------------------------------------------------------------------------------------------------
 
 
-def ask_removed(books: Books, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
-    """Something is no longer asked for; what had a node was asked for until it is gone."""
+def ask_removed(books: PartitionState, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
+    """Record that an ask was removed; the ask of an allocation lasts as long as the allocation."""
     books.happened(
         event_codes.APP, ask.application_id, event_codes.REMOVE, detail, reference=ask.key, resource=ask.resources
     )
 
 
-def node_allocation(books: Books, node_id: str, change: int, allocation: Allocation) -> None:
-    """Something, foreign or not, came to a node or left it."""
+def node_allocation(books: PartitionState, node_id: str, change: int, allocation: Allocation) -> None:
+    """Record that a native or foreign allocation was added to a node or removed."""
     books.happened(
         event_codes.NODE,
         node_id,
@@ -96,8 +93,8 @@ def node_allocation(books: Books, node_id: str, change: int, allocation: Allocat
     )
 
 
-def allocation_added(books: Books, allocation: Allocation) -> None:
-    """An application has something that runs."""
+def allocation_added(books: PartitionState, allocation: Allocation) -> None:
+    """Record that an application has a new allocation."""
     books.happened(
         event_codes.APP,
         allocation.application_id,
@@ -108,11 +105,11 @@ def allocation_added(books: Books, allocation: Allocation) -> None:
     )
 
 
-def allocation_removed(books: Books, allocation: Allocation, termination_type: int | None) -> None:
-    """An application lost an allocation by a release of this type, or with its node if there is none.
+def allocation_removed(books: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
+    """Record that an allocation was removed, by a release of this type or with its node (None).
 
-    With an allocation goes the request for it, unless that goes on; and a time-out of placeholders is told of the
-    requests when it begins.
+    Its request is removed as well, unless that becomes pending again; a placeholder timeout records the requests when
+    it starts.
     """
     books.happened(
         event_codes.APP,
@@ -129,9 +126,9 @@ def allocation_removed(books: Books, allocation: Allocation, termination_type: i
         ask_removed(books, allocation)
 
 
-def placeholder_replaced(books: Books, placeholder: Allocation, *, in_place: bool) -> None:
-    """A placeholder went, for a real allocation that takes its place. On its own node only the name has changed; the
-    request for it ends when that runs.
+def placeholder_replaced(books: PartitionState, placeholder: Allocation, *, in_place: bool) -> None:
+    """Record the replacement of a placeholder. In place, the node's allocation only changes its name; the request event
+    follows when the real allocation runs.
     """
     books.happened(
         event_codes.APP,
@@ -145,8 +142,8 @@ def placeholder_replaced(books: Books, placeholder: Allocation, *, in_place: boo
         node_allocation(books, placeholder.node_id, event_codes.REMOVE, placeholder)
 
 
-def reservation(books: Books, node_id: str, change: int, ask: Allocation) -> None:
-    """A node is kept for an ask, or no longer."""
+def reservation(books: PartitionState, node_id: str, change: int, ask: Allocation) -> None:
+    """Record that a node is reserved for an ask, or no longer."""
     books.happened(
         event_codes.NODE,
         node_id,
@@ -171,29 +168,29 @@ def _places(*details: tuple[int, ...]) -> Mapping[int, int]:
 
 
 OF_ALLOCATION: Final = _places(*_USED, _STATES, _ENDED, (event_codes.NODE_ALLOC,), _REQUESTED, *_LEFT)
-"""By detail, when it is told of what goes with an allocation: who uses less, which state follows, what is gone, and at
-last that the application has left. As YuniKorn tells it.
+"""Order of the events of a removed allocation, by detail, as in YuniKorn: usage, state, allocation, request, and last
+the application.
 """
 OF_APPLICATION: Final = _places(_REQUESTED, *_LEFT, _ENDED, *_USED, _STATES, (event_codes.NODE_ALLOC,))
-"""The same of what goes with an application that is removed."""
+"""Order of the events of a removed application."""
 OF_WAITING: Final = _places(_REQUESTED, _STATES, *_LEFT)
-"""The same where it only asks for something: with the last request it is done, before it leaves."""
+"""Order of the events of a removed application that only had asks."""
 OF_RELEASE: Final = _places(_ENDED, *_USED, _STATES, (event_codes.NODE_ALLOC,), _REQUESTED, *_LEFT)
-"""The same of what goes when everything of an application is released at once."""
+"""Order of the events of a release of everything an application has."""
 OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
-"""Of an ask that gets a node: that no node is kept for it any more comes last."""
+"""An ask with a reservation was allocated: the end of the reservation comes last."""
 
 
-def arrange(books: Books, first: int, places: Mapping[int, int]) -> None:
-    """Tell what goes, all that was told from this one on, in this order; anything else comes before."""
+def arrange(books: PartitionState, first: int, places: Mapping[int, int]) -> None:
+    """Sort the events from this index on by such an order; other details come first."""
     books.rearrange(first, lambda happened: places.get(happened[4], -1))
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def schedulable(books: Books, node_id: str, *, now: bool) -> None:
-    """Whether a node takes anything from now on."""
+def schedulable(books: PartitionState, node_id: str, *, now: bool) -> None:
+    """Record whether a node is schedulable."""
     books.happened(
         event_codes.NODE,
         node_id,
@@ -203,8 +200,8 @@ def schedulable(books: Books, node_id: str, *, now: bool) -> None:
     )
 
 
-def node_added(books: Books, node_id: str, capacity: Resources) -> None:
-    """A node was registered; told of one whose id is taken too, as the reference does."""
+def node_added(books: PartitionState, node_id: str, capacity: Resources) -> None:
+    """Record that a node was registered, also if its id is already in use, as the reference does."""
     books.happened(
         event_codes.NODE,
         node_id,
@@ -215,8 +212,8 @@ def node_added(books: Books, node_id: str, capacity: Resources) -> None:
     )
 
 
-def node_gone(books: Books, node_id: str) -> None:
-    """A node left, and with it what was there."""
+def node_gone(books: PartitionState, node_id: str) -> None:
+    """Record that a node was removed."""
     books.happened(
         event_codes.NODE,
         node_id,
@@ -226,8 +223,8 @@ def node_gone(books: Books, node_id: str) -> None:
     )
 
 
-def cluster_resized(books: Books, before: Resources) -> None:
-    """The root's maximum, which is the size of the cluster, changed. The amounts are those before, as in the
+def cluster_resized(books: PartitionState, before: Resources) -> None:
+    """Record a change of the cluster size, which is the root's maximum. The amounts are the previous ones, as in the
     reference.
     """
     if before != books.fleet.total:
@@ -238,28 +235,28 @@ def cluster_resized(books: Books, before: Resources) -> None:
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
-def queue_came(books: Books, queue: Queue) -> None:
-    """A queue was created."""
+def queue_came(books: PartitionState, queue: Queue) -> None:
+    """Record that a queue was created."""
     _queue(books, queue, event_codes.ADD)
 
 
-def queue_gone(books: Books, queue: Queue) -> None:
-    """A queue was removed."""
+def queue_gone(books: PartitionState, queue: Queue) -> None:
+    """Record that a queue was removed."""
     _queue(books, queue, event_codes.REMOVE)
 
 
-def _queue(books: Books, queue: Queue, change: int) -> None:
+def _queue(books: PartitionState, queue: Queue, change: int) -> None:
     detail = event_codes.DETAILS_NONE if queue.managed else event_codes.QUEUE_DYNAMIC
     books.happened(event_codes.QUEUE, queue.path, change, detail)
 
 
-def queue_application(books: Books, queue: Queue, change: int, application_id: str) -> None:
-    """An application came to a queue or left it."""
+def queue_application(books: PartitionState, queue: Queue, change: int, application_id: str) -> None:
+    """Record that an application was added to a queue or removed."""
     books.happened(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
 
 
-def quota_changed(books: Books, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
-    """A queue has other settings than these, unless they are the same."""
+def quota_changed(books: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
+    """Record changes of a queue's maximum and guarantee from these values."""
     for detail, before, now in (
         (event_codes.QUEUE_MAX, maximum, queue.maximum),
         (event_codes.QUEUE_GUARANTEED, guaranteed, queue.guaranteed),
@@ -268,8 +265,8 @@ def quota_changed(books: Books, queue: Queue, maximum: Limit | None, guaranteed:
             books.happened(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
 
 
-def queue_type(books: Books, queue: Queue) -> None:
-    """A leaf became a parent, or the other way round."""
+def queue_type(books: PartitionState, queue: Queue) -> None:
+    """Record that a leaf became a parent, or the reverse."""
     books.happened(
         event_codes.QUEUE,
         queue.path,
@@ -282,10 +279,8 @@ def queue_type(books: Books, queue: Queue) -> None:
 # Applications that may not run, and requests --------------------------------------------------------------------------
 
 
-def may_run(books: Books, application: Application, *, in_queue: bool, by_quota: bool) -> None:
-    """Whether an application that wants to start to run may, as far as the number of applications in its queues and
-    of its user and group goes.
-    """
+def may_run(books: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
+    """Record changes of whether the application limits of queues and of user and group let an application start."""
     if application.held_by_queue is in_queue:
         application.held_by_queue = not in_queue
         detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
@@ -296,8 +291,8 @@ def may_run(books: Books, application: Application, *, in_queue: bool, by_quota:
         books.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
 
 
-def quota_room(books: Books, ask: Allocation, account: Account, *, found: bool) -> None:
-    """Whether the user and group of an ask have room for it, told when that is another than before."""
+def quota_room(books: PartitionState, ask: Allocation, account: Account, *, found: bool) -> None:
+    """Record a change of whether the user and group of an ask have room for it."""
     if ask.lacks_quota is not found:
         return
     ask.lacks_quota = not found
@@ -308,8 +303,8 @@ def quota_room(books: Books, ask: Allocation, account: Account, *, found: bool) 
     request(books, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
 
 
-def queue_room(books: Books, ask: Allocation, leaf: Queue, *, found: bool) -> None:
-    """Whether the queues of an ask have room for it, told when that is another than before."""
+def queue_room(books: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
+    """Record a change of whether the queues of an ask have room for it."""
     if ask.lacks_queue_room is not found:
         return
     ask.lacks_queue_room = not found
@@ -320,16 +315,16 @@ def queue_room(books: Books, ask: Allocation, leaf: Queue, *, found: bool) -> No
     request(books, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
 
 
-def unschedulable(books: Books, ask: Allocation, reasons: Mapping[str, int]) -> None:
-    """No node would take an ask for these reasons, each with the number of nodes; told from time to time."""
+def unschedulable(books: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
+    """Record why no node takes an ask, with the number of nodes for each reason; rate-limited."""
     if reasons and books.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.unschedulable_told_at = books.now
         told = "".join(f"{reason} ({reasons[reason]}x); " for reason in sorted(reasons))
         request(books, ask, f"Unschedulable request '{ask.key}': {told}")
 
 
-def no_victim(books: Books, ask: Allocation) -> None:
-    """Nobody on the node that an ask requires can make room for it, told from time to time."""
+def no_victim(books: PartitionState, ask: Allocation) -> None:
+    """Record that no victim on the required node of an ask helps it; rate-limited."""
     if books.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.no_victim_told_at = books.now
         node_id = ask.need.required_node
@@ -337,14 +332,14 @@ def no_victim(books: Books, ask: Allocation) -> None:
         request(books, ask, told)
 
 
-def preempted(books: Books, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
-    """An allocation is preempted for an ask of this queue."""
+def preempted(books: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
+    """Record that an allocation is preempted for an ask of this queue."""
     told = f"Preempted by {ask.key} from application {ask.application_id} in {leaf.path}"
     request(books, victim, told)
 
 
-def not_matching(books: Books, ask: Allocation, placeholder: Allocation) -> None:
-    """An ask is larger than the placeholder whose place it would take, which goes."""
+def not_matching(books: PartitionState, ask: Allocation, placeholder: Allocation) -> None:
+    """Record that a placeholder is released because an ask of its group is larger."""
     told = (
         f"Task group '{ask.task_group}' in application '{ask.application_id}': allocation resources "
         f"'{text(ask.resources)}' are not matching placeholder '{text(placeholder.resources)}' allocation with ID "
@@ -353,8 +348,8 @@ def not_matching(books: Books, ask: Allocation, placeholder: Allocation) -> None
     request(books, placeholder, told, ask.resources)
 
 
-def request(books: Books, ask: Allocation, message: str, resource: Resources | None = None) -> None:
-    """Something to say about an ask or allocation, and these amounts or else its own."""
+def request(books: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
+    """Record a message about an ask or allocation, with these amounts or its own."""
     books.happened(
         event_codes.REQUEST,
         ask.key,

@@ -1,10 +1,7 @@
-"""Everything that must always be true of a partition, derived again from the allocations themselves.
+"""Invariants of a partition: every sum and index, re-derived from the asks and allocations.
 
-Tests, properties and simulations call `check` after each step. It costs a look at every object and changes nothing.
-In production the auditor (`auditor.py`) looks at one object after the other: what is said of one is true at any moment
-between two steps, whatever the others were when they were looked at.
-
-Not here: mending anything.
+Tests and simulations call `check` after each step; it looks at every object and changes nothing. In production the
+auditor (`auditor.py`) checks one object at a time.
 """
 
 from collections import Counter
@@ -15,26 +12,25 @@ from common.messages import Resources
 from common.resources import add_to, equal, is_zero, minus, pruned, total_of
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppState
-from partition_worker.engine.books import Books
+from partition_worker.engine.ledger import may_swap
 from partition_worker.engine.nodes.node import Node, Reservation
-from partition_worker.engine.placeholders import may_swap
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
+from partition_worker.engine.state import PartitionState
 from partition_worker.engine.usage_trackers import Tracker
 
 
-def check(books: Books) -> None:
-    """Pass if every sum and index agrees with the allocations.
+def check(books: PartitionState) -> None:
+    """Verify that every sum and index agrees with the allocations.
 
-    Raises:
-        AssertionError: naming everything that does not.
+    Raises: AssertionError: with all violations.
     """
     problems = list(violations(books))
     if problems:
         raise AssertionError(f"partition {books.name}: " + "; ".join(problems))
 
 
-def violations(books: Books) -> Iterator[str]:
-    """What is not as it must be, a sentence each."""
+def violations(books: PartitionState) -> Iterator[str]:
+    """All violations, one sentence each."""
     for application in books.applications.values():
         yield from of_application(books, application)
     for node in books.fleet:
@@ -48,8 +44,8 @@ def violations(books: Books) -> Iterator[str]:
     yield from of_partition(books)
 
 
-def of_application(books: Books, application: Application) -> Iterator[str]:
-    """What is wrong with one application, its asks and allocations."""
+def of_application(books: PartitionState, application: Application) -> Iterator[str]:
+    """Violations of one application, its asks and allocations."""
     yield from _application(books, application)
     yield from _gang(books, application)
     yield from _reservations(books, application)
@@ -61,7 +57,7 @@ def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
         yield f"{what}: {pruned(found)} where the sum is {pruned(expected)}"
 
 
-def _application(books: Books, application: Application) -> Iterator[str]:
+def _application(books: PartitionState, application: Application) -> Iterator[str]:
     name = f"application {application.application_id}"
     if application.state in ENDED:
         yield f"{name} has ended ({application.state}) but is still listed"
@@ -89,8 +85,8 @@ def _application(books: Books, application: Application) -> Iterator[str]:
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"
 
 
-def _gang(books: Books, application: Application) -> Iterator[str]:
-    """Placeholders, those who wait for them, and swaps under way."""
+def _gang(books: PartitionState, application: Application) -> Iterator[str]:
+    """Violations of placeholders, held asks, and swaps in progress."""
     name = f"application {application.application_id}"
     for ask in application.requests.values():
         if ask.held != application.must_hold(ask) or ask.node_id or ask.partner:
@@ -119,8 +115,8 @@ def _gang(books: Books, application: Application) -> Iterator[str]:
         yield f"{name} is not known to have something to swap"
 
 
-def _reservations(books: Books, application: Application) -> Iterator[str]:
-    """Nodes that are kept for its asks."""
+def _reservations(books: PartitionState, application: Application) -> Iterator[str]:
+    """Violations of its reservations."""
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
@@ -128,8 +124,8 @@ def _reservations(books: Books, application: Application) -> Iterator[str]:
             yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
 
 
-def of_node(books: Books, node: Node) -> Iterator[str]:
-    """What is wrong with one node."""
+def of_node(books: PartitionState, node: Node) -> Iterator[str]:
+    """Violations of one node."""
     name = f"node {node.node_id}"
     yield from _differs(f"{name} allocated", total_of(a.resources for a in node.allocations.values()), node.allocated)
     yield from _differs(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
@@ -148,13 +144,13 @@ def of_node(books: Books, node: Node) -> Iterator[str]:
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _reservations_of(books: Books, one: Reservation) -> Mapping[str, Reservation]:
+def _reservations_of(books: PartitionState, one: Reservation) -> Mapping[str, Reservation]:
     application = books.applications.get(one.ask.application_id)
     return {} if application is None else application.reservations
 
 
-def of_queue(books: Books, queue: Queue) -> Iterator[str]:
-    """What is wrong with one queue, against its children and its own applications."""
+def of_queue(books: PartitionState, queue: Queue) -> Iterator[str]:
+    """Violations of one queue, against its children and applications."""
     applications = {name: books.applications[name] for name in queue.applications}
     below: list[Queue | Application] = [*queue.children.values(), *applications.values()]
     charged = [child.allocated for child in queue.children.values()]
@@ -195,7 +191,7 @@ def of_queue(books: Books, queue: Queue) -> Iterator[str]:
 
 
 def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str]:
-    """What is kept for asks below, and who counts as running although still Accepted."""
+    """Violations of the room kept for asks, and of accepted applications that count as running."""
     kept = [child.kept for child in queue.children.values()]
     allocating = [name for child in queue.children.values() for name in child.allocating]
     for name, application in applications.items():
@@ -207,9 +203,9 @@ def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str
         yield f"queue {queue.path}: {sorted(queue.allocating)} count as running, below it {sorted(allocating)} do"
 
 
-def of_partition(books: Books) -> Iterator[str]:
-    """What is wrong with the totals and indexes of the partition. Whether a thing is in its index is said of that very
-    thing; here is whether there is anything else.
+def of_partition(books: PartitionState) -> Iterator[str]:
+    """Violations of the totals and indexes. Each object's own index entry is checked with the object; this checks that
+    there are no others.
     """
     applications = books.applications.values()
     if sum(len(one.requests) + len(one.allocations) + len(one.swapping) for one in applications) != len(
@@ -226,8 +222,8 @@ def of_partition(books: Books) -> Iterator[str]:
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _account(books: Books, application: Application) -> Iterator[str]:
-    """Whether its use is charged to its user, and to its group if it has one; who counts is known by the account."""
+def _account(books: PartitionState, application: Application) -> Iterator[str]:
+    """Violations of the account that charges its user and group."""
     name = f"application {application.application_id}"
     for owned in (application.requests, application.allocations, application.swapping):
         if any(books.allocations.get(key) is not one for key, one in owned.items()):
@@ -250,8 +246,8 @@ def _account(books: Books, application: Application) -> Iterator[str]:
             yield f"{kind} {whom}: its accounts are not those of the applications"
 
 
-def of_tracker(books: Books, kind: str, tracker: Tracker) -> Iterator[str]:
-    """What is wrong with the use of one user or group, derived from the applications that are charged to it."""
+def of_tracker(books: PartitionState, kind: str, tracker: Tracker) -> Iterator[str]:
+    """Violations of the usage of one user or group, derived from the applications charged to it."""
     what = f"{kind} {tracker.name}"
     accounts = tracker.accounts.values()
     for one in accounts:

@@ -1,9 +1,7 @@
-"""What an RM's word about applications does to the partition: they come and go.
+"""Application updates of the RM: submit and remove applications.
 
-A submission whose user has to be looked up first is put aside (`waiting.py`) and goes on when the groups are known.
-Until then what is asked for it waits with it, and its removal drops all of that.
-
-Not here: the rules of placement (`placement/`), and what a state means (`lifecycle.py`).
+A submission whose user needs a group lookup waits (`user_resolution.py`), together with its asks, and continues when
+the groups are known; a removal drops it. `placement_chain.py` chooses the queue.
 """
 
 from common import event_codes
@@ -16,18 +14,19 @@ from common.rm_messages import (
     RejectedApplication,
     RemoveApplicationRequest,
 )
-from partition_worker.engine import gangs, happenings, lifecycle
+from partition_worker.engine import events, lifecycle
+from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ENDED, AppState
-from partition_worker.engine.books import Books
-from partition_worker.engine.bounds import application_objection
+from partition_worker.engine.bounds import Work, application_objection
+from partition_worker.engine.gang_scheduling import placeholder_timeout_s
 from partition_worker.engine.placement_rules import PlacementRejected
-from partition_worker.engine.queues import gang, namespace
-from partition_worker.engine.queues.fairness import refresh_fair_maximum
+from partition_worker.engine.queues.configuration import apply_namespace_quota, read_namespace_quota
+from partition_worker.engine.queues.fair_share import refresh_fair_maximum
+from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.queues.tree import QueueError
-from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.updates import removal
+from partition_worker.engine.state import PartitionState, Rejection
 from partition_worker.engine.user_resolution import (
     NO_GROUP,
     WAITING_MAX,
@@ -38,22 +37,21 @@ from partition_worker.engine.user_resolution import (
     UserError,
     is_forced,
 )
-from partition_worker.engine.work import Work
 
 
 class _Refusal(Exception):
-    """An application that cannot be taken; the text is the reason for the RM."""
+    """An application is rejected; the text is the reason for the RM."""
 
     def __init__(self, reason: str, *, placed: bool = True, user: bool = True) -> None:
         super().__init__(reason)
         self.placed = placed
-        """Whether it had a queue, or had not come to that; an application without one shows none."""
+        """Whether to report the requested queue with the rejection; False if placement found none."""
         self.user = user
-        """Whether it has a user; what is no name of one is not shown as such."""
+        """Whether to report the user with the rejection; False for an invalid name."""
 
 
-def handle(books: Books, request: ApplicationRequest) -> None:
-    """All new ones first, each accepted or rejected; then the removals, of which unknown ones are only noted."""
+def handle(books: PartitionState, request: ApplicationRequest) -> None:
+    """Process all submissions first, then the removals; the removal of an unknown application is only logged."""
     work = Work()
     for new in request.new:
         _add(books, new, work)
@@ -61,9 +59,9 @@ def handle(books: Books, request: ApplicationRequest) -> None:
         _remove(books, gone)
 
 
-def go_on(books: Books, found: GroupsFound) -> list[Said]:
-    """A user was looked up: all submissions that waited for it go on, or fail as the look-up did. What was said about
-    their applications in the meantime has to follow now.
+def go_on(books: PartitionState, found: GroupsFound) -> list[Said]:
+    """Continue or reject all submissions that waited for this group lookup; returns the asks and releases received
+    meanwhile.
     """
     if not books.users.looks_up_outside:
         books.note(f"groups of user {found.user}: nobody asked for them")
@@ -75,21 +73,21 @@ def go_on(books: Books, found: GroupsFound) -> list[Said]:
     return _entered(books, books.waiting.take(found.user), found.problem)
 
 
-def give_up(books: Books) -> list[Said]:
-    """The partition takes nothing any more: what waits is refused like everything else, and so is what follows."""
+def give_up(books: PartitionState) -> list[Said]:
+    """The partition retires: reject all waiting submissions; returns the asks and releases received meanwhile."""
     return _entered(books, books.waiting.take_all())
 
 
-def _entered(books: Books, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
+def _entered(books: PartitionState, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
     work = Work()
     for submission in submissions:
         _enter(books, submission, work, problem)
     return [said for submission in submissions for said in books.waiting.said(submission.application_id)]
 
 
-def _add(books: Books, new: AddApplicationRequest, work: Work) -> None:
+def _add(books: PartitionState, new: AddApplicationRequest, work: Work) -> None:
     books.counters.submitted += 1
-    happenings.application(books, new.application_id, event_codes.ADD, event_codes.APP_NEW)
+    events.application(books, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
         _enter(books, new, work)
     except GroupsUnknown:
@@ -102,8 +100,8 @@ def _add(books: Books, new: AddApplicationRequest, work: Work) -> None:
         books.waiting.put(new)
 
 
-def _enter(books: Books, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
-    """Accept or reject; `problem` is why the user could not be looked up. Raises GroupsUnknown."""
+def _enter(books: PartitionState, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
+    """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
         user = _user(books, new, problem)
@@ -120,16 +118,16 @@ def _enter(books: Books, new: AddApplicationRequest, work: Work, problem: str = 
         tags=new.tags,
         placeholder_ask=new.placeholder_ask,
         gang_style="Hard" if new.gang_scheduling_style == "Hard" else "Soft",
-        placeholder_timeout_s=gangs.placeholder_timeout_s(new, books.now),
+        placeholder_timeout_s=placeholder_timeout_s(new, books.now),
     )
     books.applications[new.application_id] = application
     leaf.applications[new.application_id] = None
-    happenings.queue_application(books, leaf, event_codes.ADD, new.application_id)
+    events.queue_application(books, leaf, event_codes.ADD, new.application_id)
     lifecycle.count(books, leaf, AppState.NEW)
     books.emit(AcceptedApplication(application_id=new.application_id))
 
 
-def _user(books: Books, new: AddApplicationRequest, problem: str) -> User:
+def _user(books: PartitionState, new: AddApplicationRequest, problem: str) -> User:
     if books.retired:
         raise _Refusal(f"partition {books.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
@@ -146,17 +144,17 @@ def _user(books: Books, new: AddApplicationRequest, problem: str) -> User:
         raise
 
 
-def _check_new(books: Books, new: AddApplicationRequest) -> None:
-    """An application that waits for its user has its id already."""
+def _check_new(books: PartitionState, new: AddApplicationRequest) -> None:
+    """Refuse a duplicate id; a waiting submission counts."""
     if new.application_id in books.applications or new.application_id in books.waiting:
         raise _Refusal(
             f"adding application {new.application_id} to partition {books.name}, but application already existed"
         )
-    if objection := application_objection(books, new):
+    if objection := application_objection(new, count=len(books.applications) + len(books.waiting)):
         raise _Refusal(objection)
 
 
-def _leaf(books: Books, new: AddApplicationRequest, user: User, work: Work) -> Queue:
+def _leaf(books: PartitionState, new: AddApplicationRequest, user: User, work: Work) -> Queue:
     _check_new(books, new)
     submission = Submission(
         application_id=new.application_id,
@@ -176,29 +174,29 @@ def _leaf(books: Books, new: AddApplicationRequest, user: User, work: Work) -> Q
     if not queue.leaf:
         raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
     _set_quota(books, queue, new)
-    objection = gang.objection(queue, new.application_id, new.placeholder_ask)
+    objection = gang_objection(queue, new.application_id, new.placeholder_ask)
     if objection:
         raise _Refusal(objection)
     return queue
 
 
-def _set_quota(books: Books, leaf: Queue, new: AddApplicationRequest) -> None:
-    """The tags of a namespace set what its dynamic queue may use, with each submission again."""
+def _set_quota(books: PartitionState, leaf: Queue, new: AddApplicationRequest) -> None:
+    """Apply the namespace quota of the tags to the dynamic queue, with each submission."""
     if leaf.managed or leaf.path == RECOVERY_QUEUE:
         return
-    quota = namespace.quota_of(new.tags)
+    quota = read_namespace_quota(new.tags)
     for problem in quota.problems:
         books.note(f"application {new.application_id}: {problem}")
     maximum, guaranteed = leaf.maximum, leaf.guaranteed
-    if namespace.apply(leaf, quota):
-        happenings.quota_changed(books, leaf, maximum, guaranteed)
+    if apply_namespace_quota(leaf, quota):
+        events.quota_changed(books, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
         books.readiness.reordered(leaf)
         books.readiness.touch(leaf)
         books.readiness.relieve()
 
 
-def _created(books: Books, new: AddApplicationRequest, path: str, user: User) -> Queue:
+def _created(books: PartitionState, new: AddApplicationRequest, path: str, user: User) -> Queue:
     known = books.tree.next_rank
     try:
         queue = books.tree.create(path, user)
@@ -207,14 +205,14 @@ def _created(books: Books, new: AddApplicationRequest, path: str, user: User) ->
             f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
         ) from error
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
-        happenings.queue_came(books, level)
+        events.queue_came(books, level)
     books.expect_cleaning()
     return queue
 
 
-def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
+def _reject(books: PartitionState, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
     books.counters.refused += 1
-    happenings.application(books, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
+    events.application(books, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
     queue = books.tree.find(queue_name)
     if queue is None:
@@ -226,9 +224,9 @@ def _reject(books: Books, new: AddApplicationRequest, user: User, refusal: _Refu
     books.emit(RejectedApplication(application_id=new.application_id, reason=reason))
 
 
-def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
-    """Everything of the application goes with it. An RM hears that it completes, unless it fails or resumes, and which
-    allocations were released.
+def _remove(books: PartitionState, gone: RemoveApplicationRequest) -> None:
+    """Remove an application with everything it has. The RM receives the releases, and that it completes unless it fails
+    or resumes.
     """
     application = books.applications.get(gone.application_id)
     if application is None:
@@ -236,7 +234,7 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         books.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = books.told, bool(application.requests)
-    running = removal.empty(books, application)
+    running = remove_everything(books, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
         lifecycle.emptied(books, application)
     if application.state in ENDED:
@@ -246,6 +244,6 @@ def _remove(books: Books, gone: RemoveApplicationRequest) -> None:
         lifecycle.leave_queue(books, application)
         application.finished_ns = books.stamp_ns()
     books.removed.append(application)
-    happenings.arrange(books, told, happenings.OF_WAITING if asks and not running else happenings.OF_APPLICATION)
+    events.arrange(books, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
     for allocation in running:
         books.emit(allocation.release(books.name, f"Application {application.application_id} Removed"))

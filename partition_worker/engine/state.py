@@ -1,15 +1,16 @@
-"""The books of a partition: everything it knows, in one place that the modules of the engine share.
+"""The state of a partition (`PartitionState`): queues, nodes, applications, users, timers, counters and recorded
+events.
 
-Queues, nodes, applications, users, timers and counters, and the effects that the present step has had so far. Who
-changes them is above: `ledger.py` for what is asked for and allocated, `lifecycle.py` for states, `updates/` for the
-RM's word, `cycle/` for decisions. Not here: rules.
+Queries read it; the modules of the engine change it: `ledger.py` for asks and allocations, `lifecycle.py` for
+application states, the `*_updates.py` modules for updates of the RM, `cycle/` for scheduling decisions.
 """
 
+import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from common import event_codes
 from common.config.model import PartitionConfig
@@ -18,11 +19,12 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.rm_messages import Allocation as Announced
-from common.rm_messages import AllocationRelease, RejectedAllocation
+from common.rm_messages import AllocationRelease, RejectedAllocation, SyncEnd
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import RETENTION_S, AppState
 from partition_worker.engine.ask_shapes import Needs
+from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Fleet
@@ -34,38 +36,137 @@ from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.readiness.readiness import Readiness, Swappable
 from partition_worker.engine.readiness.reservation_index import Reserved
-from partition_worker.engine.rejection import Rejection
-from partition_worker.engine.report import Report
-from partition_worker.engine.timers import Timers
-from partition_worker.engine.tuning import DEFAULT, Tuning
 from partition_worker.engine.user_limits import Usage
 from partition_worker.engine.user_resolution import Users, Waiting, resolver_of
 
+if TYPE_CHECKING:
+    from partition_worker.engine.application import Alarm, Application
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A refused application, kept for queries, with the reason that the RM received."""
+
+    application_id: str
+    queue_name: str
+    """The queue that was asked for; empty if placement chose none."""
+    user: str
+    groups: tuple[str, ...]
+    at_ns: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What the RM has reported since `SyncBegin`: ids in order of first mention, accepted or not, and the number of
+    items including repetitions.
+    """
+
+    count: SyncEnd = field(default_factory=SyncEnd)
+
+    nodes: dict[str, None] = field(default_factory=dict)
+    applications: dict[str, None] = field(default_factory=dict)
+    allocations: dict[str, None] = field(default_factory=dict)
+    """Asks, allocations and foreign allocations."""
+
+
+SPARE_MAX: Final = 64
+"""Superseded entries allowed beyond twice the number of entries at the last cleanup."""
+
+_Entry = tuple[float, int, "Alarm", "Application"]
+
+
+class Timers:
+    """Deadlines of applications in a heap. A superseded entry stays until cleanup; its number differs from the
+    application's.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[_Entry] = []
+        self._last = 0
+        self._kept = 0
+        """Number of entries after the last removal of superseded ones."""
+
+    def __len__(self) -> int:
+        """Number of entries, including superseded ones."""
+        return len(self._waiting)
+
+    @property
+    def deadline(self) -> float:
+        """When the next valid entry is due, or NEVER."""
+        while self._waiting and not self._counts(self._waiting[0]):
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else NEVER
+
+    def entries(self) -> list[_Entry]:
+        """The valid entries, earliest first."""
+        return sorted((entry for entry in self._waiting if self._counts(entry)), key=lambda entry: entry[:2])
+
+    @property
+    def last(self) -> int:
+        """The number of the latest timer."""
+        return self._last
+
+    def recall(self, entries: Iterable[_Entry], last: int) -> None:
+        """Restore timers from a snapshot."""
+        for entry in entries:
+            _, number, alarm, application = entry
+            application.alarms[alarm] = number
+            self._waiting.append(entry)
+        heapq.heapify(self._waiting)
+        self._kept, self._last = len(self._waiting), last
+
+    def start(self, application: "Application", alarm: "Alarm", at: float) -> None:
+        """Start a timer of the application; replaces an earlier one of this kind."""
+        self._last += 1
+        application.alarms[alarm] = self._last
+        heapq.heappush(self._waiting, (at, self._last, alarm, application))
+        if len(self._waiting) > 2 * self._kept + SPARE_MAX:
+            self._waiting = [entry for entry in self._waiting if self._counts(entry)]
+            heapq.heapify(self._waiting)
+            self._kept = len(self._waiting)
+
+    def stop(self, application: "Application", alarm: "Alarm") -> None:
+        application.alarms.pop(alarm, None)
+
+    def due(self, now: float) -> "tuple[Application, Alarm] | None":
+        """Pop the next due timer; None if none is due."""
+        if self.deadline > now:
+            return None
+        _, _, alarm, application = heapq.heappop(self._waiting)
+        del application.alarms[alarm]
+        return application, alarm
+
+    @staticmethod
+    def _counts(entry: _Entry) -> bool:
+        _, number, alarm, application = entry
+        return application.alarms.get(alarm) == number
+
+
 CLEAN_EVERY_S: Final = 10.0
-"""How often dynamic and draining queues that are empty are removed."""
+"""Seconds between removals of empty dynamic and draining queues."""
 
 QUOTA_LOOK_EVERY_S: Final = 1.0
-"""How often queues that are to be brought down to their maximum are looked at, while there are any."""
+"""Seconds between checks of queues that quota preemption is to bring down to their maximum, while there are any."""
 
 ENDED_MAX: Final = 50_000
-"""Ended applications (and as many rejected ones) that are remembered; beyond it the oldest are forgotten before their
-time.
-"""
+"""Ended applications, and also rejected ones, that are kept; beyond it the oldest are dropped early."""
 
 
 REMOVED_MAX: Final = 10_000
-"""Applications that the RM removed and that are kept for whoever writes a history and asks every few seconds. Beyond
-it the oldest are forgotten, and missing there.
+"""Applications removed by the RM that are kept for the history collector, which polls every few seconds; beyond it the
+oldest are dropped, and missing there.
 """
 
 REACHED_MAX: Final = 20_000
-"""Pairs of queue and state whose entries are counted, each a series of the metrics. Beyond it a dynamic queue that goes
-leaves its counts to the queue above it."""
+"""Counted (queue, state) pairs, each a metric series. Beyond it a removed dynamic queue adds its counts to its
+parent's.
+"""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What has happened in this partition since it began; only ever grows."""
+    """Counters of a partition since its creation; they only grow."""
 
     allocated: int = 0
     released: int = 0
@@ -75,9 +176,8 @@ class Counters:
     refused: int = 0
     decommissioned: int = 0
     reached: Counter[tuple[str, AppState]] = field(default_factory=Counter)
-    """How often an application of this queue entered this state, also of queues that are gone. Refused applications
-    are counted in the queue they asked for; all whose queue does not exist in "", or their RM would decide how many
-    names there are to remember.
+    """How often applications of a queue entered a state, also for removed queues. A refused application counts for the
+    queue it asked for, or for "" if that does not exist, so that RMs cannot create arbitrarily many names.
     """
 
     @property
@@ -93,19 +193,19 @@ class Counters:
         return self.entries(AppState.FAILED)
 
     def fold(self, path: str, into: str) -> None:
-        """Count what is counted for a queue that is gone with the queue above it, if too many names are remembered."""
+        """Add the counts of a removed queue to those of its parent, if too many pairs are counted."""
         if len(self.reached) > REACHED_MAX:
             for state in AppState:
                 if count := self.reached.pop((path, state), 0):
                     self.reached[into, state] += count
 
     def entries(self, state: AppState) -> int:
-        """How often an application entered this state."""
+        """How often applications entered this state."""
         return sum(count for (_, reached), count in self.reached.items() if reached is state)
 
 
-class Books:
-    """All state of one partition. Read by queries, changed by the modules of the engine only."""
+class PartitionState:
+    """All state of one partition. Queries read it; only modules of the engine change it."""
 
     def __init__(
         self,
@@ -120,35 +220,35 @@ class Books:
         self.tuning = tuning
         self.config = config
         self.tracking = True
-        """Whether events are added to the history."""
+        """Whether events are recorded."""
         self._happenings: list[Happened] = []
         self.tree = Tree(config)
         for queue in self.tree:
             self.happened(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         self.placement, self.placement_problem = _placement(config)
-        self.resolver = config.user_group_resolver.type  # for the life of the partition
+        self.resolver = config.user_group_resolver.type  # fixed for the lifetime of the partition
         self.users = Users(resolver_of(self.resolver))
         self.waiting = Waiting()
         self.usage = Usage(config, self.happened)
         self.applications: dict[str, Application] = {}
-        """Those that have not ended, by id."""
+        """Applications that have not ended, by id."""
         self.readiness = Readiness(self.tree, self.fleet, self.applications)
         self.preemptions = Preemptions(self.applications)
         self.reserved = Reserved()
         self.swappable = Swappable()
         self.needs = Needs()
         self.ended: dict[str, Application] = {}
-        """Completed and failed ones, by id and the time they ended."""
+        """Completed and failed applications, by id and end time."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)
-        """Those that the RM removed, by the time they ended. Nobody decides by it, so a snapshot goes without."""
+        """Applications that the RM removed, by end time. No decision depends on them, so snapshots leave them out."""
         self.rejections: dict[str, Rejection] = {}
         self.allocations: dict[str, Allocation] = {}
-        """Every ask and allocation of our own, by key: keys are unique in a partition."""
+        """Every native ask and allocation, by key; keys are unique in a partition."""
         self.foreign: dict[str, Node] = {}
         """The node of every foreign allocation, by key."""
         self.running_allocations = 0
-        """Allocations of our own that have a node."""
+        """Native allocations that have a node."""
         self.timers = Timers()
         self.counters = Counters()
         self.created_ns = int(now * 1e9)
@@ -156,24 +256,24 @@ class Books:
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
         self.report: Report | None = None
-        """What the RM has mentioned, while it reports everything anew; until it has, nothing is placed."""
+        """What the RM has reported during a resynchronization; nothing is scheduled until it ends."""
         self.retired = False
-        """Whether the partition left the configuration: it is empty and stays so."""
+        """Whether the partition left the configuration: it is empty and accepts nothing."""
         self.clean_at = NEVER
-        """When queues that are empty are looked for next."""
+        """When empty queues are removed next."""
         self.quota_look_at = NEVER
-        """When it is looked next whether a queue has to be brought down to its maximum."""
+        """When quota preemption is checked next."""
         self.latest_stamp_ns = self.application_ranks = 0
         self._effects: list[Effect] = []
 
     @staticmethod
     def node_sort(config: PartitionConfig) -> str:
-        """In which order the configuration wants nodes to be tried."""
+        """The node sort policy of the configuration."""
         policy = config.node_sort_policy.policy
         return policy if policy in NODE_SORT_POLICIES else "fair"
 
     def emit(self, part: Part) -> None:
-        """Tell something, in this order."""
+        """Append an effect to those of this step."""
         kind = type(part)
         if kind is Announced:
             self.counters.allocated += 1
@@ -194,20 +294,20 @@ class Books:
         message: str = "",
         resource: Resources = NOTHING,
     ) -> None:
-        """Add an event to the history, unless nobody keeps one. The amounts must not be changed afterwards."""
+        """Record an event, if events are recorded. The amounts must not change afterwards."""
         if self.tracking:
             self._happenings.append((kind, object_id, reference, change, detail, message, resource))
 
     def note(self, text: str) -> None:
-        """Leave a line for the log about an input that had no effect."""
+        """Log that an input had no effect."""
         self.emit(Note(text))
 
     def tell_people(self, text: str) -> None:
-        """Leave a line for the log that whoever runs the system should see."""
+        """Log a line for operators."""
         self.emit(Note(text, for_people=True))
 
     def stamp_ns(self) -> int:
-        """The present in Unix nanoseconds, later than every stamp before it: things that arrive together keep their
+        """The present in Unix nanoseconds, greater than every earlier stamp, so that simultaneous inputs keep their
         order.
         """
         self.latest_stamp_ns = max(self.latest_stamp_ns + 1, int(self.now * 1e9))
@@ -218,23 +318,23 @@ class Books:
         return self.application_ranks
 
     def expect_cleaning(self) -> None:
-        """There is, or may soon be, a queue to remove."""
+        """Schedule the removal of empty queues."""
         if self.clean_at == NEVER:
             self.clean_at = self.now + CLEAN_EVERY_S
 
     def expect_quota_look(self) -> None:
-        """A queue has a time at which it is brought down to its maximum."""
+        """Schedule the next check for quota preemption."""
         if self.quota_look_at == NEVER and self.config.preemption.is_quota_enabled:
             self.quota_look_at = self.now + QUOTA_LOOK_EVERY_S
 
     def remember_ended(self, application: Application) -> None:
-        """Keep an ended application for those who ask; its id is free again."""
+        """Keep an ended application for queries; its id is free again."""
         self.ended[f"{application.application_id}-{application.finished_ns}"] = application
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
 
     def forget_ended(self, application: Application) -> None:
-        """Nobody may ask for this ended application any more."""
+        """Drop an ended application."""
         self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
 
     def remember_rejection(self, rejection: Rejection) -> None:
@@ -245,7 +345,7 @@ class Books:
 
     @property
     def next_forgetting(self) -> float:
-        """When the oldest rejection or ended application has been remembered for long enough, or NEVER."""
+        """When the oldest rejection or ended application expires, or NEVER."""
         rejection, ended = next(iter(self.rejections.values()), None), next(iter(self.ended.values()), None)
         return min(
             NEVER if rejection is None else _forgotten_at(rejection.at_ns),
@@ -253,44 +353,46 @@ class Books:
         )
 
     def expired(self) -> list[Application]:
-        """Forget the rejections whose time has come; the ended applications whose time has."""
+        """Drop expired rejections; return the expired applications."""
         now = self.now
         for rejection in tuple(takewhile(lambda one: _forgotten_at(one.at_ns) <= now, self.rejections.values())):
             del self.rejections[rejection.application_id]
         return list(takewhile(lambda one: _forgotten_at(one.finished_ns) <= now, self.ended.values()))
 
     def begin(self, now: float) -> None:
-        """A new step: whatever is told from here on has it as its cause."""
+        """Begin a step: the following effects have it as their cause."""
         assert not self._effects, "effects of an earlier step were not taken"
         self.step += 1
         self.now = max(now, self.now)
 
     def retract(self, unwanted: Callable[[Part], bool]) -> None:
-        """Take back some of what has been told in this step: nobody is to hear it."""
+        """Drop effects of this step."""
         self._effects = [effect for effect in self._effects if not unwanted(effect.part)]
 
     @property
     def told(self) -> int:
-        """How many events were told since they were taken."""
+        """Number of events recorded since they were last taken."""
         return len(self._happenings)
 
     def rearrange(self, first: int, key: Callable[[Happened], int]) -> None:
-        """Put the events told from this one on in the order of a key; those of one key stay as they are."""
+        """Sort the events from this index on by a key; the sort is stable."""
         self._happenings[first:] = sorted(self._happenings[first:], key=key)
 
     def happenings(self) -> list[Happened]:
-        """What was added to the history since this was asked last, once."""
+        """Take the events recorded since the last call."""
         happenings, self._happenings = self._happenings, []
         return happenings
 
     def taken(self) -> list[Effect]:
-        """The effects of this step, once."""
+        """Take the effects of this step."""
         effects, self._effects = self._effects, []
         return effects
 
 
 def _placement(config: PartitionConfig) -> tuple[PlacementChain, str]:
-    """The rules, and what is wrong with them: without any every application is rejected, and told why."""
+    """The placement rules and their problem. With a problem there are no rules, so each application is rejected with
+    it.
+    """
     try:
         return PlacementChain(config.placement_rules), ""
     except RuleError as error:

@@ -1,9 +1,8 @@
-"""Who deserves the next allocation: shares, and the keys by which queues and applications are ordered.
+"""Fair share: dominant shares of queues, and the sort keys of queues and applications.
 
-A queue's share is that of the resource type it uses most of, relative to what it is guaranteed or else to the most it
-could get: dominant resource fairness with weights (Ghodsi et al., NSDI 2011), where the guarantee is the weight.
-
-Not here: keeping the orders (`engine/readiness/readiness.py`).
+The share of a queue is the highest ratio of usage to entitlement over all resource types: weighted dominant resource
+fairness (Ghodsi et al., NSDI 2011), with the guarantee, or else the maximum obtainable, as the weight.
+`readiness/readiness.py` keeps the orders.
 """
 
 from collections.abc import Mapping
@@ -15,9 +14,9 @@ from partition_worker.engine.queues.queue import Queue
 
 
 def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limit) -> float:
-    """The largest ratio of use to entitlement over all types; 0.0 when no type has an entitlement.
+    """The largest ratio of usage to entitlement over all types; 0.0 if no type has an entitlement.
 
-    An entitlement of 0 counts as fully used (1.0) by any use at all.
+    Any usage of a type with an entitlement of 0 counts as 1.0.
     """
     largest = 0.0
     for kind, used in allocated.items():
@@ -35,11 +34,10 @@ def share(allocated: Resources, guaranteed: Resources | None, fair_maximum: Limi
 
 
 def queue_key(queue: Queue) -> Key:
-    """Where a queue stands among its siblings, as its parent's policy says.
+    """The sort key of a queue among its siblings, by the policy of its parent.
 
-    First priority (if the parent sorts by it) and share; of equals the one that waits for more goes first. "More"
-    compares pending resources type by type and leaves some pairs undecided; their sum decides every pair it decides,
-    and the others too.
+    Priority (if the parent sorts by it), then share; ties go to the queue with more pending resources. The reference
+    compares those type by type, which leaves some pairs undecided; the sum agrees wherever that decides.
     """
     parent = queue.parent
     assert parent is not None, queue.path
@@ -51,22 +49,20 @@ def queue_key(queue: Queue) -> Key:
 
 
 def path_key(leaf: Queue) -> Key:
-    """Where a leaf stands among all leaves of the tree, if queues are asked in their order from the root down."""
+    """The sort key of a leaf among all leaves, in the order of queue traversal."""
     path = [level for level in leaf.ancestry() if level.parent is not None]
     return tuple(part for level in reversed(path) for part in (*queue_key(level), level.rank))
 
 
 def descending_shares(used: Resources, total: Mapping[str, int] | None) -> tuple[float, ...]:
-    """Each type's ratio to a total (the plain amount where the total has none), the largest first, without zeros."""
+    """The ratio of each type to a total (the plain amount without one), largest first, without zeros."""
     total = total or {}
     ratios = [used[kind] / total[kind] if total.get(kind) else float(used[kind]) for kind in used if used[kind]]
     return tuple(sorted(ratios, reverse=True))
 
 
 def refresh_fair_maximum(queue: Queue) -> None:
-    """Work out, from the root down, what shares are relative to: the cluster's size, overridden by each maximum on
-    the way.
-    """
+    """Compute the default entitlement from this queue down: the cluster size, overridden by maximums of the path."""
     if queue.parent is None:
         queue.fair_maximum = dict(queue.maximum or {})
     else:

@@ -1,0 +1,391 @@
+"""Allocation updates of the RM: asks, resizes, recovered and foreign allocations, releases, and predicate answers.
+
+`cycle/cycle.py` allocates nodes, `ledger.py` does the accounting.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from common import event_codes, rm_messages
+from common.resources import equal, is_positive, is_zero
+from common.rm_messages import (
+    PLACEHOLDER_REPLACED,
+    PREEMPTED_BY_SCHEDULER,
+    SCHEDULING_FAILED_ON_RM,
+    STOPPED_BY_RM,
+    TIMEOUT,
+    AllocationRelease,
+    AllocationRequest,
+    PredicatesAnswered,
+    PredicatesArgs,
+    PredicatesAsked,
+    RejectedAllocation,
+)
+from partition_worker.engine import events, ledger, lifecycle
+from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
+from partition_worker.engine.application import Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.ask_shapes import Constraint
+from partition_worker.engine.bounds import ask_objection
+from partition_worker.engine.effects import IgnoredRelease
+from partition_worker.engine.gang_scheduling import confirm_swap, unwind_swap
+from partition_worker.engine.nodes.node import Node
+from partition_worker.engine.predicates.rm_verdicts import DEADLINE_S, Pair, Woken
+from partition_worker.engine.queues.headroom import start_quota_timers
+from partition_worker.engine.state import PartitionState
+from partition_worker.engine.user_resolution import HELD_MAX, Said
+
+_CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
+"""Termination types by which an RM confirms a release that the core requested; they are not answered."""
+
+
+class _Refusal(Exception):
+    """An ask or allocation is rejected; the text is the reason for the RM."""
+
+    def __init__(self, reason: str, *, counts: bool = False) -> None:
+        super().__init__(reason)
+        self.counts = counts
+        """Whether it counts as a scheduling error, which a correct RM does not cause."""
+
+
+def handle(books: PartitionState, request: AllocationRequest) -> None:
+    """Process all allocations in order, send their rejections together, then process all releases in order."""
+    rejected: list[RejectedAllocation] = []
+    for message in request.allocations:
+        try:
+            _take(books, message)
+        except _Refusal as refusal:
+            books.counters.errors += refusal.counts
+            rejected.append(
+                RejectedAllocation(
+                    allocation_key=message.allocation_key,
+                    application_id=message.application_id,
+                    reason=str(refusal),
+                )
+            )
+    for rejection in rejected:
+        books.emit(rejection)
+    for release in request.releases.allocations_to_release:
+        _release(books, release)
+
+
+def follow(books: PartitionState, said: Iterable[Said]) -> None:
+    """Process asks and releases that waited for a group lookup."""
+    for one in said:
+        if isinstance(one, AllocationRelease):
+            _release(books, one)
+        else:
+            handle(books, AllocationRequest(allocations=[one]))
+
+
+# Asks and allocations -----------------------------------------------------------------------------------------------
+
+
+def _take(books: PartitionState, message: rm_messages.Allocation) -> None:
+    """Process one allocation. A repetition changes nothing; other amounts resize it; a node means that the RM placed
+    it.
+    """
+    if message.placeholder and not message.task_group_name:
+        raise _Refusal(f"placeholder allocation {message.allocation_key} has no task group")
+    if FOREIGN in message.allocation_tags:
+        _take_foreign(books, message)
+        return
+    application = books.applications.get(message.application_id)
+    if application is None:
+        if message.application_id not in books.waiting:
+            raise _Refusal(f"failed to find application {message.application_id}", counts=True)
+        if not books.waiting.hold(message.application_id, message):
+            raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
+        return
+    if application.state is AppState.FAILING:
+        raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
+    node = _node(books, message)
+    if is_zero(message.resource_per_alloc):
+        raise _Refusal("allocation contains no resources", counts=True)
+    if not is_positive(message.resource_per_alloc):
+        raise _Refusal("allocation contains negative resources", counts=True)
+    known = application.find(message.allocation_key)
+    if known is None:
+        _take_new(books, application, message, node)
+        return
+    if not equal(known.resources, message.resource_per_alloc):
+        resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
+        resize(books, application, known, message.resource_per_alloc)
+        _charged_unchecked(books, application)
+    if node is not None and not known.node_id:
+        ledger.place_ask(books, application, known, node)
+        _charged_unchecked(books, application)
+        application.queue.bound += 1
+        books.emit(known.announced())
+
+
+def _take_new(
+    books: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
+) -> None:
+    if not message.allocation_key:
+        raise _Refusal("allocation has no key")
+    owner = books.allocations.get(message.allocation_key)
+    if owner is not None:
+        raise _Refusal(f"allocation key {message.allocation_key} is in use by application {owner.application_id}")
+    if objection := _bound_objection(books, message):
+        raise _Refusal(objection)
+    constraint = _constraint(books, message)
+    allocation = from_message(
+        message, application.application_id, stamp_ns=books.stamp_ns(), needs=books.needs, constraint=constraint
+    )
+    if node is None:
+        if application.state in (AppState.NEW, AppState.COMPLETING):
+            lifecycle.fire(books, application, AppEvent.RUN)
+        ledger.add_ask(books, application, allocation)
+        return
+    allocation.recovered = True
+    ledger.recover(books, application, allocation, node)
+    _charged_unchecked(books, application)
+    application.queue.bound += 1
+    books.emit(allocation.announced())
+
+
+def _bound_objection(books: PartitionState, message: rm_messages.Allocation) -> str:
+    """Why the partition has no room for one more ask or allocation; empty if it has."""
+    known = len(books.allocations) + len(books.foreign)
+    return ask_objection(message, count=known, asks_max=books.tuning.asks_max)
+
+
+def _charged_unchecked(books: PartitionState, application: Application) -> None:
+    """Start quota preemption where a reported allocation exceeds a maximum."""
+    if books.config.preemption.is_quota_enabled and start_quota_timers(application.queue, books.now):
+        books.expect_quota_look()
+
+
+def _constraint(books: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
+    """The constraint in the tags. A reported allocation with invalid tags is accepted without one."""
+    try:
+        return books.fleet.predicates.read(message.allocation_tags, message.allocation_key)
+    except ValueError as error:
+        if message.node_id:
+            return None
+        raise _Refusal(str(error)) from error
+
+
+def _node(books: PartitionState, message: rm_messages.Allocation) -> Node | None:
+    if not message.node_id:
+        return None
+    node = books.fleet.get(message.node_id)
+    if node is None:
+        raise _Refusal(f"failed to find node {message.node_id}", counts=True)
+    return node
+
+
+def _take_foreign(books: PartitionState, message: rm_messages.Allocation) -> None:
+    """Add or update a foreign allocation: it only takes room on its node."""
+    key = message.allocation_key
+    if not message.node_id:
+        raise _Refusal(f"trying to add a foreign request (non-allocation) {key}")
+    node = books.fleet.get(message.node_id)
+    if node is None:
+        raise _Refusal(f"failed to find node {message.node_id} for allocation {key}")
+    if any(amount < 0 for amount in message.resource_per_alloc.values()):
+        raise _Refusal("allocation contains negative resources")
+    before = books.foreign.get(key)
+    if before is None and (objection := _bound_objection(books, message)):
+        raise _Refusal(objection)
+    if before is not None and before is not node:
+        _take_foreign_away(books, before, key)
+    allocation = from_message(message, "", stamp_ns=books.stamp_ns(), needs=books.needs)
+    allocation.node_id = node.node_id
+    node.put_foreign(allocation)
+    if before is not node:
+        events.node_allocation(books, node.node_id, event_codes.ADD, allocation)
+    books.foreign[key] = node
+    _foreign_changed(books, node)
+
+
+# Releases -----------------------------------------------------------------------------------------------------------
+
+
+def _release(books: PartitionState, release: AllocationRelease) -> None:
+    if not release.application_id:
+        _release_foreign(books, release)
+        return
+    application = books.applications.get(release.application_id)
+    if application is None:
+        if release.application_id in books.waiting:
+            if not books.waiting.hold(release.application_id, release):
+                books.waiting.withdraw(release.application_id, release.allocation_key)
+            return
+        books.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
+        return
+    if release.allocation_key:
+        known = application.find(release.allocation_key)
+        if known is None:
+            books.emit(IgnoredRelease(release, f"unknown to application {release.application_id}"))
+            return
+        _release_one(books, application, known, release.termination_type)
+    else:
+        _release_all(books, application, release.termination_type)
+
+
+def _release_one(books: PartitionState, application: Application, known: Allocation, termination_type: int) -> None:
+    """Release one allocation: remove it, make it pending again, or complete a swap."""
+    if termination_type == SCHEDULING_FAILED_ON_RM:
+        _roll_back(books, application, known)
+    elif termination_type == PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
+        books.emit(confirm_swap(books, application, known).announced())
+        _charged_unchecked(books, application)
+    elif known.key in application.allocations:
+        if termination_type == PLACEHOLDER_REPLACED:
+            books.note(f"release of {known.key}: nothing takes its place, it is removed")
+            termination_type = STOPPED_BY_RM
+        end_allocation(books, application, known, termination_type)
+        _answer(books, [known], termination_type)
+    elif termination_type != TIMEOUT:  # it confirms the timeout of a placeholder that had a node
+        withdraw_ask(books, application, known)
+
+
+def _release_all(books: PartitionState, application: Application, termination_type: int) -> None:
+    keeping_asks = termination_type == TIMEOUT
+    told = books.told
+    ran = remove_everything(books, application, keeping_asks=keeping_asks)
+    application.queue.released += len(ran)
+    lifecycle.emptied(books, application)
+    events.arrange(books, told, events.OF_RELEASE)
+    _answer(books, ran, termination_type)
+
+
+def _answer(books: PartitionState, gone: list[Allocation], termination_type: int) -> None:
+    """Send the releases to the RM, unless it confirmed a request of the core."""
+    if termination_type not in _CONFIRMATIONS:
+        for allocation in gone:
+            books.emit(allocation.release(books.name, "allocation remove as per RM request"))
+
+
+def _roll_back(books: PartitionState, application: Application, allocation: Allocation) -> None:
+    """The RM could not start an allocation: it waits for a node again, unless its release was requested or its swap is
+    not complete.
+    """
+    if allocation.released or allocation.key not in application.allocations:
+        books.note(f"allocation {allocation.key} was not to be started")
+    elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
+        record_start_failure(books, allocation)
+        ledger.roll_back(books, application, allocation)
+
+
+def _release_foreign(books: PartitionState, release: AllocationRelease) -> None:
+    key = release.allocation_key
+    node = books.foreign.pop(key, None)
+    if node is None:
+        books.emit(IgnoredRelease(release, "no foreign allocation has this key"))
+        return
+    _take_foreign_away(books, node, key)
+
+
+def _take_foreign_away(books: PartitionState, node: Node, key: str) -> None:
+    events.node_allocation(books, node.node_id, event_codes.REMOVE, node.foreign[key])
+    node.remove_foreign(key)
+    _foreign_changed(books, node)
+
+
+def _foreign_changed(books: PartitionState, node: Node) -> None:
+    """The foreign usage of a node changed, which does not change the node order."""
+    books.fleet.freed(node)
+    books.reserved.nudge(node)
+    books.readiness.relieve()
+
+
+# Removal --------------------------------------------------------------------------------------------------------------
+
+
+def end_allocation(
+    books: PartitionState,
+    application: Application,
+    allocation: Allocation,
+    termination_type: int | None = STOPPED_BY_RM,
+) -> None:
+    """Remove an allocation because of a release of this type, or with its node (None). An ask that was to replace a
+    placeholder waits again.
+    """
+    if allocation.partner is not None:
+        unwind_swap(books, application, allocation.partner)
+    told = books.told
+    ledger.remove_allocation(books, application, allocation, termination_type)
+    application.queue.released += 1
+    gone = books.told
+    if allocation.placeholder:
+        lifecycle.placeholder_gone(books, application)
+    else:
+        lifecycle.allocation_gone(books, application)
+    if not application.allocations or books.told > gone:  # usually there are none, and the events are in order
+        events.arrange(books, told, events.OF_ALLOCATION)
+
+
+def withdraw_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Remove an ask. If it was to replace a placeholder, that is released all the same."""
+    if ask.key in application.swapping:
+        ledger.undo_swap(books, application, ask)
+    ledger.remove_ask(books, application, ask)
+    lifecycle.ask_gone(books, application)
+
+
+def remove_everything(
+    books: PartitionState, application: Application, *, keeping_asks: bool = False
+) -> list[Allocation]:
+    """Remove everything an application has; returns what ran. The caller updates the state."""
+    for ask in tuple(application.swapping.values()):
+        unwind_swap(books, application, ask) if keeping_asks else ledger.undo_swap(books, application, ask)
+    if not keeping_asks:
+        for ask in tuple(application.requests.values()):
+            ledger.remove_ask(books, application, ask)
+    ran = tuple(application.allocations.values())
+    for allocation in ran:
+        ledger.remove_allocation(books, application, allocation)
+    return list(ran)
+
+
+# Predicate verdicts of the RM -----------------------------------------------------------------------------------------
+
+NOT_STARTED: Final = "the resource manager could not start it on this node"
+
+
+def ask_for_verdicts(books: PartitionState) -> None:
+    """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
+    verdicts = books.fleet.predicates.verdicts
+    _wake(books, verdicts.elapse(books.now))
+    question = verdicts.question(books.now)
+    if question is not None:
+        number, pairs, woken = question
+        asked = [PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate) for key, node, allocate in pairs]
+        books.emit(PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked))
+        _wake(books, woken)
+
+
+def take_verdicts(books: PartitionState, answered: PredicatesAnswered) -> None:
+    """Apply the RM's answer to a question about predicates; a late or unknown answer has no effect."""
+    refusals = {
+        Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
+        for verdict in answered.verdicts
+    }
+    _wake(books, books.fleet.predicates.verdicts.answer(answered.question, refusals, books.now))
+
+
+def record_start_failure(books: PartitionState, allocation: Allocation) -> None:
+    """Remember that the RM could not start an allocation on its node, if the RM evaluates predicates."""
+    predicates = books.fleet.predicates
+    if predicates.asks_manager:
+        predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, books.now)
+
+
+def _wake(books: PartitionState, woken: Woken) -> None:
+    """Try these asks again if they still wait."""
+    books.fleet.predicates.heard(woken.keys)
+    for key in woken.keys:
+        ask = books.allocations.get(key)
+        if ask is None or ask.group is None:
+            continue
+        application = books.applications[ask.application_id]
+        books.readiness.touch_application(application)
+        if ask.held:
+            books.swappable.offer(application)
+        if ask.reserved:
+            books.reserved.nudge(application.reservations[key].node)
+        if ask.reserved or ask.task_group:
+            books.readiness.relieve()  # these are not tried with the other asks of the application

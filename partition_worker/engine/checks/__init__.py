@@ -1,1 +1,0 @@
-"""Whether everything is as it must be."""

@@ -1,0 +1,190 @@
+"""Gang scheduling: real asks replace placeholders of their task group, and placeholders time out.
+
+Swaps are the second phase of the scheduling cycle:
+
+    1. Take the first application that has both real asks and placeholders, and of its asks the first whose group has
+       a free placeholder.
+    2. Release placeholders that are smaller than the ask.
+    3. Replace the first placeholder that is large enough, on its node, or if that node does not admit the ask on
+       another one.
+
+Nothing else changes until the RM confirms the release of the placeholder, which is charged already, so a swap needs no
+headroom. `ledger.py` does the accounting.
+
+Timeouts:
+
+    placeholder timeout, application running       release the remaining placeholders
+    placeholder timeout, gang incomplete           a soft gang continues without placeholders, a hard one fails
+    application completes with placeholders left   release them; it has completed when the last one is gone
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from common import event_codes
+from common.resources import fits, is_zero
+from common.rm_messages import PLACEHOLDER_REPLACED, TIMEOUT, AddApplicationRequest
+from partition_worker.engine import events, ledger, lifecycle
+from partition_worker.engine.allocation import Allocation
+from partition_worker.engine.application import PLACEHOLDER_TIMEOUT_S, Application
+from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.effects import Release, Replace
+from partition_worker.engine.ledger import may_swap, release_placeholders
+from partition_worker.engine.state import PartitionState
+
+REFUSED_MAX: Final = 64
+"""Ask groups of one application that fit no node of a placeholder, after which the search stops."""
+
+
+def decide_swap(books: PartitionState) -> Replace | Release | None:
+    """The next decision about placeholders, or None."""
+    while (application := books.swappable.first(books.readiness.reliefs)) is not None:
+        decision = _from_application(books, application)
+        if decision is not None:
+            return decision
+        if may_swap(application):
+            books.swappable.set_aside(application)
+        else:
+            books.swappable.drop(application)
+    return None
+
+
+def _from_application(books: PartitionState, application: Application) -> Replace | Release | None:
+    """The decision for its first ask that has one. Only the first ask that fits no node of a placeholder may get
+    another node.
+    """
+    refused: list[tuple[Allocation, Allocation]] = []
+    for group in application.asks.groups:
+        if group.kind.task_group:
+            free = application.task_groups[group.kind.task_group].free
+            decision, placeholder = _in_place(books, application, group.head, free.values())
+            if decision is not None:
+                return decision
+            if placeholder is not None:
+                refused.append((group.head, placeholder))
+        if len(refused) == REFUSED_MAX:
+            break
+    for ask, placeholder in refused[:1]:
+        node = books.fleet.node_for(ask.need, application)
+        if node is not None:
+            return Replace(application, ask, placeholder, node)
+    return None
+
+
+def _in_place(
+    books: PartitionState, application: Application, ask: Allocation, free: Iterable[Allocation]
+) -> tuple[Replace | Release | None, Allocation | None]:
+    """The decision for an ask, up to the first placeholder that it can replace in place; otherwise the first
+    placeholder that is large enough.
+    """
+    small: list[Allocation] = []
+    tried: dict[str, None] = {}
+    large = replace = None
+    for placeholder in free:
+        if not fits(placeholder.resources, ask.resources):
+            small.append(placeholder)
+            continue
+        large = large or placeholder
+        if placeholder.node_id in tried:
+            continue
+        tried[placeholder.node_id] = None
+        node = books.fleet.get(placeholder.node_id)
+        assert node is not None, (placeholder.key, placeholder.node_id)
+        if books.fleet.admits(ask.need, node, allocate=False):
+            replace = Replace(application, ask, placeholder, node)
+            break
+    return (Release(application, ask, tuple(small)) if small else replace), large
+
+
+def commit_swap(books: PartitionState, decision: Replace | Release) -> None:
+    """Carry out a decision: ask the RM for the release."""
+    match decision:
+        case Replace(application, ask, placeholder, node):
+            ledger.begin_swap(books, application, ask, placeholder, node)
+            books.emit(placeholder.release(books.name, f"replacing allocationKey: {ask.key}", PLACEHOLDER_REPLACED))
+        case Release(application, ask, small):
+            for placeholder in small:
+                events.not_matching(books, ask, placeholder)
+            release_placeholders(books, application, list(small), "cancel placeholder: resource incompatible")
+
+
+def confirm_swap(books: PartitionState, application: Application, placeholder: Allocation) -> Allocation:
+    """The RM released the placeholder: the replacing ask runs; the caller announces it."""
+    ask = placeholder.partner
+    assert ask is not None, placeholder.key
+    ledger.end_swap(books, application, ask)
+    return ask
+
+
+def unwind_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+    """Cancel a swap; the ask waits again."""
+    ledger.undo_swap(books, application, ask)
+    if application.state is AppState.COMPLETING:
+        lifecycle.fire(books, application, AppEvent.RUN)
+
+
+# Placeholder timeouts -------------------------------------------------------------------------------------------------
+
+TIMEOUT_CAUSE: Final = "ResourceReservationTimeout"
+"""Reason, known to RMs, why an application without all its placeholders resumes or fails."""
+
+ALLOCATED: Final = "releasing allocated placeholders on placeholder timeout"
+PENDING: Final = "releasing pending placeholders on placeholder timeout"
+COMPLETED: Final = "releasing placeholders on app complete"
+
+CREATION_TIME: Final = "yunikorn.apache.org/creationTime"
+"""Application tag with its creation time at the RM, in Unix seconds."""
+
+LEAST_S: Final = 0.001
+"""Placeholder timeout of a gang that is older than its timeout."""
+
+
+def placeholder_timeout_s(submission: AddApplicationRequest, now: float) -> float:
+    """The placeholder timeout of a new application, less its age, so that a resubmission does not restart it."""
+    asked_ms = submission.execution_timeout_milli_seconds
+    timeout_s = asked_ms / 1000 if asked_ms > 0 else PLACEHOLDER_TIMEOUT_S
+    tag = submission.tags.get(CREATION_TIME, "")
+    if not (tag.isascii() and tag.isdecimal() and len(tag) < 12):
+        return timeout_s
+    return max(min(int(tag), now) + timeout_s - now, LEAST_S)
+
+
+def state_timed_out(books: PartitionState, application: Application) -> None:
+    """The state timeout of an application expired. A completing application first releases its placeholders."""
+    if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
+        release_placeholders(books, application, _held(application), COMPLETED)
+    else:
+        lifecycle.timed_out(books, application)
+
+
+def placeholders_timed_out(books: PartitionState, application: Application) -> None:
+    """The placeholder timeout of an application expired."""
+    if application.state is AppState.COMPLETING or application.state in ACTIVE:
+        release_placeholders(books, application, _held(application), ALLOCATED)
+    else:
+        _give_up(books, application)
+
+
+def _held(application: Application) -> list[Allocation]:
+    """Placeholders that the RM was not asked to release yet."""
+    return [placeholder for group in application.task_groups.values() for placeholder in group.free.values()]
+
+
+def _give_up(books: PartitionState, application: Application) -> None:
+    """The gang never was complete: remove its asks and release its allocations. Swaps in progress finish in a soft gang
+    and are undone in a hard one.
+    """
+    hard = application.gang_style == "Hard"
+    lifecycle.fire(books, application, AppEvent.FAIL if hard else AppEvent.RESUME, TIMEOUT_CAUSE)
+    if hard:
+        for ask in tuple(application.swapping.values()):
+            ledger.undo_swap(books, application, ask)
+    asks = tuple(application.requests.values())
+    for ask in asks:
+        ledger.remove_ask(books, application, ask, detail=event_codes.REQUEST_TIMEOUT)
+    having = [one for one in application.allocations.values() if not one.preempted and not one.released]
+    for one in having:
+        events.ask_removed(books, one, event_codes.REQUEST_TIMEOUT)
+    release_placeholders(books, application, having, ALLOCATED)
+    for ask in asks:
+        books.emit(ask.release(books.name, PENDING, TIMEOUT))

@@ -1,1 +1,0 @@
-"""What the word of a resource manager does to a partition."""
