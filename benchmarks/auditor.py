@@ -11,7 +11,7 @@ import sys
 from time import process_time
 from typing import Final, NamedTuple
 
-from common.config.check import load
+from common.config.validation import load
 from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,

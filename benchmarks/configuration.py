@@ -14,9 +14,8 @@ from statistics import median
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from common.config.check import load
-from common.config.checksum import checksum_of
-from common.config.model import PartitionConfig
+from common.config.model import PartitionConfig, compute_checksum
+from common.config.validation import load
 from common.rm_messages import (
     NODE_CREATE,
     AddApplicationRequest,
@@ -76,7 +75,7 @@ def measured(queues: int, rounds: int) -> list[Row]:
     }
     config = load(before).partitions[0]
     rows = [
-        _row("checksum", rounds, lambda: checksum_of(before)),
+        _row("checksum", rounds, lambda: compute_checksum(before)),
         _row("validate", rounds, lambda: load(before)),
         _row("begin with it", rounds, lambda: Partition(config, name="rm_default", now=NOW_S)),
     ]

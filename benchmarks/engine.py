@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from benchmarks.calibration import as_in_a_worker, unit_s
 from benchmarks.results import PER_SECOND, Figure, Plan
 from benchmarks.shapes import RELEASED_AT_ONCE, SHAPES, Workload, batches, nearly_full
-from common.config.check import load
+from common.config.validation import load
 from common.rm_messages import (
     STOPPED_BY_RM,
     Allocation,

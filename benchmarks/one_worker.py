@@ -6,7 +6,7 @@ Messages are encoded and decoded as between processes; what the worker says is d
 from time import process_time
 from typing import Final
 
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Delivery, Send
 from common.messages import Command, Header, Message

@@ -22,7 +22,7 @@ import msgspec
 import zmq
 
 from benchmarks.results import Figure, Plan
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
 from common.journal_messages import Append, Kept, Step
 from common.machine import Delivery, Send

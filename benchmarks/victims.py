@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from benchmarks.calibration import as_in_a_worker, unit_s
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import ONE, cluster, configuration
-from common.config.check import load
+from common.config.validation import load
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,

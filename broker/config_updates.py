@@ -27,8 +27,7 @@ from broker.state import (
     BrokerState,
     ChangeRefused,
 )
-from common.config.checksum import checksum_of
-from common.config.model import PartitionConfig
+from common.config.model import PartitionConfig, compute_checksum
 from common.config.problems import Problem
 from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
 from common.machine import Send, send
@@ -197,7 +196,7 @@ class ConfigUpdate(ConfigChange):
             before,
             configs=rollout.configs,
             text=request.text,
-            checksum=checksum_of(request.text),
+            checksum=compute_checksum(request.text),
             follows_core=before.follows_core if request.follows_core is None else request.follows_core,
             rollout=rollout.number,
             generations={**before.generations, **added},
@@ -247,7 +246,7 @@ def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) 
 
 
 def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Send]:
-    rm, requester, checksum = request.rm, request.requester, checksum_of(request.text)
+    rm, requester, checksum = request.rm, request.requester, compute_checksum(request.text)
     session = state.registry.sessions.get(rm)
     if session is None:
         raise ChangeRefused(NOT_FOUND, f"RM {rm} has no active partitions, make sure it is registered")
@@ -343,7 +342,7 @@ class DefaultConfig:
     def __init__(self, state: BrokerState, changes: ConfigChanges) -> None:
         self._state = state
         self._changes = changes
-        self._checksum = checksum_of(state.default_text)
+        self._checksum = compute_checksum(state.default_text)
         self._offer_to_all = False
         self._offered: dict[str, str] = {}
         """RM id to checksum of the last text that it was offered, accepted or not."""
@@ -351,7 +350,7 @@ class DefaultConfig:
     def set_text(self, text: str) -> None:
         """Take the new text of the file. An invalid one is logged and ignored."""
         state = self._state
-        state.file_checksum = checksum_of(text)
+        state.file_checksum = compute_checksum(text)
         if not text.strip():
             state.warnings.append(f"the file of queues {state.watched} is empty: the configuration in force stays")
             return
@@ -362,7 +361,7 @@ class DefaultConfig:
             state.warnings.append(f"{name} is refused, the configuration in force stays: {lines}")
             return
         state.default_text, state.file_empty = text, False
-        self._checksum, self._offer_to_all = checksum_of(text), True
+        self._checksum, self._offer_to_all = compute_checksum(text), True
 
     def offer(self, changed_rms: Iterable[str], now: float) -> list[Send]:
         """Offer the text to the RMs that may take it now; `changed_rms` are those whose state has changed."""

@@ -17,13 +17,12 @@ from typing import Final
 
 import msgspec
 
-from common.config.check import load_problems, loaded, validated
-from common.config.doubts import doubts
-from common.config.hierarchy import hierarchy_problems
+from common.config.hierarchy import find_hierarchy_problems
 from common.config.model import Configuration
-from common.config.naming import naming_problems
+from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
-from common.config.rules import rule_problems
+from common.config.validation import find_build_problems, find_name_problems, normalise_with_checksum, validate
+from common.config.warnings import doubts
 from common.control_messages import ChangedFile
 from common.machine import Delivery, Machine, Send
 from common.messages import Header
@@ -79,16 +78,16 @@ _decoder: Final = msgspec.msgpack.Decoder(ConfigAnalysis)
 def analyze(text: str) -> ConfigAnalysis:
     """Parse and check a configuration text."""
     try:
-        written, lines = validated(text)
+        written, lines = validate(text)
     except ConfigError as error:
         return ConfigAnalysis(problems=error.problems)
     places = [(one, f"partitions[{index}]") for index, one in enumerate(written.partitions)]
     return ConfigAnalysis(
-        configuration=loaded(written, text),
-        naming=tuple(naming_problems(written, lines)),
-        building=tuple(tuple(load_problems(one, path=path, lines=lines)) for one, path in places),
-        rules=tuple(tuple(rule_problems(one, path=path, lines=lines)) for one, path in places),
-        hierarchy=tuple(hierarchy_problems(written, lines)),
+        configuration=normalise_with_checksum(written, text),
+        naming=tuple(find_name_problems(written, lines)),
+        building=tuple(tuple(find_build_problems(one, path=path, lines=lines)) for one, path in places),
+        rules=tuple(tuple(find_rule_problems(one, path=path, lines=lines)) for one, path in places),
+        hierarchy=tuple(find_hierarchy_problems(written, lines)),
         doubts=tuple(doubts(written, lines)),
     )
 

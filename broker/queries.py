@@ -12,7 +12,7 @@ import msgspec
 from broker.outgoing import build_answer
 from broker.registry import Registry
 from broker.state import NOT_FOUND, BrokerState, VersionEntry
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.machine import Delivery, Send
 from common.messages import Header
 from common.names import RECORD
@@ -150,7 +150,7 @@ def read_config(state: BrokerState, delivery: Delivery, query: ReadConfig) -> Se
             return _history(state, header.rm, delivery.source, header.ref)
         case "default":
             view = DefaultConfigView(
-                checksum=checksum_of(state.default_text), config=state.default_text, file=state.watched
+                checksum=compute_checksum(state.default_text), config=state.default_text, file=state.watched
             )
             return build_answer(delivery.source, header.ref, 200, msgspec.json.encode(view))
         case "version":

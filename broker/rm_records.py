@@ -18,7 +18,7 @@ from broker.config_validation import analyses
 from broker.outgoing import OutboxBarrier
 from broker.registry import Registry, RmSession
 from broker.state import BrokerState
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.config.problems import ConfigError
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
 from common.machine import NEVER, Send, send
@@ -93,7 +93,7 @@ def restore_session(record: RmRecord) -> RmSession:
         registered_ns=record.registered_ns,
         call=record.call,
         text=record.text,
-        checksum=checksum_of(record.text),
+        checksum=compute_checksum(record.text),
         configs={_full_name(record, one.name): one for one in analysis.configuration.partitions},
         build_info=record.build_info,
         extra=record.extra,

@@ -25,8 +25,7 @@ from broker.outgoing import (
 )
 from broker.registry import RmSession
 from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
-from common.config.checksum import checksum_of
-from common.config.model import Configuration
+from common.config.model import Configuration, compute_checksum
 from common.control_messages import ConfigVersion
 from common.machine import Delivery, Send
 from common.messages import Header
@@ -130,11 +129,11 @@ def _build_registration(
         call=hash_call(delivery.body),
         registered_ns=int(now * 1e9),
         text=initial.text,
-        checksum=checksum_of(initial.text),
+        checksum=compute_checksum(initial.text),
         extra=dict(request.extra_config),
         capabilities=list(request.capabilities),
         follows_core=not request.config,
-        passed_over="" if initial.base == checksum_of(own) else checksum_of(own),
+        passed_over="" if initial.base == compute_checksum(own) else compute_checksum(own),
         rollout=number,
     )
     rollout = Rollout(
@@ -164,7 +163,7 @@ def _choose_config(state: BrokerState, rm: str, own: str, *, follows_core: bool)
     try:
         if known and state.file_empty:
             raise ChangeRefused(BAD_REQUEST, "it is empty")
-        return _InitialConfig(*_own_or_changed(state, rm, own), base=checksum_of(own))
+        return _InitialConfig(*_own_or_changed(state, rm, own), base=compute_checksum(own))
     except ChangeRefused as refusal:
         if not known or before.latest is None:
             raise

@@ -13,10 +13,9 @@ from typing import Final, Literal
 from broker.config_validation import ConfigAnalysis, analyses
 from broker.outgoing import EchoBarrier
 from broker.registry import NUMBERS_PER_INCARNATION, Registry
-from common.config.check import DEFAULT_TEXT
-from common.config.checksum import checksum_of
-from common.config.model import Configuration
+from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
+from common.config.validation import DEFAULT_TEXT
 from common.control_messages import ConfigVersion
 from common.histogram import Histogram
 from common.rm_ids import matching
@@ -166,7 +165,7 @@ class ConfigVersions:
     def choose_text(self, rm: str, own_text: str) -> str:
         """The text for an RM whose owner has `own_text`: the latest version if that is its base, else `own_text`."""
         history = self.history(rm)
-        if history.latest is not None and history.latest.base == checksum_of(own_text):
+        if history.latest is not None and history.latest.base == compute_checksum(own_text):
             return history.text
         return own_text
 
@@ -175,7 +174,7 @@ class ConfigVersions:
         latest = self.history(rm).latest
         return ConfigVersion(
             number=latest.number + 1 if latest else 1,
-            checksum=checksum_of(text),
+            checksum=compute_checksum(text),
             at_ns=at_ns,
             author=author,
             origin=origin,
@@ -225,7 +224,7 @@ class BrokerState:
         """The configuration of RMs that send none."""
         self.watched = watched
         """Path of the watched file with that text; empty if there is none."""
-        self.file_checksum = checksum_of(default_text)
+        self.file_checksum = compute_checksum(default_text)
         """Checksum of the file's present text, valid or not."""
         self.file_empty = bool(watched) and not default_text.strip()
         """Whether the file has never had a text, so that `default_text` is not from the file."""

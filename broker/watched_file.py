@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from common.config.checksum import checksum_of
-from common.config.nodes import TEXT_BYTES_MAX
+from common.config.model import compute_checksum
+from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.machine import Delivery, Send, send
 from common.messages import Header
@@ -75,7 +75,7 @@ class WatchedFile:
         wanted = decoded(WriteFile, message.body)
         try:
             gone = not self.path.exists()
-            if not gone and checksum_of(self._read()) != wanted.replaces:
+            if not gone and compute_checksum(self._read()) != wanted.replaces:
                 _log.warning("%s has been edited since and is not overwritten: its present text counts", self.path)
                 return
             self._write(wanted.text, gone=gone)

@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from common.config.check import load, load_problems
-from common.config.hierarchy import hierarchy_problems
+from common.config.hierarchy import find_hierarchy_problems
+from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError
-from common.config.rules import rule_problems
+from common.config.validation import find_build_problems, load
 from common.descriptors import raise_limit
 from common.names import PREDICATE_PLUGINS
 from common.token_keys import TokenKeyError, read_token_keys
@@ -110,9 +110,9 @@ def _check_config(settings: Settings) -> None:
         problems = [
             problem
             for partition in configuration.partitions
-            for problem in (*load_problems(partition), *rule_problems(partition))
+            for problem in (*find_build_problems(partition), *find_rule_problems(partition))
         ]
-        problems += hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
+        problems += find_hierarchy_problems(configuration) if settings.same_hierarchy == "enforce" else []
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{place}: cannot be read: {reason_of(error)}; leave it out for the built-in queues") from None
     except ConfigError as error:

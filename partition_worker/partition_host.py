@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from common import extra_config
-from common.config.check import load_problems
+from common.config.validation import find_build_problems
 from common.control_messages import (
     CommitConfig,
     ConfigVote,
@@ -267,7 +267,7 @@ class PartitionHost:
             case kind if kind in NUMBERED:
                 return self._command(delivery, now)
             case "SetAside":
-                return self._refuse(delivery, now)
+                return self._refuse_set_aside(delivery, now)
             case "PredicatesAnswered":
                 return self._heard(delivery, now)
             case "KillApplication" | "MoveApplication" | "Schedule":
@@ -346,7 +346,7 @@ class PartitionHost:
         sends += [send(GROUPS, wanted) for wanted in outgoing_messages.select_lookups(effects)]
         return sends
 
-    def _refuse(self, delivery: Delivery, now: float) -> list[Send]:
+    def _refuse_set_aside(self, delivery: Delivery, now: float) -> list[Send]:
         """A command of the RM counts as received and has no effect. What it would have added, and what is not known
         already, is rejected, each item by itself. A `SyncEnd` is answered, as the RM waits for that.
         """
@@ -423,7 +423,7 @@ class PartitionHost:
         """Vote: could this worker run the configuration?"""
         message = decoded(PrepareConfig, delivery.body)
         if self.partition is None or not message.live:
-            problems = [str(problem) for problem in load_problems(message.config)]
+            problems = [str(problem) for problem in find_build_problems(message.config)]
         else:
             problems = self.partition.objections(message.config)
         self.prepared = None if problems else (delivery.header, message)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from common.config.check import load
 from common.config.model import PartitionConfig
+from common.config.validation import load
 from common.machine import Delivery, Send
 from common.messages import Header, Message
 from common.wire import body_of, decoded

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from common.config.check import load
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
+from common.config.validation import load
 from common.machine import Send, send
 from common.messages import Header
 from common.names import BROKER, normalised
@@ -23,7 +23,7 @@ QUEUES: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]
 MORE: Final = "queues: [{name: root, submitacl: '*', queues: [{name: batch}, {name: more}]}]"
 OLD: Final = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}, {{name: stays, {QUEUES}}}]"
 NEW: Final = f"partitions: [{{name: default, {MORE}}}, {{name: stays, {QUEUES}}}, {{name: comes, {QUEUES}}}]"
-BY_CHECKSUM: Final = {checksum_of(OLD): OLD, checksum_of(NEW): NEW}
+BY_CHECKSUM: Final = {compute_checksum(OLD): OLD, compute_checksum(NEW): NEW}
 
 STEPS: Final = 70
 """Deliveries and ticks in the course of a change, with some to spare: each is a place to die at."""

@@ -13,7 +13,7 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.outgoing import ECHO_MAX_S
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.machine import Send, send
 from common.messages import Header
 from common.names import BROKER
@@ -23,7 +23,7 @@ from tests.world import World
 from tests.world_rm import RM
 
 OTHER: Final = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {MORE}}}, {{name: stays, {MORE}}}]"
-TEXTS: Final = {checksum_of(text): text for text in (OLD, NEW, OTHER)}
+TEXTS: Final = {compute_checksum(text): text for text in (OLD, NEW, OTHER)}
 
 
 def wish(text: str, ref: str = "1", *, rm: str = "rm-1") -> tuple[str, list[Send]]:
@@ -232,7 +232,7 @@ def test_rms_that_have_their_queues_from_a_file_have_its_text_in_the_end_or_one_
         for rm in rms:
             latest = next(version for owner, version in reversed(world.record) if owner == rm.rm_id)
             assert latest.checksum == rm.checksum
-            assert checksum_of(world.file) in (latest.checksum, latest.base), (seed, rm.rm_id)
+            assert compute_checksum(world.file) in (latest.checksum, latest.base), (seed, rm.rm_id)
 
 
 def test_a_file_that_is_edited_during_a_change_over_rest_counts_at_last() -> None:

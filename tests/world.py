@@ -19,7 +19,7 @@ from broker.record_file import build_version_answer
 from broker.rm_records import RmRecord, decode_record
 from broker.routing import SUPERVISOR, BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
     ConfigVersion,
@@ -255,7 +255,7 @@ class World:
             self._write(header, body)
         elif packet.to == FILE:
             wanted = decoded(WriteFile, body)
-            if checksum_of(self.file) == wanted.replaces:
+            if compute_checksum(self.file) == wanted.replaces:
                 self.edit(wanted.text)
         elif packet.to == WEBSERVICE:
             self._to_front_end(header, body)

@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from common.config.check import load
 from common.config.model import Configuration
 from common.config.problems import ConfigError, Problem
+from common.config.validation import load
 from common.names import QUEUE, RM_ID
 from common.query_messages import Answer, ChangeConfig, ReadConfig
 from common.rest_records import ChangedView, VersionView

@@ -3,7 +3,7 @@
 The parsed configuration is shown in normal form, with quantities as they were written. A table lists the keys of every
 part, in their order, and when each is shown: JSON shows the parts of a part even if nothing in them was written, YAML
 does not. The YAML layout is YuniKorn's. Rejected: PyYAML's `dump`, which cannot indent lists so, and leaves texts
-unquoted that the parser of configurations (`common/config/scalars.py`) reads as numbers, such as `1e3`.
+unquoted that the parser of configurations (`common/config/parse.py`) reads as numbers, such as `1e3`.
 """
 
 import math

@@ -386,7 +386,7 @@ class EventStreams:
 
     def families(self) -> Iterator[Family]:
         """The metrics of the streams."""
-        what = "Open event streams."
+        what = "Event streams that are open."
         yield gauge("yunishard_event_streams", what, (), [((), len(self.open))])
         what = (
             "Clients of event streams that were disconnected because they did not read. Investigate growth: such a "

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.messages import Command, Header
 from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.reports import both, reported
@@ -213,7 +213,7 @@ class Changes:
         for change in self._changes.values():
             if not change.sent or change.outcome is not None:
                 continue
-            if changed and checksum_of(change.request.config) == registered.checksum:
+            if changed and compute_checksum(change.request.config) == registered.checksum:
                 change.outcome = now
             else:
                 change.outcome = OutcomeUnknown(

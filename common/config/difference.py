@@ -197,6 +197,3 @@ def _below(queue: QueueConfig) -> str:
 
 def _count(queue: QueueConfig) -> int:
     return 1 + sum(_count(child) for child in queue.queues)
-
-
-differences = find_differences

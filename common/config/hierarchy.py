@@ -89,6 +89,3 @@ def _above(path: str) -> Iterator[str]:
     while "." in path:
         path = path.rpartition(".")[0]
         yield path
-
-
-hierarchy_problems = find_hierarchy_problems

@@ -268,6 +268,3 @@ def compute_checksum(text: str) -> str:
         carried = (_MARK + parts[1]).rstrip(b"\n")[: len(_MARK) + _HEX_DIGITS]
         data = data.replace(carried, b"")
     return hashlib.sha256(data).hexdigest().upper()
-
-
-amounts = parse_amounts

@@ -32,6 +32,7 @@ from common.config.placement_rules import check_rule_paths, check_rules
 from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
 from common.messages import Resources
 from common.names import DEFAULT_PARTITION, GROUP, ILLEGAL_QUEUE, PARTITION, QUEUE, ROOT, USER
+from common.node_sort_policies import NODE_SORT_POLICIES
 from common.quantity import QuantityError, parse_quantity
 from common.resources import NOTHING, Limit, admits, described, is_zero, saturated, text, tightened, total_of
 
@@ -47,8 +48,6 @@ partitions:
         submitacl: '*'
 """
 """What stands in for an empty text at registration and update; a text that is only validated stays empty."""
-
-NODE_SORT_POLICIES: Final = ("fair", "binpacking")
 
 
 def load(text: str) -> Configuration:

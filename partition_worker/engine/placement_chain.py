@@ -8,7 +8,7 @@ from typing import Final
 
 from common.config.expressions import ExpressionError, NameTooLongError
 from common.config.model import PlacementRuleConfig
-from common.config.rules import unusable_filter, wrong_name
+from common.config.placement_rules import check_rule_name, describe_filter_error
 from common.names import RECOVERY_QUEUE
 from partition_worker.engine.bounds import TooMuchWorkError
 from partition_worker.engine.placement_rules import (
@@ -70,13 +70,13 @@ class PlacementChain:
 
 def _build(config: PlacementRuleConfig) -> Rule:
     """Return the rule with its parent rules. Raises RuleError."""
-    if wrong := wrong_name(config):
+    if wrong := check_rule_name(config):
         raise RuleError(wrong)
     parent = None if config.parent is None else _build(config.parent)
     try:
         return Rule.registry[config.name.lower()](config, parent)
     except ExpressionError as error:
-        raise RuleError(unusable_filter(config.name, error)) from error
+        raise RuleError(describe_filter_error(config.name, error)) from error
 
 
 def _takes(path: str, submission: Submission, tree: PlacementTree) -> bool:

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 from common.config.expressions import Expression, looks_like_expression
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
-from common.config.rules import wrong_queue, wrong_tag
+from common.config.placement_rules import check_fixed_queue, check_tag
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
 from partition_worker.engine.bounds import Work
 from partition_worker.engine.user_resolution import Submission, User, tag_value
@@ -271,7 +271,7 @@ class Fixed(Rule):
         super().__init__(config, parent)
         self.queue = config.value.lower()
         self.qualified = self.queue.startswith(ROOT)
-        if wrong := wrong_queue(self.queue, has_parent=parent is not None):
+        if wrong := check_fixed_queue(self.queue, has_parent=parent is not None):
             raise RuleError(wrong)
 
     def find_path(self, submission: Submission, tree: PlacementTree) -> str | None:
@@ -348,7 +348,7 @@ class Tag(Rule):
 
     def __init__(self, config: PlacementRuleConfig, parent: Rule | None) -> None:
         super().__init__(config, parent)
-        if wrong := wrong_tag(config.value):
+        if wrong := check_tag(config.value):
             raise RuleError(wrong)
         self.tag = config.value.lower()
 

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from common import event_codes
 from common.acl import Acl, parse_acl
-from common.config.check import load_problems
 from common.config.model import PartitionConfig, QueueConfig
+from common.config.validation import find_build_problems
 from common.machine import NEVER
 from common.names import ROOT
 from common.rm_messages import EventRecord
@@ -176,7 +176,7 @@ def objections(books: PartitionState, config: PartitionConfig) -> list[str]:
     """Why this partition cannot take a valid configuration; empty if it can."""
     if books.retired:
         return [f"partition {books.name} was removed"]
-    problems = [str(problem) for problem in load_problems(config)]
+    problems = [str(problem) for problem in find_build_problems(config)]
     try:
         PlacementChain(config.placement_rules)
     except RuleError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from common.config.model import LimitConfig, PartitionConfig, QueueConfig, amounts
+from common.config.model import LimitConfig, PartitionConfig, QueueConfig, parse_amounts
 from common.messages import Resources
 from common.resources import Limit, is_zero, less, take_from, tightened
 from partition_worker.engine.application import Application
@@ -80,7 +80,7 @@ def _collect(queue: QueueConfig, path: str, found: dict[str, QueueLimits]) -> No
 def _of(limits: Sequence[LimitConfig]) -> QueueLimits:
     here = QueueLimits()
     for entry in limits:
-        most = amounts(entry.max_resources)
+        most = parse_amounts(entry.max_resources)
         allowance = Allowance({} if is_zero(most) else most, entry.max_applications)
         here.users.update(dict.fromkeys(entry.users, allowance))
         here.groups.update(dict.fromkeys(entry.groups, allowance))
@@ -145,10 +145,10 @@ class Level:
 
     def charge(self, amount: Resources) -> None:
         """Count as used, here and above."""
-        amounts = tuple(amount.items())
+        parse_amounts = tuple(amount.items())
         for level in self._upward:
             used = level.used
-            for kind, value in amounts:
+            for kind, value in parse_amounts:
                 used[kind] = used.get(kind, 0) + value
 
     def refund(self, amount: Resources) -> None:

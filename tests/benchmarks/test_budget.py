@@ -6,7 +6,7 @@ from benchmarks.budget import ROLES, figures, reckoned
 from benchmarks.results import Plan
 from benchmarks.scaling import MORE, PARTITIONS, spread
 from benchmarks.scaling import figures as scaling_figures
-from common.config.check import load
+from common.config.validation import load
 
 US = {"client": 5.0, "rmproxy": 4.0, "broker": 1.0, "partition_worker": 20.0}
 

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.configuration import busy, measured, text_of
-from common.config.check import load, load_problems
 from common.config.model import PartitionConfig
+from common.config.validation import find_build_problems, load
 from partition_worker.engine.invariants import check
 from partition_worker.engine.queues.tree import Tree
 from partition_worker.engine.reconfiguration import AddQueue, DrainQueue, SetQueue, compare_configs, list_changes
@@ -12,7 +12,7 @@ from partition_worker.engine.reconfiguration import AddQueue, DrainQueue, SetQue
 
 def of(text: str) -> PartitionConfig:
     partition = load(text).partitions[0]
-    assert load_problems(partition) == []
+    assert find_build_problems(partition) == []
     return partition
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.configuration import text_of
 from benchmarks.reload import LITTLE, stalled, waited
-from common.config.check import load
-from common.config.model import amounts
+from common.config.model import parse_amounts
+from common.config.validation import load
 
 
 def test_the_longest_piece_of_work_is_a_part_of_the_whole() -> None:
@@ -17,7 +17,7 @@ def test_the_longest_piece_of_work_is_a_part_of_the_whole() -> None:
 def test_no_ask_waits_for_room() -> None:
     leaf = load(text_of(300)).partitions[0].root.queues[0].queues[1]
     assert leaf.name == "leaf1"
-    room = amounts(leaf.resources.max or {})
+    room = parse_amounts(leaf.resources.max or {})
     assert all(room[kind] >= 1_000_000 * amount for kind, amount in LITTLE.items())
 
 

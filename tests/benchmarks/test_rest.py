@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.rest import PATHS, Size, configuration, leaves, measured
-from common.config.check import load
 from common.config.model import QueueConfig
+from common.config.validation import load
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 

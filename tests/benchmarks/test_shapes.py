@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.engine import Engine
 from benchmarks.shapes import SHAPES, SORTINGS, batches, latency, nearly_full, two_queues
-from common.config.check import load, load_problems
+from common.config.validation import find_build_problems, load
 from partition_worker.engine.invariants import check
 
 EVERY = {**SHAPES, "latency": latency, "nearly-full": nearly_full}
@@ -26,7 +26,7 @@ def test_everything_that_is_timed_runs(name: str, nodes: int, asks: int) -> None
 def test_it_is_the_same_each_time_and_without_mistakes(name: str) -> None:
     workload = EVERY[name](20, 50)
     assert workload == EVERY[name](20, 50)
-    assert load_problems(load(workload.config).partitions[0]) == []
+    assert find_build_problems(load(workload.config).partitions[0]) == []
     keys = [ask.allocation_key for ask in (*workload.before, *workload.asks)]
     assert len(set(keys)) == len(keys)
 

@@ -7,7 +7,7 @@ import msgspec
 from broker.rm_records import RmRecord, decode_record
 from broker.routing import BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import (
     ChangedFile,
     ConfigVersion,
@@ -246,7 +246,7 @@ def joined(partitions: list[str], config: str = ONE_QUEUE, **lives: int) -> Regi
     """What the broker says to an RM that is in."""
     return Registered(
         partitions=partitions,
-        checksum=checksum_of(config),
+        checksum=compute_checksum(config),
         lives=lives,
     )
 

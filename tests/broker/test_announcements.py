@@ -1,7 +1,7 @@
 """The answer to a front end waits until the RM's proxy knows of new partitions."""
 
 from broker.outgoing import ECHO_MAX_S
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import Echo
 from common.machine import Send
 from tests.broker.house import GPU, PROXY, House, kinds, registered
@@ -42,5 +42,5 @@ def test_a_proxy_that_is_gone_holds_up_nothing_for_long() -> None:
 def test_without_new_partitions_nothing_waits() -> None:
     house = silent()
     other = ONE_QUEUE.replace("name: batch", "name: other")
-    assert checksum_of(other) != checksum_of(ONE_QUEUE)
+    assert compute_checksum(other) != compute_checksum(ONE_QUEUE)
     assert (WEB, "Answer") in kinds(house.agree(house.change(other)))

@@ -3,14 +3,14 @@
 import msgspec
 
 from broker.config_updates import FrontEndRequester
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.query_messages import Answer
 from common.rm_messages import ConfigurationUpdated, Refused, Resume
 from tests.broker.house import GPU, PROXY, WEB, answers, is_prepare, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, said, sent, two_partitions
 
 TWO = two_partitions()
-UPDATED = ConfigurationUpdated(checksum=checksum_of(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
+UPDATED = ConfigurationUpdated(checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
 
 
 def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() -> None:
@@ -21,7 +21,7 @@ def test_an_rm_that_asked_is_answered_under_its_reference_and_hears_it_once() ->
 
 
 def test_an_rm_that_asked_for_what_it_has_is_answered_at_once() -> None:
-    told = ConfigurationUpdated(checksum=checksum_of(ONE_QUEUE), partitions=[PARTITION])
+    told = ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION])
     assert registered().update(ONE_QUEUE) == [sent(PROXY, told, ref="update")]
 
 
@@ -56,7 +56,7 @@ def test_a_front_end_is_answered_and_the_rm_hears_who_changed_it() -> None:
     sends = house.agree([*house.change(TWO), *house.hello(GPU)])
     in_force = msgspec.json.encode(
         {
-            "checksum": checksum_of(TWO),
+            "checksum": compute_checksum(TWO),
             "version": 2,
             "partitions": [PARTITION, GPU],
             "file": False,

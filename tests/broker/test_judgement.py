@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from broker.config_validation import ANALYSES_MAX, AnalysisCache, analyze, encode_analysis
-from common.config.check import load
+from common.config.validation import load
 
 GOOD = "partitions:\n- name: default\n  queues:\n  - name: root\n    queues:\n    - name: {}\n"
 TWO = """\

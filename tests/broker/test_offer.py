@@ -5,7 +5,7 @@ import pytest
 from broker.config_updates import RETIRE_MAX_S
 from broker.config_validation import analyses
 from broker.state import BrokerPolicy
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
 from common.machine import NEVER
 from common.names import FILE
@@ -19,7 +19,7 @@ TWO = two_partitions()
 THEIRS = "rm-2_default"
 FILE_PATH = "/etc/queues.yaml"
 BAD_NAME = ONE_QUEUE.replace("default", "a b")
-WRITE = sent(FILE, WriteFile(text=MORE, replaces=checksum_of(ONE_QUEUE)), rm="", session="")
+WRITE = sent(FILE, WriteFile(text=MORE, replaces=compute_checksum(ONE_QUEUE)), rm="", session="")
 
 
 def following(*rms: str, text: str = ONE_QUEUE) -> House:
@@ -45,7 +45,7 @@ def test_another_text_is_offered_to_every_rm_that_sent_none_in_a_roll_out_of_its
     assert (house.record[-1].origin, house.record[-1].author, house.record[-1].base) == (
         "file",
         "the file",
-        checksum_of(MORE),
+        compute_checksum(MORE),
     )
     [warning] = house.switch.state.warnings
     assert house.switch.state.notes[1:] == ["configuration of RM rm-1 changed by the file /etc/queues.yaml"]
@@ -81,7 +81,7 @@ def test_a_change_does_not_overwrite_an_edit_of_the_file_that_is_not_in_force(ed
     assert f"the watched file {FILE_PATH} has been edited, and RM rm-1 does not run that text" in text
     assert "--force" in text
     assert house.text() == ONE_QUEUE
-    write = WriteFile(text=MORE, replaces=checksum_of(edit))
+    write = WriteFile(text=MORE, replaces=compute_checksum(edit))
     assert sent(FILE, write, rm="", session="") in house.agree(house.change(MORE, overwrite=True))
 
 
@@ -212,9 +212,9 @@ def test_a_change_over_rest_is_written_to_the_file_which_thereby_is_its_own_base
     house = following(RM, "rm-2")
     sends = house.agree(house.change(MORE))
     assert WRITE in sends
-    assert house.record[-1].base == checksum_of(ONE_QUEUE)
+    assert house.record[-1].base == compute_checksum(ONE_QUEUE)
     rebase, offered = house.edit(MORE)
-    assert (rebase.header.rm, decoded(RebaseVersion, rebase.body)) == (RM, RebaseVersion(base=checksum_of(MORE)))
+    assert (rebase.header.rm, decoded(RebaseVersion, rebase.body)) == (RM, RebaseVersion(base=compute_checksum(MORE)))
     assert offered.to == THEIRS
     assert WRITE not in house.vote(offered)
     assert house.text("rm-2") == MORE
@@ -332,7 +332,7 @@ def test_what_was_changed_on_top_of_the_file_counts_then_too_and_the_next_change
     house = started_anew(before, "")
     house.register("")
     assert house.text() == MORE
-    write = WriteFile(text=OTHER, replaces=checksum_of(""))
+    write = WriteFile(text=OTHER, replaces=compute_checksum(""))
     assert sent(FILE, write, rm="", session="") in house.agree(house.change(OTHER))
 
 

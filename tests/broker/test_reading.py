@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from broker.state import ConfigVersions
-from common.config.check import DEFAULT_TEXT
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
+from common.config.validation import DEFAULT_TEXT
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
 from tests.broker.house import WEB, House, answers, registered
@@ -29,7 +29,7 @@ def test_what_is_in_force_is_told_as_it_was_written_with_the_settings() -> None:
     assert msgspec.json.decode(body) == {
         "rm": RM,
         "version": 1,
-        "checksum": checksum_of(ONE_QUEUE),
+        "checksum": compute_checksum(ONE_QUEUE),
         "at": 1_000_000_000,
         "author": "RM rm-1",
         "origin": "registration",
@@ -54,7 +54,7 @@ def test_the_history_begins_with_the_latest_which_is_the_one_in_force() -> None:
         (2, "alice", "api", True),
         (1, "RM rm-1", "registration", False),
     ]
-    assert msgspec.json.decode(body)[0]["checksum"] == checksum_of(TWO)
+    assert msgspec.json.decode(body)[0]["checksum"] == compute_checksum(TWO)
 
 
 def test_what_is_under_way_is_not_history_yet() -> None:
@@ -92,7 +92,7 @@ def test_what_an_rm_gets_that_sends_nothing_can_be_read_before_there_is_one(conf
     house = House(default_config=config, watched=watched)
     [(status, text)] = asked(house, "default")
     expected = config or DEFAULT_TEXT
-    document = {"checksum": checksum_of(expected), "config": expected, "file": watched}
+    document = {"checksum": compute_checksum(expected), "config": expected, "file": watched}
     assert (status, json.loads(text)) == (200, document)
 
 

@@ -10,7 +10,7 @@ import pytest
 from broker.record_file import FORMAT_VERSION, RecordFile
 from broker.rm_records import RmRecord, encode_record
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
 from common.machine import Delivery
 from common.messages import Message
@@ -59,7 +59,13 @@ def facts(rm: str, text: str = "") -> RmRecord:
 
 def version(number: int, text: str, base: str = "base") -> ConfigVersion:
     return ConfigVersion(
-        number=number, checksum=checksum_of(text), at_ns=number, author="alice", origin="api", base=base, config=text
+        number=number,
+        checksum=compute_checksum(text),
+        at_ns=number,
+        author="alice",
+        origin="api",
+        base=base,
+        config=text,
     )
 
 
@@ -176,7 +182,7 @@ def test_an_earlier_version_can_be_read_as_it_was_written(paper: Paper) -> None:
     assert msgspec.json.decode(answer.body) == {
         "rm": RM,
         "version": 1,
-        "checksum": checksum_of("first\r\n"),
+        "checksum": compute_checksum("first\r\n"),
         "at": 1,
         "author": "alice",
         "origin": "api",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from broker.state import WARNINGS_LOGGED_MAX, BrokerPolicy, BrokerState, ConfigVersions, SameHierarchy
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import Settings
 from common.machine import NEVER
 from common.rm_messages import Refused, RegisterResourceManager
@@ -96,7 +96,7 @@ def test_the_first_registration_is_recorded_as_the_first_version() -> None:
     house.register()
     [version] = house.record
     assert (version.number, version.author, version.origin) == (1, "RM rm-1", "registration")
-    assert (version.config, version.checksum, version.base) == (ONE_QUEUE, *[checksum_of(ONE_QUEUE)] * 2)
+    assert (version.config, version.checksum, version.base) == (ONE_QUEUE, *[compute_checksum(ONE_QUEUE)] * 2)
 
 
 @pytest.mark.parametrize(("watched", "origin"), [("/etc/queues.yaml", "file"), ("", "registration")])
@@ -144,8 +144,8 @@ def test_an_rm_that_comes_with_what_was_changed_on_top_of_its_text_owns_it() -> 
     house.agree(house.change(MORE))
     house.register(MORE, session="session-2")
     assert [(one.number, one.base) for one in house.record[1:]] == [
-        (2, checksum_of(ONE_QUEUE)),
-        (3, checksum_of(MORE)),
+        (2, compute_checksum(ONE_QUEUE)),
+        (3, compute_checksum(MORE)),
     ]
     house.register(session="session-3")
     assert house.text() == ONE_QUEUE
@@ -161,12 +161,12 @@ def test_what_was_changed_on_top_of_its_text_is_what_it_gets_even_from_a_core_th
     house = House(versions=versions)
     answer = house.register()[-1]
     assert answer.header.kind == "Registered"
-    assert checksum_of(MORE).encode() in answer.body
+    assert compute_checksum(MORE).encode() in answer.body
     assert house.text() == MORE
     assert house.record == []
     house.register(two_partitions(), session="session-2")
     assert house.text() == two_partitions()
-    assert [(one.number, one.base) for one in house.record] == [(3, checksum_of(two_partitions()))]
+    assert [(one.number, one.base) for one in house.record] == [(3, compute_checksum(two_partitions()))]
 
 
 def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_more() -> None:
@@ -179,7 +179,7 @@ def test_what_was_changed_on_top_does_not_keep_an_rm_out_when_it_cannot_be_any_m
     assert house.text("a") == ONE_QUEUE
     [warning] = house.switch.state.warnings
     assert warning.startswith("RM a begins with its own configuration, as its changed one is not valid: ")
-    assert (house.record[-1].number, house.record[-1].base) == (3, checksum_of(ONE_QUEUE))
+    assert (house.record[-1].number, house.record[-1].base) == (3, compute_checksum(ONE_QUEUE))
 
 
 def test_a_version_that_cannot_be_recorded_refuses_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import AbortConfig, CommitConfig, Hello, PrepareConfig, Settings, WorkerEnded
 from common.names import SUPERVISOR, worker_name
 from common.rm_messages import NodeResponse, PartitionRestarted, Received, ResumeWanted
@@ -205,7 +205,7 @@ def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died()
     asked, commit, *_ = house.returns(GPU, rollout=1)
     assert decoded(PrepareConfig, asked.body).live
     assert decoded(CommitConfig, commit.body).rollout == house.facts[RM].rollout
-    assert house.switch.registry.sessions[RM].checksum == checksum_of(text)
+    assert house.switch.registry.sessions[RM].checksum == compute_checksum(text)
 
 
 def test_a_partition_that_was_being_taken_down_still_is() -> None:

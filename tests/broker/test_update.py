@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.state import BrokerPolicy
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import (
     AbortConfig,
     CommitConfig,
@@ -64,11 +64,11 @@ def test_it_is_recorded_before_anybody_hears_of_it() -> None:
     house.vote(asked)
     assert house.record[-1] == ConfigVersion(
         number=2,
-        checksum=checksum_of(TWO_QUEUES),
+        checksum=compute_checksum(TWO_QUEUES),
         at_ns=1_000_000_000,
         author="alice",
         origin="api",
-        base=checksum_of(ONE_QUEUE),
+        base=compute_checksum(ONE_QUEUE),
         config=TWO_QUEUES,
     )
 
@@ -230,9 +230,9 @@ def test_changes_of_two_rms_do_not_wait_for_each_other() -> None:
 
 def test_a_change_of_what_is_no_longer_in_force_is_refused_with_the_checksum_that_is() -> None:
     house = registered()
-    text = f"the configuration in force has the checksum {checksum_of(ONE_QUEUE)}, not {checksum_of(TWO)}"
-    assert answers(house.change(TWO_QUEUES, expected=checksum_of(TWO))) == [(412, text)]
-    assert [one for one in house.change(TWO_QUEUES, expected=checksum_of(ONE_QUEUE)) if is_prepare(one)]
+    text = f"the configuration in force has the checksum {compute_checksum(ONE_QUEUE)}, not {compute_checksum(TWO)}"
+    assert answers(house.change(TWO_QUEUES, expected=compute_checksum(TWO))) == [(412, text)]
+    assert [one for one in house.change(TWO_QUEUES, expected=compute_checksum(ONE_QUEUE)) if is_prepare(one)]
 
 
 def test_what_is_in_force_already_is_granted_at_once_and_nobody_else_hears_of_it() -> None:
@@ -260,11 +260,11 @@ def test_a_hierarchy_that_is_enforced_refuses_it() -> None:
 def test_a_change_by_the_rm_is_its_own_text_and_one_over_rest_stands_on_it() -> None:
     house = registered()
     house.agree(house.change(TWO_QUEUES))
-    assert house.record[-1].base == checksum_of(ONE_QUEUE)
+    assert house.record[-1].base == compute_checksum(ONE_QUEUE)
     house.register(session="session-2")
     assert house.text() == TWO_QUEUES
     house.agree(house.update(ONE_QUEUE, session="session-2"))
-    assert (house.record[-1].base, house.record[-1].origin) == (checksum_of(ONE_QUEUE), "update")
+    assert (house.record[-1].base, house.record[-1].origin) == (compute_checksum(ONE_QUEUE), "update")
     house.register(session="session-3")
     assert house.text() == ONE_QUEUE
 
@@ -273,7 +273,10 @@ def test_an_rm_that_comes_to_have_what_was_changed_over_rest_owns_it() -> None:
     house = registered()
     house.agree(house.change(TWO_QUEUES))
     rebase, answer = house.update(TWO_QUEUES)
-    assert (rebase.to, decoded(RebaseVersion, rebase.body)) == (RECORD, RebaseVersion(base=checksum_of(TWO_QUEUES)))
+    assert (rebase.to, decoded(RebaseVersion, rebase.body)) == (
+        RECORD,
+        RebaseVersion(base=compute_checksum(TWO_QUEUES)),
+    )
     assert answer.header.kind == "ConfigurationUpdated"
     house.register(TWO_QUEUES, session="session-2")
     assert house.text() == TWO_QUEUES

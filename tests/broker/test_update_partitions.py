@@ -6,7 +6,7 @@ import pytest
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.config_updates import RETIRE_MAX_S
 from broker.outgoing import ECHO_MAX_S
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
 from common.machine import NEVER
 from common.query_messages import Query
@@ -50,7 +50,7 @@ def test_a_partition_that_comes_gets_a_worker_before_anybody_commits() -> None:
         sent(PARTITION, CommitConfig(rollout=2), partition=PARTITION),
         sent(GPU, CommitConfig(rollout=2), partition=GPU, life=1),
     ]
-    told = ConfigurationUpdated(checksum=checksum_of(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
+    told = ConfigurationUpdated(checksum=compute_checksum(TWO), partitions=[PARTITION, GPU], lives={GPU: 1})
     assert answer == sent(PROXY, told, ref="update")
     assert question(house, GPU) == [(GPU, "Query")]
 
@@ -110,7 +110,7 @@ def test_a_partition_that_goes_is_taken_down_once_all_others_have_committed() ->
     assert commit.header.kind == "CommitConfig"
     assert retire == RETIRE
     assert news([answer]) == [
-        (PROXY, "update", ConfigurationUpdated(checksum=checksum_of(ONE_QUEUE), partitions=[PARTITION]))
+        (PROXY, "update", ConfigurationUpdated(checksum=compute_checksum(ONE_QUEUE), partitions=[PARTITION]))
     ]
     assert "partition rm-1_gpu is no longer configured and is taken down" in house.switch.state.notes
     assert question(house, GPU) == [(WEB, "Answer")]

@@ -1,7 +1,7 @@
 import pytest
 
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions, VersionEntry
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion
 from tests.machines import RM
 
@@ -9,7 +9,7 @@ OWN, CHANGED, OTHER = "own", "changed", "other"
 
 
 def added(versions: ConfigVersions, text: str, *, base: str, rm: str = RM, origin: str = "api") -> ConfigVersion:
-    version = versions.build_next(rm, text, at_ns=7, author="alice", origin=origin, base=checksum_of(base))
+    version = versions.build_next(rm, text, at_ns=7, author="alice", origin=origin, base=compute_checksum(base))
     versions.add_version(rm, version)
     return version
 
@@ -46,14 +46,16 @@ def test_versions_count_from_one_and_are_remembered_without_their_text() -> None
     second = added(versions, CHANGED, base=OWN)
     assert second == ConfigVersion(
         number=2,
-        checksum=checksum_of(CHANGED),
+        checksum=compute_checksum(CHANGED),
         at_ns=7,
         author="alice",
         origin="api",
-        base=checksum_of(OWN),
+        base=compute_checksum(OWN),
         config=CHANGED,
     )
-    assert versions.history(RM).latest == VersionEntry(2, checksum_of(CHANGED), 7, "alice", "api", checksum_of(OWN))
+    assert versions.history(RM).latest == VersionEntry(
+        2, compute_checksum(CHANGED), 7, "alice", "api", compute_checksum(OWN)
+    )
     assert versions.history(RM).text == CHANGED
 
 
@@ -81,10 +83,10 @@ def test_changes_of_one_rm_are_nothing_to_another() -> None:
 
 def test_the_owner_may_come_to_have_what_is_in_force_already() -> None:
     versions = ConfigVersions()
-    assert not versions.rebase(RM, checksum_of(OWN))
+    assert not versions.rebase(RM, compute_checksum(OWN))
     added(versions, CHANGED, base=OWN)
-    assert not versions.rebase(RM, checksum_of(OWN))
-    assert versions.rebase(RM, checksum_of(CHANGED))
+    assert not versions.rebase(RM, compute_checksum(OWN))
+    assert versions.rebase(RM, compute_checksum(CHANGED))
     assert [versions.choose_text(RM, text) for text in (OWN, CHANGED)] == [OWN, CHANGED]
 
 

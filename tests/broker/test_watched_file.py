@@ -7,7 +7,7 @@ import pytest
 
 from broker import watched_file
 from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
 from common.wire import decoded
@@ -42,7 +42,7 @@ class Desk:
         return found
 
     def write(self, text: str) -> list[str]:
-        self.file.send(sent(FILE, WriteFile(text=text, replaces=checksum_of(self.file.text)), rm="", session=""))
+        self.file.send(sent(FILE, WriteFile(text=text, replaces=compute_checksum(self.file.text)), rm="", session=""))
         return self.told()
 
 
@@ -241,7 +241,7 @@ def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path: Path) -> No
     link = tmp_path / "queues.yaml"
     link.symlink_to(target)
     file = WatchedFile(link, wake=lambda: None)
-    file.send(sent(FILE, WriteFile(text=SECOND, replaces=checksum_of(FIRST))))
+    file.send(sent(FILE, WriteFile(text=SECOND, replaces=compute_checksum(FIRST))))
     assert link.is_symlink()
     assert target.read_text() == SECOND
     assert (tmp_path / "queues.yaml.previous").read_text() == FIRST

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from common.acl import EVERYBODY, NOBODY, Acl, AclError, has_too_many_fields, left_out, parse_acl
-from common.config.check import load
 from common.config.model import QueueConfig
+from common.config.validation import load
 
 VECTORS = Path(__file__).parents[1] / "data" / "acl-vectors.yaml"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.rm_messages import ApplicationResponse, ConfigurationUpdated, NodeResponse
 from tests.deploy.system import FREE_PORTS, up
 from yunishard.builders import application, node
@@ -68,7 +68,7 @@ def test_a_configuration_is_put_looked_at_and_rolled_back(tmp_path: Path, capsys
         assert await run("config", "put", str(file), "--rest", rest) == 0
         changed = await news_of(rm, ConfigurationUpdated)
         assert isinstance(changed, ConfigurationUpdated)
-        assert (changed.checksum, changed.author) == (checksum_of(file.read_text()), getpass.getuser())
+        assert (changed.checksum, changed.author) == (compute_checksum(file.read_text()), getpass.getuser())
         assert rm.partitions == ("rm-1_default", "rm-1_gpu")
         capsys.readouterr()
         assert await run("config", "get", "--rest", rest) == 0
@@ -106,7 +106,7 @@ def test_a_wrong_configuration_is_refused_with_the_lines_of_the_file(
 def test_a_resource_manager_changes_its_own_configuration(tmp_path: Path) -> None:
     async def play(rm: ResourceManager, rest: str) -> None:
         done = await rm.update_configuration(WITH_C + GPU, extra_config={"event.maxStreams": "3"})
-        assert (done.checksum, done.partitions) == (checksum_of(WITH_C + GPU), ["rm-1_default", "rm-1_gpu"])
+        assert (done.checksum, done.partitions) == (compute_checksum(WITH_C + GPU), ["rm-1_default", "rm-1_gpu"])
         await rm.update_nodes([node("n1", {"vcore": 1}, partition="gpu")])
         with pytest.raises(ConfigurationRefused, match="shape") as refused:
             await rm.update_configuration(QUEUES + "            shape: round\n")

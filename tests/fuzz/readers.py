@@ -20,8 +20,8 @@ from broker.rm_records import RmRecord, decode_record
 from broker.rm_records import encode_record as encoded_facts
 from common import extra_config
 from common.allowed_keys import AllowListError, allow_list
-from common.config.check import load
 from common.config.problems import ConfigError
+from common.config.validation import load
 from common.journal_messages import Step
 from common.keys import KeyFileError, Pair, read_pair, write_pair
 from common.machine import Delivery, Send

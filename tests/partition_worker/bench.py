@@ -1,6 +1,6 @@
 """A worker and what its broker says to it, so that a test of the worker begins where it matters."""
 
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
 from common.machine import Send
 from common.messages import Message

@@ -262,7 +262,7 @@ def test_look_ups_that_hang_do_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, threading
 from common.machine import send
-from common.messages import GroupsWanted
+from common.control_messages import GroupsWanted
 from partition_worker.group_lookup import GroupLookup
 
 async def run():

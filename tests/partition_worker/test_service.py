@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from benchmarks.recovery import Shape, written
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
 from common.messages import Header, Message
 from common.names import worker_name

@@ -6,7 +6,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from common.config.check import load
+from common.config.validation import load
 from common.query_messages import Query
 from common.rest_views import (
     NEVER_MS,

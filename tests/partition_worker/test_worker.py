@@ -3,7 +3,7 @@ import json
 import pytest
 
 from common import outbox
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import (
     AbortConfig,
     CommitConfig,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.config.check import load
+from common.config.validation import load
 from common.control_messages import CommitConfig, ConfigVote, PrepareConfig
 from common.machine import Delivery
 from common.names import BROKER

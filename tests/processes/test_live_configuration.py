@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from tests.deploy.system import FREE_PORTS, Up, eventually, up
 from yunishard.blocking import BlockingResourceManager
 
@@ -99,7 +99,7 @@ def test_the_file_is_watched_and_changes_by_api_are_written_back_to_it(tmp_path:
         versions = web.read("/ws/v1/config/history?rm=rm-1")
         assert [(one["version"], one["origin"]) for one in versions] == [(3, "api"), (2, "file"), (1, "file")]
         status, answer = web.ask("/ws/v1/config/rollback?rm=rm-1&version=1", post="")
-        assert (status, json.loads(answer)["checksum"]) == (200, checksum_of(ONE))
+        assert (status, json.loads(answer)["checksum"]) == (200, compute_checksum(ONE))
         assert file.read_text() == ONE
         eventually(lambda: web.partitions() == ["default"])
         assert web.queues("default") == ["root.a", "root.b"]
@@ -109,8 +109,8 @@ def test_the_file_is_watched_and_changes_by_api_are_written_back_to_it(tmp_path:
 def test_a_change_by_api_outlives_everything_until_the_rm_comes_with_another_text(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     with running(tmp_path, "--state", state) as (_, endpoints, web), manager(endpoints, ONE):
-        assert web.ask("/ws/v1/config?rm=rm-1", put=TWO, If_Match=f'"{checksum_of(ONE)}"')[0] == 200
-        assert web.ask("/ws/v1/config?rm=rm-1", put=MORE, If_Match=f'"{checksum_of(ONE)}"')[0] == 412
+        assert web.ask("/ws/v1/config?rm=rm-1", put=TWO, If_Match=f'"{compute_checksum(ONE)}"')[0] == 200
+        assert web.ask("/ws/v1/config?rm=rm-1", put=MORE, If_Match=f'"{compute_checksum(ONE)}"')[0] == 412
     with running(tmp_path, "--state", state) as (_, endpoints, web):
         with manager(endpoints, ONE):
             assert web.in_force() == TWO

@@ -5,7 +5,7 @@ It shares nothing with the engine but the configuration. Limits never change in 
 
 from collections.abc import Iterator
 
-from common.config.model import LimitConfig, amounts
+from common.config.model import LimitConfig, parse_amounts
 from common.messages import Resources
 from tests.properties.plain_model import PlainApp, summed
 
@@ -15,7 +15,7 @@ class PlainLimits:
 
     def allow(self, app: PlainApp, wanted: Resources) -> bool:
         for limit, others in self._bounds(app):
-            most = amounts(limit.max_resources)
+            most = parse_amounts(limit.max_resources)
             used = summed(other.charged for other in others)
             if any(wanted.get(kind, 0) > max(0, most[kind] - used.get(kind, 0)) for kind in most):
                 return False

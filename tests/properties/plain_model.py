@@ -7,7 +7,7 @@ does (`plain_updates.py`).
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.config.model import QueueConfig, amounts
+from common.config.model import QueueConfig, parse_amounts
 from common.messages import Resources
 
 NOTHING_PENDING = -(2**31)
@@ -171,11 +171,11 @@ class PlainQueue:
 
     @property
     def maximum(self) -> Resources | None:
-        return amounts(self.config.resources.max) or None
+        return parse_amounts(self.config.resources.max) or None
 
     @property
     def guaranteed(self) -> Resources:
-        return amounts(self.config.resources.guaranteed)
+        return parse_amounts(self.config.resources.guaranteed)
 
     def setting(self, name: str) -> str:
         return self.config.properties.get(name, "")

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from common.config.check_rules import check_rule_paths, check_rules
 from common.config.model import (
     Configuration,
     LimitConfig,
@@ -20,9 +19,11 @@ from common.config.model import (
     PlacementRuleConfig,
     QueueConfig,
     ResourcesConfig,
-    amounts,
+    normalise_partition,
+    parse_amounts,
+    partition_name,
 )
-from common.config.normal import normal_partition, partition_name
+from common.config.placement_rules import check_rule_paths, check_rules
 from common.config.problems import Report
 from common.resources import Limit, tightened
 
@@ -72,13 +73,13 @@ def repaired_partition(partition: PartitionConfig) -> PartitionConfig:
         partition = replace(partition, queues=root.queues, limits=root.limits)
         if [queue.name.lower() for queue in partition.queues] == ["root"]:  # a sibling went, so it is the root now
             return repaired_partition(partition)
-    found = normal_partition(partition).root
+    found = normalise_partition(partition).root
     return replace(partition, placement_rules=tuple(r for r in partition.placement_rules if is_legal(r, found)))
 
 
 def repaired_queue(queue: QueueConfig, above: Above) -> QueueConfig:
-    maximum = cut(amounts(queue.resources.max), above.limit)
-    guaranteed = cut(amounts(queue.resources.guaranteed), both(maximum, above.budget))
+    maximum = cut(parse_amounts(queue.resources.max), above.limit)
+    guaranteed = cut(parse_amounts(queue.resources.guaranteed), both(maximum, above.budget))
     limit = both(above.limit, maximum)
     applications = queue.max_applications
     if above.applications:
@@ -121,13 +122,13 @@ def repaired_limits(
         limits.append(kept)
         for holder in holders:
             same = above[holder][1] if holder in above else {}
-            own[holder] = (kept.max_applications, both(same, amounts(kept.max_resources)))
+            own[holder] = (kept.max_applications, both(same, parse_amounts(kept.max_resources)))
     return tuple(limits), own
 
 
 def bounded(entry: LimitConfig, maximum: Limit, *, applications: int, bounds: list[Bound]) -> LimitConfig:
     """The entry with no more than its queue has and further up is allowed, and with something that it limits."""
-    resources, most = cut(amounts(entry.max_resources), maximum), entry.max_applications
+    resources, most = cut(parse_amounts(entry.max_resources), maximum), entry.max_applications
     for bound in bounds:
         resources = cut(resources, bound[1])
         most = min(max(most, 1), bound[0]) if bound[0] else most
@@ -158,7 +159,7 @@ def rewritten(texts: Mapping[str, str] | None, amount: Limit) -> dict[str, str] 
     """The texts as they were where they still say the amount, new ones elsewhere."""
     if texts is None:
         return None
-    before = amounts(texts)
+    before = parse_amounts(texts)
     return {
         kind: texts[kind] if before[kind] == value else f"{value}m" if kind == "vcore" else str(value)
         for kind, value in amount.items()

@@ -9,14 +9,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.check import DEFAULT_TEXT, check, load, load_problems
-from common.config.checksum import checksum_of
-from common.config.difference import differences
-from common.config.model import Configuration
-from common.config.nodes import Node, compose
+from common.config.difference import find_differences
+from common.config.model import Configuration, compute_checksum
 from common.config.parse import parse_with_lines
+from common.config.placement_rules import find_rule_problems
 from common.config.problems import PROBLEMS_MAX, ConfigError, Problem
-from common.config.rules import rule_problems
+from common.config.validation import DEFAULT_TEXT, find_build_problems, find_problems, load
+from common.config.yaml_nodes import Node, compose
 from tests.properties.configurations import broken_configurations, configurations, pairs_of_configurations
 
 VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
@@ -46,16 +45,16 @@ def composed(text: str, reader: type[yaml.CSafeLoader] | type[yaml.SafeLoader]) 
 @given(configurations())
 def test_what_is_generated_as_sound_is_accepted_loads_and_has_rules_that_can_be_built(text: str) -> None:
     for partition in load(text).partitions:
-        assert load_problems(partition) == []
-        assert rule_problems(partition) == []
+        assert find_build_problems(partition) == []
+        assert find_rule_problems(partition) == []
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(pairs_of_configurations())
 def test_so_is_what_an_operator_makes_of_it(pair: tuple[str, str]) -> None:
     before, after = map(load, pair)
-    assert differences(before, before) == []
-    there, back = differences(before, after), differences(after, before)
+    assert find_differences(before, before) == []
+    there, back = find_differences(before, after), find_differences(after, before)
     assert {found.path for found in there} == {found.path for found in back}
     assert {(found.path, found.before, found.after) for found in there} == {
         (found.path, found.after, found.before) for found in back
@@ -80,7 +79,7 @@ def test_a_problem_names_a_path_that_was_written_or_is_missing_right_below_one(t
         configuration, lines = parse_with_lines(text)
     except ConfigError:
         return
-    for problem in check(configuration, lines):
+    for problem in find_problems(configuration, lines):
         around = problem.path[: max(problem.path.rfind("."), problem.path.rfind("["))]
         assert problem.path in lines or around in lines, problem
 
@@ -91,7 +90,7 @@ def test_a_configuration_survives_the_way_to_another_process(text: str) -> None:
     configuration = load(text)
     packed = msgspec.msgpack.encode(configuration)
     assert msgspec.msgpack.decode(packed, type=Configuration) == configuration
-    assert check(configuration) == []
+    assert find_problems(configuration) == []
     assert msgspec.json.decode(msgspec.json.encode(configuration), type=Configuration) == configuration
 
 
@@ -100,9 +99,9 @@ def test_a_configuration_survives_the_way_to_another_process(text: str) -> None:
 def test_a_checksum_is_of_the_text_without_the_checksum_it_carries(text: str, carried: str) -> None:
     line = f"checksum: {carried}"
     checksum = hashlib.sha256(text.encode()).hexdigest().upper()
-    assert load(text).checksum == checksum_of(text) == checksum
-    assert checksum_of(text + line) == checksum_of(line + text + line) == checksum
-    assert checksum_of(f"{text}{line}\n") == checksum_of(f"{text}\n") != checksum
+    assert load(text).checksum == compute_checksum(text) == checksum
+    assert compute_checksum(text + line) == compute_checksum(line + text + line) == checksum
+    assert compute_checksum(f"{text}{line}\n") == compute_checksum(f"{text}\n") != checksum
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="there is only one reader to compare")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from msgspec.structs import replace
 
-from common.config.check import load, load_problems
 from common.config.model import PartitionConfig, QueueConfig
 from common.config.problems import ConfigError
+from common.config.validation import find_build_problems, load
 from common.resources import Limit
 from partition_worker.engine.invariants import check
 from partition_worker.engine.partition import Partition
@@ -142,7 +142,7 @@ def test_what_validation_accepts_a_busy_partition_takes_and_its_books_agree(
     pair: tuple[PartitionConfig, PartitionConfig], wanted: Asks, more: Asks
 ) -> None:
     before, after = (opened(config) for config in pair)
-    assume(not load_problems(before) and not load_problems(after))
+    assume(not find_build_problems(before) and not find_build_problems(after))
     life = Life(before)
     life.uses(before, wanted)
     running = {key for key, one in life.partition.allocations.items() if one.node_id}
@@ -159,7 +159,7 @@ def test_one_configuration_after_another_is_as_if_only_the_last_had_been(
     pair: tuple[PartitionConfig, PartitionConfig], wanted: Asks
 ) -> None:
     before, after = pair
-    assume(not load_problems(before) and not load_problems(after))
+    assume(not find_build_problems(before) and not find_build_problems(after))
     fresh = Life(after)
     assume(not fresh.partition.placement_problem)
     life = Life(opened(before))
@@ -177,11 +177,11 @@ def test_a_partition_objects_to_what_it_could_not_have_begun_with_and_to_nothing
     pair: tuple[PartitionConfig, PartitionConfig], wanted: Asks
 ) -> None:
     before, after = pair
-    assume(not load_problems(before))
+    assume(not find_build_problems(before))
     life = Life(opened(before))
     life.uses(before, wanted)
     earlier = (tree_of(life.partition), rest_of(life.partition))
-    problems = load_problems(after)
+    problems = find_build_problems(after)
     possible = not problems and not Partition(after, name=PARTITION, now=START_S).placement_problem
     assert (life.partition.objections(after) == []) is possible
     assert (tree_of(life.partition), rest_of(life.partition)) == earlier, "asking changes nothing"
@@ -191,7 +191,7 @@ def test_a_partition_objects_to_what_it_could_not_have_begun_with_and_to_nothing
 @profile
 def test_a_partition_can_be_retired_at_any_time(pair: tuple[PartitionConfig, PartitionConfig], wanted: Asks) -> None:
     before, after = (opened(config) for config in pair)
-    assume(not load_problems(before) and not load_problems(after))
+    assume(not find_build_problems(before) and not find_build_problems(after))
     life = Life(before)
     life.uses(before, wanted)
     life.becomes(after)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from common.config.check import load
 from common.config.model import FilterConfig, PartitionConfig, PlacementRuleConfig
-from common.config.rules import RULES, rule_problems
+from common.config.placement_rules import RULES, find_rule_problems
+from common.config.validation import load
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
 
@@ -20,7 +20,7 @@ VECTORS = Path(__file__).parents[1] / "data" / "config-vectors.yaml"
 
 def told(rules: tuple[PlacementRuleConfig, ...]) -> str:
     """The first problem, nothing if there is none."""
-    problems = rule_problems(PartitionConfig(placement_rules=rules))
+    problems = find_rule_problems(PartitionConfig(placement_rules=rules))
     return problems[0].message if problems else ""
 
 

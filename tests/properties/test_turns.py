@@ -51,7 +51,7 @@ def test_one_begins_at_a_time_and_nobody_waits_for_nothing(steps: list[tuple[str
         step(trial, what, name, number, count)
         moved = moved or what == "move"
         for path in ("root.a", "root.b"):
-            here = trial.queue(path).applications.values()
+            here = [trial.app(name) for name in trial.queue(path).applications]
             starting = [one for one in here if one.state is AppState.STARTING]
             waiting = [one for one in here if one.state is AppState.ACCEPTED and one.requests]
             assert len(starting) <= 1 or moved, (path, starting)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.machine import Delivery, Send, send
 from common.names import FILE
@@ -45,5 +45,5 @@ class QueuesFile:
 
     def _write(self, wanted: WriteFile) -> None:
         """Unless somebody has written something else since."""
-        if checksum_of(self.text) == wanted.replaces:
+        if compute_checksum(self.text) == wanted.replaces:
             self.edit(wanted.text)

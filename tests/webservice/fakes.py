@@ -8,7 +8,7 @@ import httpx
 from starlette.types import Receive, Scope, Send
 
 from common.acl import NOBODY, Acl
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.query_messages import (
     Actor,
     Answer,
@@ -43,7 +43,7 @@ def echo(query: Query) -> Answer:
 
 
 QUEUES = "partitions:\n- name: default\n  queues:\n  - name: a\n"
-CHECKSUM = checksum_of(QUEUES)
+CHECKSUM = compute_checksum(QUEUES)
 
 CLIENT = ("127.0.0.1", 40000)
 SERVER = ("127.0.0.1", 9080)
@@ -78,7 +78,7 @@ def read(rm: str, question: ReadConfig) -> Answer:
 def change(wanted: Change) -> Answer:
     """What comes of a change that is made."""
     if isinstance(wanted, ChangeConfig):
-        made = {"checksum": checksum_of(wanted.config), "version": 4, "partitions": ["rm-1_default"]}
+        made = {"checksum": compute_checksum(wanted.config), "version": 4, "partitions": ["rm-1_default"]}
         return answer({**made, "file": True, "followers": ["rm-2"]})
     if isinstance(wanted, Schedule):
         return answer({"made": wanted.steps})

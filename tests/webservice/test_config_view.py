@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.check import load
 from common.config.model import (
     Configuration,
     FilterConfig,
@@ -21,7 +20,8 @@ from common.config.model import (
     ResolverConfig,
     ResourcesConfig,
 )
-from common.config.nodes import Mapping, Scalar, compose
+from common.config.validation import load
+from common.config.yaml_nodes import Mapping, Scalar, compose
 from webservice.config_view import NO_DEADLOCKS, Deadlock, config_json, config_yaml, deadlock_of, scalar, yaml_text
 from webservice.views import RequestError
 

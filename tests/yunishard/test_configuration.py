@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.config.checksum import checksum_of
+from common.config.model import compute_checksum
 from common.rm_messages import (
     ConfigurationUpdated,
     EventRecord,
@@ -140,8 +140,8 @@ def test_after_a_break_the_checksum_says_that_a_change_was_made() -> None:
             await core.hears(UpdateConfiguration)
         async with FakeCore(core.address) as again, rm:
             await again.hears(Resume)
-            await again.says(Registered(partitions=["rm-1_new"], checksum=checksum_of(TEXT)), partition="")
-            assert await change == ConfigurationUpdated(checksum=checksum_of(TEXT), partitions=["rm-1_new"])
+            await again.says(Registered(partitions=["rm-1_new"], checksum=compute_checksum(TEXT)), partition="")
+            assert await change == ConfigurationUpdated(checksum=compute_checksum(TEXT), partitions=["rm-1_new"])
 
     play(story)
 

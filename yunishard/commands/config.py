@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
-from common.config.check import load
-from common.config.difference import Difference, differences
+from common.config.difference import Difference, find_differences
 from common.config.model import Configuration
-from common.config.nodes import TEXT_BYTES_MAX, Mapping, Scalar, compose
+from common.config.parse import is_null
 from common.config.problems import ConfigError
-from common.config.scalars import is_null
+from common.config.validation import load
+from common.config.yaml_nodes import TEXT_BYTES_MAX, Mapping, Scalar, compose
 from yunishard.commands.console import STDIN, UNUSABLE, print_json, read_bounded, show
 from yunishard.commands.rest import NOT_FOUND, Answer, Failed, Rest, add_rest
 
@@ -409,7 +409,7 @@ Side = tuple[str, str]
 
 def show_summary(a: Side, b: Side, *, in_json: bool) -> int:
     """Print one line for each change from `a` to `b`; the exit status, which is 1 if there is any."""
-    found = differences(_parse(a), _parse(b))
+    found = find_differences(_parse(a), _parse(b))
     if in_json:
         print_json(msgspec.to_builtins(found))
     else:

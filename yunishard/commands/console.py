@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.config.nodes import TEXT_BYTES_MAX
+from common.config.yaml_nodes import TEXT_BYTES_MAX
 
 REFUSED: Final = 1
 """Exit code: the command ran, and was refused or found a problem."""

@@ -12,14 +12,13 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.config.check import load_problems, validated
-from common.config.doubts import doubts
-from common.config.hierarchy import hierarchy_problems
-from common.config.naming import naming_problems
-from common.config.nodes import TEXT_BYTES_MAX
-from common.config.normal import root_place
+from common.config.hierarchy import find_hierarchy_problems
+from common.config.model import root_place
+from common.config.placement_rules import find_rule_problems
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
-from common.config.rules import rule_problems
+from common.config.validation import find_build_problems, find_name_problems, validate
+from common.config.warnings import doubts
+from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.wording import counted
 from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json, read_bounded
 
@@ -110,15 +109,15 @@ def judged(file: str, mode: str) -> Verdict:
 def judgement(name: str, text: str, mode: str) -> Verdict:
     """Judge a text."""
     try:
-        configuration, lines = validated(text)
+        configuration, lines = validate(text)
     except ConfigError as error:
         return Verdict(name, list(error.problems))
-    problems = naming_problems(configuration, lines)
+    problems = find_name_problems(configuration, lines)
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
-        problems += load_problems(partition, path=path, lines=lines)
-        problems += rule_problems(partition, path=path, lines=lines)
-    moved = [] if mode == "off" else hierarchy_problems(configuration, lines)
+        problems += find_build_problems(partition, path=path, lines=lines)
+        problems += find_rule_problems(partition, path=path, lines=lines)
+    moved = [] if mode == "off" else find_hierarchy_problems(configuration, lines)
     warnings = ([] if mode == "enforce" else moved) + doubts(configuration, lines)
     if not configuration.partitions:
         hint = "a resource manager that sends this gets the built-in queues"

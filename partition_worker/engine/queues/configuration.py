@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common.acl import Acl, parse_acl
-from common.config.model import ChildTemplateConfig, QueueConfig, amounts
+from common.config.model import ChildTemplateConfig, QueueConfig, parse_amounts
 from common.messages import Amount, Resources
 from common.names import RECOVERY_QUEUE, ROOT
 from common.resources import Limit, is_positive
@@ -170,7 +170,7 @@ def _useful(texts: Mapping[str, str] | None) -> Resources | None:
     """The amounts, or None if none is positive."""
     if not texts:
         return None
-    resources = amounts(texts)
+    resources = parse_amounts(texts)
     return resources if any(resources.values()) else None  # validation refuses negative ones
 
 
@@ -226,8 +226,8 @@ def _resources(tags: Mapping[str, str], tag: str, problems: list[str]) -> Resour
     except (msgspec.MsgspecError, RecursionError) as error:
         problems.append(f"tag {tag}: {error}")
         return None
-    amounts = {kind: entry.value for kind, entry in entries.items()}
-    return amounts if is_positive(amounts) else None
+    parse_amounts = {kind: entry.value for kind, entry in entries.items()}
+    return parse_amounts if is_positive(parse_amounts) else None
 
 
 def apply_namespace_quota(queue: Queue, quota: NamespaceQuota) -> bool:

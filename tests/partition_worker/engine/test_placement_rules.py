@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.config import rules
-from common.config.check import load
+from common.config import placement_rules
 from common.config.expressions import ExpressionError
 from common.config.model import FilterConfig
+from common.config.validation import load
 from common.names import ILLEGAL_QUEUE
 from partition_worker.engine.bounds import Work
 from partition_worker.engine.placement_chain import PlacementChain
@@ -466,7 +466,7 @@ def test_the_rest_goes_to_the_default_queue_if_there_is_one() -> None:
 
 def test_a_rule_is_one_class_and_one_name_in_the_table_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "registry", dict(Rule.registry))
-    monkeypatch.setattr(rules, "RULES", (*rules.RULES, "initial"))
+    monkeypatch.setattr(placement_rules, "RULES", (*placement_rules.RULES, "initial"))
 
     class Initial(Rule):
         name = "initial"
@@ -476,9 +476,9 @@ def test_a_rule_is_one_class_and_one_name_in_the_table_of_the_configuration(monk
 
     text = "partitions: [{name: default, placementrules: [{name: Initial, create: true}], queues: [{name: root}]}]"
     config = load(text).partitions[0]
-    assert not rules.rule_problems(config)
+    assert not placement_rules.find_rule_problems(config)
     assert PlacementChain(config.placement_rules).place(submission(), NOWHERE) == "root.b"
 
 
 def test_every_rule_that_a_configuration_may_name_has_a_class() -> None:
-    assert {*rules.RULES, rules.RECOVERY} == set(Rule.registry)
+    assert {*placement_rules.RULES, placement_rules.RECOVERY} == set(Rule.registry)

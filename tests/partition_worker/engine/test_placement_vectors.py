@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.config.check import load
 from common.config.problems import ConfigError
+from common.config.validation import load
 from common.rm_messages import (
     AcceptedApplication,
     AddApplicationRequest,

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from common.acl import Acl
-from common.config.check import load, load_problems
 from common.config.model import LimitConfig, PartitionConfig, PlacementRuleConfig, PreemptionConfig, ResolverConfig
+from common.config.validation import find_build_problems, load
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
@@ -350,7 +350,7 @@ def partitions() -> list[tuple[str, PartitionConfig, bool]]:
 def test_rules_are_active_or_not_as_in_the_reference_at_first_and_object_later(
     vector: str, wanted: PartitionConfig, active: bool
 ) -> None:
-    assert load_problems(wanted) == []
+    assert find_build_problems(wanted) == []
     assert (Partition(wanted, name=PARTITION, now=START_S).placement_problem == "") is active, vector
     assert (Trial("root.a").partition.objections(wanted) == []) is active, vector
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.config.check import load
+from common.config.validation import load
 from partition_worker.engine.ask_shapes import shape_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.usage_trackers import Account, Allowance, Level, Trackers, group_of, limits_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.config.check import load as load_configuration
-from common.config.check import load_problems
+from common.config.validation import find_build_problems
+from common.config.validation import load as load_configuration
 from common.names import PARTITION, QUEUE, USER
 from tests.yunishard.replay.swf_lines import swf_line, swf_log
 from yunishard.replay import workload
@@ -315,7 +315,7 @@ def test_the_default_speed_is_about_a_minute_but_not_too_many_asks_a_second() ->
 def test_the_core_accepts_the_configuration() -> None:
     configuration = load_configuration(planned("; Partition: 1 0", swf_line(1), swf_line(2, site=2)).configuration())
     assert [part.name for part in configuration.partitions] == ["0", "site-2"]
-    assert not [problem for part in configuration.partitions for problem in load_problems(part)]
+    assert not [problem for part in configuration.partitions for problem in find_build_problems(part)]
 
 
 def test_the_example_has_six_busy_partitions() -> None:

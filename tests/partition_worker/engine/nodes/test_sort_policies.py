@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.config.check import load
 from common.config.properties import PROPERTIES
+from common.config.validation import load
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, ScoreNode, score_bin_packing, score_fair, used_fraction
 from partition_worker.engine.nodes.node import Node
