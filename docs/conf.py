@@ -6,7 +6,7 @@ project = "yunishard"
 copyright = "the yunishard authors"  # noqa: A001 - Sphinx reads this name
 release = installed_version("yunishard")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]

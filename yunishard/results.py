@@ -193,7 +193,7 @@ class Callbacks:
     node_rejected: Callback[RejectedNode] | None = None
     """`(RejectedNode)`: the core refused a new node; `reason` says why."""
     partition_restarted: Callback[str] | None = None
-    """`(partition: str)`: the partition of this normalised name lost its state: report everything in it again."""
+    """`(str)`: the partition with this normalised name lost its state; report everything in it again."""
     configuration_changed: Callback[ConfigurationUpdated] | None = None
     """`(ConfigurationUpdated)`: an operator or another client changed the configuration of this RM."""
     event: Callback[EventRecord] | None = None
