@@ -19,18 +19,16 @@ from typing import Final
 from tests.size import PACKAGES, ROOT, Function, SourceFile, source_files
 
 FINDINGS_MAX: Final[dict[str, int]] = {
-    "CONTRIBUTING.md": 7,
-    "README.md": 4,
     "benchmarks": 105,
-    "broker": 337,
-    "common": 414,
+    "broker": 26,
+    "common": 343,
     "deploy": 144,
-    "docs": 492,
+    "docs": 318,
     "examples": 6,
-    "partition_worker": 1189,
-    "rmproxy": 216,
-    "webservice": 591,
-    "yunishard": 283,
+    "partition_worker": 545,
+    "rmproxy": 12,
+    "webservice": 109,
+    "yunishard": 232,
 }
 """Top-level directory (or file) to the number of findings that it still has."""
 

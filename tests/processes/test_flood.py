@@ -160,7 +160,7 @@ def test_a_message_without_end_costs_a_reconnect_and_nobody_their_allocations(tm
             rm.update_nodes([node("n1", {"vcore": "1"})])
             endless(native)
             assert most() <= PROXY_MAX_BYTES + GROWTH_MAX_BYTES
-            running.until(lambda: running.says("(`proxy-memory-max`): it starts again"))
+            running.until(lambda: running.says("(`proxy-memory-max`): it restarts"))
             eventually(lambda: any("-m rmproxy" in command for command in running.children.values()))
             rm.update_nodes([node("n2", {"vcore": "1"})])  # waits until the session has been resumed
         assert running.stop() == 0

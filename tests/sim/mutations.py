@@ -106,12 +106,12 @@ def forget_time() -> Iterator[None]:
 
 def drop_resume_wanted() -> Iterator[None]:
     """The proxy does not pass on that an RM is to resume."""
-    before = Proxy._from_core
+    before = Proxy._handle_core
 
-    def from_core(front: Proxy, delivery: Delivery, now: float) -> list[Send]:
+    def handle_core(front: Proxy, delivery: Delivery, now: float) -> list[Send]:
         return [one for one in before(front, delivery, now) if one.header.kind != "ResumeWanted"]
 
-    return _replaced(Proxy, "_from_core", from_core)
+    return _replaced(Proxy, "_handle_core", handle_core)
 
 
 def take_again() -> Iterator[None]:
