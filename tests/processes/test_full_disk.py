@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -56,6 +58,14 @@ class System:
         checks = json.loads(self._read("/ws/v1/scheduler/healthcheck"))
         assert checks["Healthy"] == all(check["Succeeded"] for check in checks["HealthChecks"])
         return {one["Name"]: one["DiagnosisMessage"] for one in checks["HealthChecks"] if not one["Succeeded"]}
+
+    def has_history(self) -> bool:
+        """Whether the web service has created its history."""
+        try:
+            return bool(self._read("/ws/v1/history/applications"))
+        except urllib.error.HTTPError as error:
+            with error:
+                return False
 
     def metric(self, series: str) -> float:
         lines = self._read("/ws/v1/metrics").splitlines()
@@ -127,7 +137,7 @@ def fill_journal(rm: BlockingResourceManager, system: System) -> None:
 
 def test_a_partition_whose_worker_cannot_start_again_is_named_until_it_has(system: System) -> None:
     with system.rm("rm-1"):
-        system.up.until(lambda: system.failed() == {})  # a history that cannot be created frees the room it had taken
+        system.up.until(system.has_history)  # one that cannot be created frees the room that it had taken
         with system.full():
             worker = system.up.child(" --partition=rm-1_default ")
             for file in (system.disk / "journals").glob("rm-1_default.sqlite*"):
@@ -135,17 +145,31 @@ def test_a_partition_whose_worker_cannot_start_again_is_named_until_it_has(syste
             with system.up.stopped():  # so that the next worker does not begin before their room is taken
                 os.kill(worker, signal.SIGKILL)
                 eventually(lambda: gone(worker))
-                fill(system.disk / "more")
+                taking = threading.Event()
+                taker = threading.Thread(target=keep_full, args=(system.disk / "more", taking))
+                taker.start()
+                eventually(taking.is_set)
             system.up.until(lambda: "Workers" in system.failed())
             assert "rm-1_default: " in system.failed()["Workers"]
             assert system.metric("yunishard_journal_stuck") == 1
+            taking.clear()
+            taker.join()
             (system.disk / "more").unlink()
         system.up.until(lambda: not system.failed().keys() & {"Workers", "Partitions"})
         assert system.metric("yunishard_journal_stuck") == 0
 
 
+def keep_full(path: Path, taking: threading.Event) -> None:
+    """Take all room, and set the event; then take what other processes free, until the event is cleared."""
+    fill(path)
+    taking.set()
+    while taking.is_set():
+        fill(path)
+        time.sleep(0.001)
+
+
 def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, suppress(OSError):
+    with path.open("ab", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1 << 12))
 
