@@ -42,38 +42,38 @@ class NotDone(Exception):
 # Kill ---------------------------------------------------------------------------------------------------------------
 
 
-def kill(books: PartitionState, application_id: str, actor: Actor) -> None:
+def kill(state: PartitionState, application_id: str, actor: Actor) -> None:
     """Fail the application, remove its asks and release its allocations. A completing application completes.
 
     Raises: NotDone: 404 for an unknown application, 403 without the right.
     """
-    application = _application(books, application_id)
+    application = _application(state, application_id)
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
-    books.tell_people(told)
+    state.tell_people(told)
     completes = application.state is AppState.COMPLETING
     if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
-        lifecycle.fire(books, application, AppEvent.RUN)
+        lifecycle.fire(state, application, AppEvent.RUN)
     if not completes and application.state is not AppState.FAILING:
-        lifecycle.fire(books, application, AppEvent.FAIL, told)
-    running = remove_everything(books, application)
+        lifecycle.fire(state, application, AppEvent.FAIL, told)
+    running = remove_everything(state, application)
     application.queue.released += len(running)
-    lifecycle.fire(books, application, AppEvent.COMPLETE if completes else AppEvent.FAIL, told)
+    lifecycle.fire(state, application, AppEvent.COMPLETE if completes else AppEvent.FAIL, told)
     for allocation in running:
-        books.emit(allocation.release(books.name, told))
+        state.emit(allocation.release(state.name, told))
 
 
 # Move ---------------------------------------------------------------------------------------------------------------
 
 
-def move(books: PartitionState, application_id: str, path: str, actor: Actor) -> None:
+def move(state: PartitionState, application_id: str, path: str, actor: Actor) -> None:
     """Move the application, with its asks and allocations, to another leaf.
 
     Raises: NotDone: 404 for an unknown application or queue, 403 without the right on both queues, 400 for an
     unsuitable queue, 409 if the application is there already, cannot be moved now, or does not fit.
     """
-    application = _application(books, application_id)
-    leaf = books.tree.find(path)
+    application = _application(state, application_id)
+    leaf = state.tree.find(path)
     if leaf is None:
         raise no_queue(path)
     for queue in (application.queue, leaf):
@@ -81,21 +81,21 @@ def move(books: PartitionState, application_id: str, path: str, actor: Actor) ->
     unusable = _unusable(application, leaf)
     if unusable:
         raise NotDone(400, unusable)
-    conflict = _conflict(application, leaf) or books.usage.objection(application, leaf)
+    conflict = _conflict(application, leaf) or state.usage.objection(application, leaf)
     if conflict:
         raise NotDone(409, conflict)
     before = application.queue
-    ledger.move(books, application, leaf)
-    lifecycle.settle(books, application)
+    ledger.move(state, application, leaf)
+    lifecycle.settle(state, application)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
-    books.tell_people(told)
-    books.emit(
+    state.tell_people(told)
+    state.emit(
         EventRecord(
             type=event_codes.APP,
             object_id=application_id,
             reference_id=leaf.path,
             message=told,
-            timestamp_nano=books.stamp_ns(),
+            timestamp_nano=state.stamp_ns(),
             event_change_type=event_codes.SET,
             event_change_detail=event_codes.DETAILS_NONE,
         )
@@ -143,10 +143,10 @@ def _used(application: Application) -> list[str]:
 # Rights -------------------------------------------------------------------------------------------------------------
 
 
-def _application(books: PartitionState, application_id: str) -> Application:
-    application = books.applications.get(application_id)
+def _application(state: PartitionState, application_id: str) -> Application:
+    application = state.applications.get(application_id)
     if application is None:
-        raise no_application(application_id, books.name)
+        raise no_application(application_id, state.name)
     return application
 
 
@@ -174,40 +174,40 @@ RETIRED_CAUSE: Final = "PartitionRemoved"
 """The reason, known to RMs, why its applications fail."""
 
 
-def retire(books: PartitionState) -> None:
+def retire(state: PartitionState) -> None:
     """Remove everything from the partition, and accept nothing more."""
-    books.retired = True
-    for queue in books.tree:
+    state.retired = True
+    for queue in state.tree:
         queue.state = "Draining"
-        queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
-    allocation_updates.follow(books, application_updates.give_up(books))
-    released = [one for application in tuple(books.applications.values()) for one in _end(books, application)]
+        queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
+    allocation_updates.follow(state, application_updates.give_up(state))
+    released = [one for application in tuple(state.applications.values()) for one in _end(state, application)]
     for release in released:
-        books.emit(release)
-    for node in tuple(books.fleet):
-        books.fleet.withdraw(node)
-        total = books.fleet.total
-        books.fleet.remove(node)
-        events.cluster_resized(books, total)
-        events.node_gone(books, node.node_id)
-        books.counters.decommissioned += 1
-    books.foreign.clear()
-    books.readiness.resized()
-    books.expect_cleaning()
+        state.emit(release)
+    for node in tuple(state.fleet):
+        state.fleet.withdraw(node)
+        total = state.fleet.total
+        state.fleet.remove(node)
+        events.cluster_resized(state, total)
+        events.node_gone(state, node.node_id)
+        state.counters.decommissioned += 1
+    state.foreign.clear()
+    state.readiness.resized()
+    state.expect_cleaning()
 
 
-def _end(books: PartitionState, application: Application) -> list[AllocationRelease]:
+def _end(state: PartitionState, application: Application) -> list[AllocationRelease]:
     """Fail an application, or complete it if it is completing, and remove everything it has; returns the releases."""
     completes = application.state is AppState.COMPLETING
     if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
-        lifecycle.fire(books, application, AppEvent.RUN)
+        lifecycle.fire(state, application, AppEvent.RUN)
     if not completes and application.state is not AppState.FAILING:
-        lifecycle.fire(books, application, AppEvent.FAIL, RETIRED_CAUSE)
-    running = remove_everything(books, application)
+        lifecycle.fire(state, application, AppEvent.FAIL, RETIRED_CAUSE)
+    running = remove_everything(state, application)
     application.queue.released += len(running)
     if completes:
-        lifecycle.fire(books, application, AppEvent.COMPLETE, RETIRED_CAUSE)
+        lifecycle.fire(state, application, AppEvent.COMPLETE, RETIRED_CAUSE)
     else:
-        books.timers.stop(application, "state")
-        lifecycle.leave_queue(books, application)
-    return [allocation.release(books.name, f"Partition {books.name} Removed") for allocation in running]
+        state.timers.stop(application, "state")
+        lifecycle.leave_queue(state, application)
+    return [allocation.release(state.name, f"Partition {state.name} Removed") for allocation in running]

@@ -48,14 +48,14 @@ class _Refusal(Exception):
         """Whether it counts as a scheduling error, which a correct RM does not cause."""
 
 
-def handle(books: PartitionState, request: AllocationRequest) -> None:
+def handle(state: PartitionState, request: AllocationRequest) -> None:
     """Process all allocations in order, send their rejections together, then process all releases in order."""
     rejected: list[RejectedAllocation] = []
     for message in request.allocations:
         try:
-            _take(books, message)
+            _take(state, message)
         except _Refusal as refusal:
-            books.counters.errors += refusal.counts
+            state.counters.errors += refusal.counts
             rejected.append(
                 RejectedAllocation(
                     allocation_key=message.allocation_key,
@@ -64,239 +64,239 @@ def handle(books: PartitionState, request: AllocationRequest) -> None:
                 )
             )
     for rejection in rejected:
-        books.emit(rejection)
+        state.emit(rejection)
     for release in request.releases.allocations_to_release:
-        _release(books, release)
+        _release(state, release)
 
 
-def follow(books: PartitionState, said: Iterable[Said]) -> None:
+def follow(state: PartitionState, said: Iterable[Said]) -> None:
     """Process asks and releases that waited for a group lookup."""
     for one in said:
         if isinstance(one, AllocationRelease):
-            _release(books, one)
+            _release(state, one)
         else:
-            handle(books, AllocationRequest(allocations=[one]))
+            handle(state, AllocationRequest(allocations=[one]))
 
 
 # Asks and allocations -----------------------------------------------------------------------------------------------
 
 
-def _take(books: PartitionState, message: rm_messages.Allocation) -> None:
+def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
     """Process one allocation. A repetition changes nothing; other amounts resize it; a node means that the RM placed
     it.
     """
     if message.placeholder and not message.task_group_name:
         raise _Refusal(f"placeholder allocation {message.allocation_key} has no task group")
     if FOREIGN in message.allocation_tags:
-        _take_foreign(books, message)
+        _take_foreign(state, message)
         return
-    application = books.applications.get(message.application_id)
+    application = state.applications.get(message.application_id)
     if application is None:
-        if message.application_id not in books.waiting:
+        if message.application_id not in state.waiting:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        if not books.waiting.hold(message.application_id, message):
+        if not state.waiting.hold(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
     if application.state is AppState.FAILING:
         raise _Refusal(f"application {message.application_id} is failing, it takes nothing more")
-    node = _node(books, message)
+    node = _node(state, message)
     if is_zero(message.resource_per_alloc):
         raise _Refusal("allocation contains no resources", counts=True)
     if not is_positive(message.resource_per_alloc):
         raise _Refusal("allocation contains negative resources", counts=True)
     known = application.find(message.allocation_key)
     if known is None:
-        _take_new(books, application, message, node)
+        _take_new(state, application, message, node)
         return
     if not equal(known.resources, message.resource_per_alloc):
         resize = ledger.resize_allocation if known.node_id else ledger.resize_ask
-        resize(books, application, known, message.resource_per_alloc)
-        _charged_unchecked(books, application)
+        resize(state, application, known, message.resource_per_alloc)
+        _charged_unchecked(state, application)
     if node is not None and not known.node_id:
-        ledger.place_ask(books, application, known, node)
-        _charged_unchecked(books, application)
+        ledger.place_ask(state, application, known, node)
+        _charged_unchecked(state, application)
         application.queue.bound += 1
-        books.emit(known.announced())
+        state.emit(known.announced())
 
 
 def _take_new(
-    books: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
+    state: PartitionState, application: Application, message: rm_messages.Allocation, node: Node | None
 ) -> None:
     if not message.allocation_key:
         raise _Refusal("allocation has no key")
-    owner = books.allocations.get(message.allocation_key)
+    owner = state.allocations.get(message.allocation_key)
     if owner is not None:
         raise _Refusal(f"allocation key {message.allocation_key} is in use by application {owner.application_id}")
-    if objection := _bound_objection(books, message):
+    if objection := _bound_objection(state, message):
         raise _Refusal(objection)
-    constraint = _constraint(books, message)
+    constraint = _constraint(state, message)
     allocation = from_message(
-        message, application.application_id, stamp_ns=books.stamp_ns(), needs=books.needs, constraint=constraint
+        message, application.application_id, stamp_ns=state.stamp_ns(), needs=state.needs, constraint=constraint
     )
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
-            lifecycle.fire(books, application, AppEvent.RUN)
-        ledger.add_ask(books, application, allocation)
+            lifecycle.fire(state, application, AppEvent.RUN)
+        ledger.add_ask(state, application, allocation)
         return
     allocation.recovered = True
-    ledger.recover(books, application, allocation, node)
-    _charged_unchecked(books, application)
+    ledger.recover(state, application, allocation, node)
+    _charged_unchecked(state, application)
     application.queue.bound += 1
-    books.emit(allocation.announced())
+    state.emit(allocation.announced())
 
 
-def _bound_objection(books: PartitionState, message: rm_messages.Allocation) -> str:
+def _bound_objection(state: PartitionState, message: rm_messages.Allocation) -> str:
     """Why the partition has no room for one more ask or allocation; empty if it has."""
-    known = len(books.allocations) + len(books.foreign)
-    return ask_objection(message, count=known, asks_max=books.tuning.asks_max)
+    known = len(state.allocations) + len(state.foreign)
+    return ask_objection(message, count=known, asks_max=state.tuning.asks_max)
 
 
-def _charged_unchecked(books: PartitionState, application: Application) -> None:
+def _charged_unchecked(state: PartitionState, application: Application) -> None:
     """Start quota preemption where a reported allocation exceeds a maximum."""
-    if books.config.preemption.is_quota_enabled and start_quota_timers(application.queue, books.now):
-        books.expect_quota_look()
+    if state.config.preemption.is_quota_enabled and start_quota_timers(application.queue, state.now):
+        state.expect_quota_look()
 
 
-def _constraint(books: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
+def _constraint(state: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
     """The constraint in the tags. A reported allocation with invalid tags is accepted without one."""
     try:
-        return books.fleet.predicates.read(message.allocation_tags, message.allocation_key)
+        return state.fleet.predicates.read(message.allocation_tags, message.allocation_key)
     except ValueError as error:
         if message.node_id:
             return None
         raise _Refusal(str(error)) from error
 
 
-def _node(books: PartitionState, message: rm_messages.Allocation) -> Node | None:
+def _node(state: PartitionState, message: rm_messages.Allocation) -> Node | None:
     if not message.node_id:
         return None
-    node = books.fleet.get(message.node_id)
+    node = state.fleet.get(message.node_id)
     if node is None:
         raise _Refusal(f"failed to find node {message.node_id}", counts=True)
     return node
 
 
-def _take_foreign(books: PartitionState, message: rm_messages.Allocation) -> None:
+def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> None:
     """Add or update a foreign allocation: it only takes room on its node."""
     key = message.allocation_key
     if not message.node_id:
         raise _Refusal(f"trying to add a foreign request (non-allocation) {key}")
-    node = books.fleet.get(message.node_id)
+    node = state.fleet.get(message.node_id)
     if node is None:
         raise _Refusal(f"failed to find node {message.node_id} for allocation {key}")
     if any(amount < 0 for amount in message.resource_per_alloc.values()):
         raise _Refusal("allocation contains negative resources")
-    before = books.foreign.get(key)
-    if before is None and (objection := _bound_objection(books, message)):
+    before = state.foreign.get(key)
+    if before is None and (objection := _bound_objection(state, message)):
         raise _Refusal(objection)
     if before is not None and before is not node:
-        _take_foreign_away(books, before, key)
-    allocation = from_message(message, "", stamp_ns=books.stamp_ns(), needs=books.needs)
+        _take_foreign_away(state, before, key)
+    allocation = from_message(message, "", stamp_ns=state.stamp_ns(), needs=state.needs)
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:
-        events.node_allocation(books, node.node_id, event_codes.ADD, allocation)
-    books.foreign[key] = node
-    _foreign_changed(books, node)
+        events.node_allocation(state, node.node_id, event_codes.ADD, allocation)
+    state.foreign[key] = node
+    _foreign_changed(state, node)
 
 
 # Releases -----------------------------------------------------------------------------------------------------------
 
 
-def _release(books: PartitionState, release: AllocationRelease) -> None:
+def _release(state: PartitionState, release: AllocationRelease) -> None:
     if not release.application_id:
-        _release_foreign(books, release)
+        _release_foreign(state, release)
         return
-    application = books.applications.get(release.application_id)
+    application = state.applications.get(release.application_id)
     if application is None:
-        if release.application_id in books.waiting:
-            if not books.waiting.hold(release.application_id, release):
-                books.waiting.withdraw(release.application_id, release.allocation_key)
+        if release.application_id in state.waiting:
+            if not state.waiting.hold(release.application_id, release):
+                state.waiting.withdraw(release.application_id, release.allocation_key)
             return
-        books.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
+        state.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
         return
     if release.allocation_key:
         known = application.find(release.allocation_key)
         if known is None:
-            books.emit(IgnoredRelease(release, f"unknown to application {release.application_id}"))
+            state.emit(IgnoredRelease(release, f"unknown to application {release.application_id}"))
             return
-        _release_one(books, application, known, release.termination_type)
+        _release_one(state, application, known, release.termination_type)
     else:
-        _release_all(books, application, release.termination_type)
+        _release_all(state, application, release.termination_type)
 
 
-def _release_one(books: PartitionState, application: Application, known: Allocation, termination_type: int) -> None:
+def _release_one(state: PartitionState, application: Application, known: Allocation, termination_type: int) -> None:
     """Release one allocation: remove it, make it pending again, or complete a swap."""
     if termination_type == SCHEDULING_FAILED_ON_RM:
-        _roll_back(books, application, known)
+        _roll_back(state, application, known)
     elif termination_type == PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
-        books.emit(confirm_swap(books, application, known).announced())
-        _charged_unchecked(books, application)
+        state.emit(confirm_swap(state, application, known).announced())
+        _charged_unchecked(state, application)
     elif known.key in application.allocations:
         if termination_type == PLACEHOLDER_REPLACED:
-            books.note(f"release of {known.key}: nothing takes its place, it is removed")
+            state.note(f"release of {known.key}: nothing takes its place, it is removed")
             termination_type = STOPPED_BY_RM
-        end_allocation(books, application, known, termination_type)
-        _answer(books, [known], termination_type)
+        end_allocation(state, application, known, termination_type)
+        _answer(state, [known], termination_type)
     elif termination_type != TIMEOUT:  # it confirms the timeout of a placeholder that had a node
-        withdraw_ask(books, application, known)
+        withdraw_ask(state, application, known)
 
 
-def _release_all(books: PartitionState, application: Application, termination_type: int) -> None:
+def _release_all(state: PartitionState, application: Application, termination_type: int) -> None:
     keeping_asks = termination_type == TIMEOUT
-    told = books.told
-    ran = remove_everything(books, application, keeping_asks=keeping_asks)
+    told = state.told
+    ran = remove_everything(state, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
-    lifecycle.emptied(books, application)
-    events.arrange(books, told, events.OF_RELEASE)
-    _answer(books, ran, termination_type)
+    lifecycle.emptied(state, application)
+    events.arrange(state, told, events.OF_RELEASE)
+    _answer(state, ran, termination_type)
 
 
-def _answer(books: PartitionState, gone: list[Allocation], termination_type: int) -> None:
+def _answer(state: PartitionState, gone: list[Allocation], termination_type: int) -> None:
     """Send the releases to the RM, unless it confirmed a request of the core."""
     if termination_type not in _CONFIRMATIONS:
         for allocation in gone:
-            books.emit(allocation.release(books.name, "allocation remove as per RM request"))
+            state.emit(allocation.release(state.name, "allocation remove as per RM request"))
 
 
-def _roll_back(books: PartitionState, application: Application, allocation: Allocation) -> None:
+def _roll_back(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """The RM could not start an allocation: it waits for a node again, unless its release was requested or its swap is
     not complete.
     """
     if allocation.released or allocation.key not in application.allocations:
-        books.note(f"allocation {allocation.key} was not to be started")
+        state.note(f"allocation {allocation.key} was not to be started")
     elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
-        record_start_failure(books, allocation)
-        ledger.roll_back(books, application, allocation)
+        record_start_failure(state, allocation)
+        ledger.roll_back(state, application, allocation)
 
 
-def _release_foreign(books: PartitionState, release: AllocationRelease) -> None:
+def _release_foreign(state: PartitionState, release: AllocationRelease) -> None:
     key = release.allocation_key
-    node = books.foreign.pop(key, None)
+    node = state.foreign.pop(key, None)
     if node is None:
-        books.emit(IgnoredRelease(release, "no foreign allocation has this key"))
+        state.emit(IgnoredRelease(release, "no foreign allocation has this key"))
         return
-    _take_foreign_away(books, node, key)
+    _take_foreign_away(state, node, key)
 
 
-def _take_foreign_away(books: PartitionState, node: Node, key: str) -> None:
-    events.node_allocation(books, node.node_id, event_codes.REMOVE, node.foreign[key])
+def _take_foreign_away(state: PartitionState, node: Node, key: str) -> None:
+    events.node_allocation(state, node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
-    _foreign_changed(books, node)
+    _foreign_changed(state, node)
 
 
-def _foreign_changed(books: PartitionState, node: Node) -> None:
+def _foreign_changed(state: PartitionState, node: Node) -> None:
     """The foreign usage of a node changed, which does not change the node order."""
-    books.fleet.freed(node)
-    books.reserved.nudge(node)
-    books.readiness.relieve()
+    state.fleet.freed(node)
+    state.reserved.nudge(node)
+    state.readiness.relieve()
 
 
 # Removal --------------------------------------------------------------------------------------------------------------
 
 
 def end_allocation(
-    books: PartitionState,
+    state: PartitionState,
     application: Application,
     allocation: Allocation,
     termination_type: int | None = STOPPED_BY_RM,
@@ -305,39 +305,39 @@ def end_allocation(
     placeholder waits again.
     """
     if allocation.partner is not None:
-        unwind_swap(books, application, allocation.partner)
-    told = books.told
-    ledger.remove_allocation(books, application, allocation, termination_type)
+        unwind_swap(state, application, allocation.partner)
+    told = state.told
+    ledger.remove_allocation(state, application, allocation, termination_type)
     application.queue.released += 1
-    gone = books.told
+    gone = state.told
     if allocation.placeholder:
-        lifecycle.placeholder_gone(books, application)
+        lifecycle.placeholder_gone(state, application)
     else:
-        lifecycle.allocation_gone(books, application)
-    if not application.allocations or books.told > gone:  # usually there are none, and the events are in order
-        events.arrange(books, told, events.OF_ALLOCATION)
+        lifecycle.allocation_gone(state, application)
+    if not application.allocations or state.told > gone:  # usually there are none, and the events are in order
+        events.arrange(state, told, events.OF_ALLOCATION)
 
 
-def withdraw_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+def withdraw_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Remove an ask. If it was to replace a placeholder, that is released all the same."""
     if ask.key in application.swapping:
-        ledger.undo_swap(books, application, ask)
-    ledger.remove_ask(books, application, ask)
-    lifecycle.ask_gone(books, application)
+        ledger.undo_swap(state, application, ask)
+    ledger.remove_ask(state, application, ask)
+    lifecycle.ask_gone(state, application)
 
 
 def remove_everything(
-    books: PartitionState, application: Application, *, keeping_asks: bool = False
+    state: PartitionState, application: Application, *, keeping_asks: bool = False
 ) -> list[Allocation]:
     """Remove everything an application has; returns what ran. The caller updates the state."""
     for ask in tuple(application.swapping.values()):
-        unwind_swap(books, application, ask) if keeping_asks else ledger.undo_swap(books, application, ask)
+        unwind_swap(state, application, ask) if keeping_asks else ledger.undo_swap(state, application, ask)
     if not keeping_asks:
         for ask in tuple(application.requests.values()):
-            ledger.remove_ask(books, application, ask)
+            ledger.remove_ask(state, application, ask)
     ran = tuple(application.allocations.values())
     for allocation in ran:
-        ledger.remove_allocation(books, application, allocation)
+        ledger.remove_allocation(state, application, allocation)
     return list(ran)
 
 
@@ -346,46 +346,46 @@ def remove_everything(
 NOT_STARTED: Final = "the resource manager could not start it on this node"
 
 
-def ask_for_verdicts(books: PartitionState) -> None:
+def ask_for_verdicts(state: PartitionState) -> None:
     """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
-    verdicts = books.fleet.predicates.verdicts
-    _wake(books, verdicts.elapse(books.now))
-    question = verdicts.question(books.now)
+    verdicts = state.fleet.predicates.verdicts
+    _wake(state, verdicts.elapse(state.now))
+    question = verdicts.question(state.now)
     if question is not None:
         number, pairs, woken = question
         asked = [PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate) for key, node, allocate in pairs]
-        books.emit(PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked))
-        _wake(books, woken)
+        state.emit(PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked))
+        _wake(state, woken)
 
 
-def take_verdicts(books: PartitionState, answered: PredicatesAnswered) -> None:
+def take_verdicts(state: PartitionState, answered: PredicatesAnswered) -> None:
     """Apply the RM's answer to a question about predicates; a late or unknown answer has no effect."""
     refusals = {
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
         for verdict in answered.verdicts
     }
-    _wake(books, books.fleet.predicates.verdicts.answer(answered.question, refusals, books.now))
+    _wake(state, state.fleet.predicates.verdicts.answer(answered.question, refusals, state.now))
 
 
-def record_start_failure(books: PartitionState, allocation: Allocation) -> None:
+def record_start_failure(state: PartitionState, allocation: Allocation) -> None:
     """Remember that the RM could not start an allocation on its node, if the RM evaluates predicates."""
-    predicates = books.fleet.predicates
+    predicates = state.fleet.predicates
     if predicates.asks_manager:
-        predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, books.now)
+        predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, state.now)
 
 
-def _wake(books: PartitionState, woken: Woken) -> None:
+def _wake(state: PartitionState, woken: Woken) -> None:
     """Try these asks again if they still wait."""
-    books.fleet.predicates.heard(woken.keys)
+    state.fleet.predicates.heard(woken.keys)
     for key in woken.keys:
-        ask = books.allocations.get(key)
+        ask = state.allocations.get(key)
         if ask is None or ask.group is None:
             continue
-        application = books.applications[ask.application_id]
-        books.readiness.touch_application(application)
+        application = state.applications[ask.application_id]
+        state.readiness.touch_application(application)
         if ask.held:
-            books.swappable.offer(application)
+            state.swappable.offer(application)
         if ask.reserved:
-            books.reserved.nudge(application.reservations[key].node)
+            state.reserved.nudge(application.reservations[key].node)
         if ask.reserved or ask.task_group:
-            books.readiness.relieve()  # these are not tried with the other asks of the application
+            state.readiness.relieve()  # these are not tried with the other asks of the application

@@ -50,112 +50,112 @@ class _Refusal(Exception):
         """Whether to report the user with the rejection; False for an invalid name."""
 
 
-def handle(books: PartitionState, request: ApplicationRequest) -> None:
+def handle(state: PartitionState, request: ApplicationRequest) -> None:
     """Process all submissions first, then the removals; the removal of an unknown application is only logged."""
     work = Work()
     for new in request.new:
-        _add(books, new, work)
+        _add(state, new, work)
     for gone in request.remove:
-        _remove(books, gone)
+        _remove(state, gone)
 
 
-def go_on(books: PartitionState, found: GroupsFound) -> list[Said]:
+def go_on(state: PartitionState, found: GroupsFound) -> list[Said]:
     """Continue or reject all submissions that waited for this group lookup; returns the asks and releases received
     meanwhile.
     """
-    if not books.users.looks_up_outside:
-        books.note(f"groups of user {found.user}: nobody asked for them")
+    if not state.users.looks_up_outside:
+        state.note(f"groups of user {found.user}: nobody asked for them")
         return []
     if found.problem:
-        books.users.failed(found.user, books.now)
+        state.users.failed(found.user, state.now)
     else:
-        books.users.found(found.user, found.groups, books.now)
-    return _entered(books, books.waiting.take(found.user), found.problem)
+        state.users.found(found.user, found.groups, state.now)
+    return _entered(state, state.waiting.take(found.user), found.problem)
 
 
-def give_up(books: PartitionState) -> list[Said]:
+def give_up(state: PartitionState) -> list[Said]:
     """The partition retires: reject all waiting submissions; returns the asks and releases received meanwhile."""
-    return _entered(books, books.waiting.take_all())
+    return _entered(state, state.waiting.take_all())
 
 
-def _entered(books: PartitionState, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
+def _entered(state: PartitionState, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
     work = Work()
     for submission in submissions:
-        _enter(books, submission, work, problem)
-    return [said for submission in submissions for said in books.waiting.said(submission.application_id)]
+        _enter(state, submission, work, problem)
+    return [said for submission in submissions for said in state.waiting.said(submission.application_id)]
 
 
-def _add(books: PartitionState, new: AddApplicationRequest, work: Work) -> None:
-    books.counters.submitted += 1
-    events.application(books, new.application_id, event_codes.ADD, event_codes.APP_NEW)
+def _add(state: PartitionState, new: AddApplicationRequest, work: Work) -> None:
+    state.counters.submitted += 1
+    events.application(state, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
-        _enter(books, new, work)
+        _enter(state, new, work)
     except GroupsUnknown:
-        if books.waiting.full:
+        if state.waiting.full:
             problem = f"{WAITING_MAX} applications wait until their user has been looked up: try again later"
-            _enter(books, new, work, problem)
+            _enter(state, new, work, problem)
             return
-        if not books.waiting.has_user(new.ugi.user):
-            books.emit(GroupsWanted(user=new.ugi.user))
-        books.waiting.put(new)
+        if not state.waiting.has_user(new.ugi.user):
+            state.emit(GroupsWanted(user=new.ugi.user))
+        state.waiting.put(new)
 
 
-def _enter(books: PartitionState, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
+def _enter(state: PartitionState, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
     """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
-        user = _user(books, new, problem)
-        leaf = _leaf(books, new, user, work)
+        user = _user(state, new, problem)
+        leaf = _leaf(state, new, user, work)
     except _Refusal as refusal:
-        _reject(books, new, user, refusal)
+        _reject(state, new, user, refusal)
         return
     application = Application(
         application_id=new.application_id,
-        rank=books.next_application_rank(),
+        rank=state.next_application_rank(),
         user=user,
         queue=leaf,
-        submitted_ns=books.stamp_ns(),
+        submitted_ns=state.stamp_ns(),
         tags=new.tags,
         placeholder_ask=new.placeholder_ask,
         gang_style="Hard" if new.gang_scheduling_style == "Hard" else "Soft",
-        placeholder_timeout_s=placeholder_timeout_s(new, books.now),
+        placeholder_timeout_s=placeholder_timeout_s(new, state.now),
     )
-    books.applications[new.application_id] = application
+    state.applications[new.application_id] = application
     leaf.applications[new.application_id] = None
-    events.queue_application(books, leaf, event_codes.ADD, new.application_id)
-    lifecycle.count(books, leaf, AppState.NEW)
-    books.emit(AcceptedApplication(application_id=new.application_id))
+    events.queue_application(state, leaf, event_codes.ADD, new.application_id)
+    lifecycle.count(state, leaf, AppState.NEW)
+    state.emit(AcceptedApplication(application_id=new.application_id))
 
 
-def _user(books: PartitionState, new: AddApplicationRequest, problem: str) -> User:
-    if books.retired:
-        raise _Refusal(f"partition {books.name} was removed: it cannot add a new application {new.application_id}")
+def _user(state: PartitionState, new: AddApplicationRequest, problem: str) -> User:
+    if state.retired:
+        raise _Refusal(f"partition {state.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
         raise _Refusal("invalid application: it has no id")
     groups, forced = new.ugi.groups, is_forced(new.tags)
     if problem and not forced:
         raise _Refusal(problem)
     try:
-        return books.users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=books.now)
+        return state.users.resolve(new.ugi.user, [NO_GROUP] if problem else groups, forced=forced, now=state.now)
     except UserError as error:
         raise _Refusal(str(error), user=bool(USER.fullmatch(new.ugi.user))) from error
     except GroupsUnknown:
-        _check_new(books, new)
+        _check_new(state, new)
         raise
 
 
-def _check_new(books: PartitionState, new: AddApplicationRequest) -> None:
+def _check_new(state: PartitionState, new: AddApplicationRequest) -> None:
     """Refuse a duplicate id; a waiting submission counts."""
-    if new.application_id in books.applications or new.application_id in books.waiting:
+    if new.application_id in state.applications or new.application_id in state.waiting:
         raise _Refusal(
-            f"adding application {new.application_id} to partition {books.name}, but application already existed"
+            f"adding application {new.application_id} to partition {state.name}, but application already existed"
         )
-    if objection := application_objection(new, count=len(books.applications) + len(books.waiting)):
+    if objection := application_objection(new, count=len(state.applications) + len(state.waiting)):
         raise _Refusal(objection)
 
 
-def _leaf(books: PartitionState, new: AddApplicationRequest, user: User, work: Work) -> Queue:
-    _check_new(books, new)
+def _leaf(state: PartitionState, new: AddApplicationRequest, user: User, work: Work) -> Queue:
+    _check_new(state, new)
     submission = Submission(
         application_id=new.application_id,
         user=user,
@@ -165,85 +165,85 @@ def _leaf(books: PartitionState, new: AddApplicationRequest, user: User, work: W
         work=work,
     )
     try:
-        path = books.placement.place(submission, books.tree)
+        path = state.placement.place(submission, state.tree)
     except PlacementRejected as error:
         raise _Refusal(str(error), placed=False) from error
-    queue = books.tree.find(path)
+    queue = state.tree.find(path)
     if queue is None:
-        queue = _created(books, new, path, user)
+        queue = _created(state, new, path, user)
     if not queue.leaf:
         raise _Refusal(f"failed to find queue {path} for application {new.application_id}")
-    _set_quota(books, queue, new)
+    _set_quota(state, queue, new)
     objection = gang_objection(queue, new.application_id, new.placeholder_ask)
     if objection:
         raise _Refusal(objection)
     return queue
 
 
-def _set_quota(books: PartitionState, leaf: Queue, new: AddApplicationRequest) -> None:
+def _set_quota(state: PartitionState, leaf: Queue, new: AddApplicationRequest) -> None:
     """Apply the namespace quota of the tags to the dynamic queue, with each submission."""
     if leaf.managed or leaf.path == RECOVERY_QUEUE:
         return
     quota = read_namespace_quota(new.tags)
     for problem in quota.problems:
-        books.note(f"application {new.application_id}: {problem}")
+        state.note(f"application {new.application_id}: {problem}")
     maximum, guaranteed = leaf.maximum, leaf.guaranteed
     if apply_namespace_quota(leaf, quota):
-        events.quota_changed(books, leaf, maximum, guaranteed)
+        events.quota_changed(state, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
-        books.readiness.reordered(leaf)
-        books.readiness.touch(leaf)
-        books.readiness.relieve()
+        state.readiness.reordered(leaf)
+        state.readiness.touch(leaf)
+        state.readiness.relieve()
 
 
-def _created(books: PartitionState, new: AddApplicationRequest, path: str, user: User) -> Queue:
-    known = books.tree.next_rank
+def _created(state: PartitionState, new: AddApplicationRequest, path: str, user: User) -> Queue:
+    known = state.tree.next_rank
     try:
-        queue = books.tree.create(path, user)
+        queue = state.tree.create(path, user)
     except QueueError as error:
         raise _Refusal(
             f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
         ) from error
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
-        events.queue_came(books, level)
-    books.expect_cleaning()
+        events.queue_came(state, level)
+    state.expect_cleaning()
     return queue
 
 
-def _reject(books: PartitionState, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
-    books.counters.refused += 1
-    events.application(books, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
+def _reject(state: PartitionState, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
+    state.counters.refused += 1
+    events.application(state, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
-    queue = books.tree.find(queue_name)
+    queue = state.tree.find(queue_name)
     if queue is None:
-        books.counters.reached["", AppState.REJECTED] += 1
+        state.counters.reached["", AppState.REJECTED] += 1
     else:
-        lifecycle.count(books, queue, AppState.REJECTED)
+        lifecycle.count(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
-    books.remember_rejection(Rejection(new.application_id, queue_name, name, groups, books.stamp_ns(), reason))
-    books.emit(RejectedApplication(application_id=new.application_id, reason=reason))
+    state.remember_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
+    state.emit(RejectedApplication(application_id=new.application_id, reason=reason))
 
 
-def _remove(books: PartitionState, gone: RemoveApplicationRequest) -> None:
+def _remove(state: PartitionState, gone: RemoveApplicationRequest) -> None:
     """Remove an application with everything it has. The RM receives the releases, and that it completes unless it fails
     or resumes.
     """
-    application = books.applications.get(gone.application_id)
+    application = state.applications.get(gone.application_id)
     if application is None:
-        books.waiting.drop(gone.application_id)
-        books.note(f"application {gone.application_id}: unknown, removing it has no effect")
+        state.waiting.drop(gone.application_id)
+        state.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
-    told, asks = books.told, bool(application.requests)
-    running = remove_everything(books, application)
+    told, asks = state.told, bool(application.requests)
+    running = remove_everything(state, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
-        lifecycle.emptied(books, application)
+        lifecycle.emptied(state, application)
     if application.state in ENDED:
-        books.forget_ended(application)
+        state.forget_ended(application)
     else:
-        books.timers.stop(application, "state")
-        lifecycle.leave_queue(books, application)
-        application.finished_ns = books.stamp_ns()
-    books.removed.append(application)
-    events.arrange(books, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
+        state.timers.stop(application, "state")
+        lifecycle.leave_queue(state, application)
+        application.finished_ns = state.stamp_ns()
+    state.removed.append(application)
+    events.arrange(state, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
     for allocation in running:
-        books.emit(allocation.release(books.name, f"Application {application.application_id} Removed"))
+        state.emit(allocation.release(state.name, f"Application {application.application_id} Removed"))

@@ -49,29 +49,29 @@ class Health(Struct):
     drift: list[str] = []
     """Sums that differ from their parts."""
 
-    def look_at_node(self, books: PartitionState, node: Node) -> None:
+    def look_at_node(self, state: PartitionState, node: Node) -> None:
         """Run the checks of one node."""
         for amount in (node.allocated, node.available, node.capacity, node.occupied):
             if _has_negative(amount):
                 _list(self.negative_nodes, [node.node_id])
         if not equal(node.capacity, plus(plus(node.allocated, node.occupied), node.available)):
             _list(self.inconsistent_nodes, [node.node_id])
-        _list(self.orphans_on_nodes, (_told(one) for one in node.allocations.values() if not _is_owned(books, one)))
+        _list(self.orphans_on_nodes, (_told(one) for one in node.allocations.values() if not _is_owned(state, one)))
 
-    def look_at_application(self, books: PartitionState, application: Application) -> None:
+    def look_at_application(self, state: PartitionState, application: Application) -> None:
         """Run the checks of one application."""
         for one in application.allocations.values():
-            node = books.fleet.get(one.node_id)
+            node = state.fleet.get(one.node_id)
             if node is None or node.allocations.get(one.key) is not one:
                 _list(self.orphans_of_applications, [_told(one)])
 
-    def look_at_partition(self, books: PartitionState) -> None:
+    def look_at_partition(self, state: PartitionState) -> None:
         """Run the checks of the partition as a whole."""
-        fleet, root = books.fleet, books.tree.root
-        self.scheduling_errors = books.counters.errors
+        fleet, root = state.fleet, state.tree.root
+        self.scheduling_errors = state.counters.errors
         self.negative = sum(_has_negative(amount) for amount in (root.allocated, fleet.total))
         self.inconsistent = not equal(fleet.total, total_of(node.capacity for node in fleet))
-        self.nodes, self.reservations = len(fleet), len(books.reserved)
+        self.nodes, self.reservations = len(fleet), len(state.reserved)
 
     def note_drift(self, problems: Iterable[str]) -> None:
         """Add sums that differ from their parts."""
@@ -88,8 +88,8 @@ def _has_negative(amount: Resources) -> bool:
     return any(value < 0 for value in amount.values())
 
 
-def _is_owned(books: PartitionState, allocation: Allocation) -> bool:
-    application = books.applications.get(allocation.application_id)
+def _is_owned(state: PartitionState, allocation: Allocation) -> bool:
+    application = state.applications.get(allocation.application_id)
     if application is None:
         return False
     key = allocation.key
@@ -127,7 +127,7 @@ class _Look(NamedTuple):
 class Auditor:
     """Checks one partition, round after round."""
 
-    def __init__(self, books: PartitionState) -> None:
+    def __init__(self, state: PartitionState) -> None:
         self.every_s = 0.0
         """Seconds between the starts of rounds; 0 disables the auditor."""
         self.deadline = NEVER
@@ -137,70 +137,70 @@ class Auditor:
         """Drifts found in all rounds; an existing drift counts in each."""
         self.health = Health()
         """The findings of the latest complete round."""
-        self._began = books.now
+        self._began = state.now
         self._changed = False
         self._found = Health()
         self._round: Iterator[_Look] | None = None
 
-    def expect(self, books: PartitionState) -> None:
+    def expect(self, state: PartitionState) -> None:
         """The partition may have changed: schedule another round."""
         self._changed = True
         if self._round is None and self.deadline == NEVER and self.every_s > 0:
-            self.deadline = max(books.now, self._began + self.every_s)
+            self.deadline = max(state.now, self._began + self.every_s)
 
-    def go_on(self, books: PartitionState) -> None:
+    def go_on(self, state: PartitionState) -> None:
         """Check the next slice of this round, or start a round."""
         if self._round is None:
-            self._began, self._changed, self._found = books.now, False, Health()
-            self._round = _looks(books, self._found)
+            self._began, self._changed, self._found = state.now, False, Health()
+            self._round = _looks(state, self._found)
         items = 0
         for look in self._round:
-            self._take(books, look)
+            self._take(state, look)
             items += look.items
             if items >= SLICE_ITEMS:
-                self.deadline = books.now + SLICE_EVERY_S
+                self.deadline = state.now + SLICE_EVERY_S
                 return
-        self._end(books)
+        self._end(state)
 
-    def _take(self, books: PartitionState, look: _Look) -> None:
+    def _take(self, state: PartitionState, look: _Look) -> None:
         for problem in look.problems:
             self.drift += 1
             self._found.note_drift([problem])
             if len(self._found.drift) <= TOLD_MAX:
                 text = f"audit: {problem}"
-                books.tell_people(text)
-                books.happened(look.kind, look.name, event_codes.NONE, event_codes.DETAILS_NONE, message=text)
+                state.tell_people(text)
+                state.happened(look.kind, look.name, event_codes.NONE, event_codes.DETAILS_NONE, message=text)
 
-    def _end(self, books: PartitionState) -> None:
+    def _end(self, state: PartitionState) -> None:
         self.health, self._round, self.deadline = self._found, None, NEVER
         self.rounds += 1
         if self._changed:
-            self.expect(books)
+            self.expect(state)
 
 
-def _looks(books: PartitionState, found: Health) -> Iterator[_Look]:
+def _looks(state: PartitionState, found: Health) -> Iterator[_Look]:
     """Check every object that exists when its kind is listed and still exists at its turn."""
-    for name in tuple(books.applications):
-        application = books.applications.get(name)
+    for name in tuple(state.applications):
+        application = state.applications.get(name)
         if application is not None:
-            found.look_at_application(books, application)
-            problems = list(invariants.of_application(books, application))
+            found.look_at_application(state, application)
+            problems = list(invariants.of_application(state, application))
             yield _Look(event_codes.APP, name, 1 + len(application.requests) + len(application.allocations), problems)
-    for node in tuple(books.fleet):
-        if books.fleet.get(node.node_id) is node:
-            found.look_at_node(books, node)
-            problems = list(invariants.of_node(books, node))
+    for node in tuple(state.fleet):
+        if state.fleet.get(node.node_id) is node:
+            found.look_at_node(state, node)
+            problems = list(invariants.of_node(state, node))
             yield _Look(event_codes.NODE, node.node_id, 1 + len(node.allocations) + len(node.foreign), problems)
-    for queue in books.tree:
-        if books.tree.find(queue.path) is queue:
+    for queue in state.tree:
+        if state.tree.find(queue.path) is queue:
             items = 1 + len(queue.children) + len(queue.applications)
-            yield _Look(event_codes.QUEUE, queue.path, items, list(invariants.of_queue(books, queue)))
-    for kind, trackers in (("user", books.usage.users), ("group", books.usage.groups)):
+            yield _Look(event_codes.QUEUE, queue.path, items, list(invariants.of_queue(state, queue)))
+    for kind, trackers in (("user", state.usage.users), ("group", state.usage.groups)):
         for tracker in tuple(trackers):
             if trackers.find(tracker.name) is tracker:
-                problems = list(invariants.of_tracker(books, kind, tracker))
+                problems = list(invariants.of_tracker(state, kind, tracker))
                 items = len(tracker.levels) + len(tracker.accounts)
                 yield _Look(event_codes.USERGROUP, tracker.name, items, problems)
-    found.look_at_partition(books)
-    items = len(books.applications) + len(books.fleet)
-    yield _Look(event_codes.QUEUE, books.tree.root.path, items, list(invariants.of_partition(books)))
+    found.look_at_partition(state)
+    items = len(state.applications) + len(state.fleet)
+    yield _Look(event_codes.QUEUE, state.tree.root.path, items, list(invariants.of_partition(state)))

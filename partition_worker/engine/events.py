@@ -61,29 +61,29 @@ UNSCHEDULABLE_TOLD_EVERY_S: Final = 15.0
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def application(books: PartitionState, application_id: str, change: int, detail: int, *, message: str = "") -> None:
+def application(state: PartitionState, application_id: str, change: int, detail: int, *, message: str = "") -> None:
     """Record that an application was added, entered a state, or left its queue."""
-    books.happened(event_codes.APP, application_id, change, detail, message=message)
+    state.happened(event_codes.APP, application_id, change, detail, message=message)
 
 
-def entered(books: PartitionState, entering: Application, message: str = "") -> None:
+def entered(state: PartitionState, entering: Application, message: str = "") -> None:
     """Record that an application entered its present state, with the reason if known."""
-    application(books, entering.application_id, event_codes.SET, ENTERED[entering.state], message=message)
+    application(state, entering.application_id, event_codes.SET, ENTERED[entering.state], message=message)
 
 
 # Allocations ----------------------------------------------------------------------------------------------------------
 
 
-def ask_removed(books: PartitionState, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
+def ask_removed(state: PartitionState, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
     """Record that an ask was removed; the ask of an allocation lasts as long as the allocation."""
-    books.happened(
+    state.happened(
         event_codes.APP, ask.application_id, event_codes.REMOVE, detail, reference=ask.key, resource=ask.resources
     )
 
 
-def node_allocation(books: PartitionState, node_id: str, change: int, allocation: Allocation) -> None:
+def node_allocation(state: PartitionState, node_id: str, change: int, allocation: Allocation) -> None:
     """Record that a native or foreign allocation was added to a node or removed."""
-    books.happened(
+    state.happened(
         event_codes.NODE,
         node_id,
         change,
@@ -93,9 +93,9 @@ def node_allocation(books: PartitionState, node_id: str, change: int, allocation
     )
 
 
-def allocation_added(books: PartitionState, allocation: Allocation) -> None:
+def allocation_added(state: PartitionState, allocation: Allocation) -> None:
     """Record that an application has a new allocation."""
-    books.happened(
+    state.happened(
         event_codes.APP,
         allocation.application_id,
         event_codes.ADD,
@@ -105,13 +105,13 @@ def allocation_added(books: PartitionState, allocation: Allocation) -> None:
     )
 
 
-def allocation_removed(books: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
+def allocation_removed(state: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
     """Record that an allocation was removed, by a release of this type or with its node (None).
 
     Its request is removed as well, unless that becomes pending again; a placeholder timeout records the requests when
     it starts.
     """
-    books.happened(
+    state.happened(
         event_codes.APP,
         allocation.application_id,
         event_codes.REMOVE,
@@ -121,16 +121,16 @@ def allocation_removed(books: PartitionState, allocation: Allocation, terminatio
     )
     if termination_type is None:
         return
-    node_allocation(books, allocation.node_id, event_codes.REMOVE, allocation)
+    node_allocation(state, allocation.node_id, event_codes.REMOVE, allocation)
     if termination_type not in (TIMEOUT, SCHEDULING_FAILED_ON_RM):
-        ask_removed(books, allocation)
+        ask_removed(state, allocation)
 
 
-def placeholder_replaced(books: PartitionState, placeholder: Allocation, *, in_place: bool) -> None:
+def placeholder_replaced(state: PartitionState, placeholder: Allocation, *, in_place: bool) -> None:
     """Record the replacement of a placeholder. In place, the node's allocation only changes its name; the request event
     follows when the real allocation runs.
     """
-    books.happened(
+    state.happened(
         event_codes.APP,
         placeholder.application_id,
         event_codes.REMOVE,
@@ -139,12 +139,12 @@ def placeholder_replaced(books: PartitionState, placeholder: Allocation, *, in_p
         resource=placeholder.resources,
     )
     if not in_place:
-        node_allocation(books, placeholder.node_id, event_codes.REMOVE, placeholder)
+        node_allocation(state, placeholder.node_id, event_codes.REMOVE, placeholder)
 
 
-def reservation(books: PartitionState, node_id: str, change: int, ask: Allocation) -> None:
+def reservation(state: PartitionState, node_id: str, change: int, ask: Allocation) -> None:
     """Record that a node is reserved for an ask, or no longer."""
-    books.happened(
+    state.happened(
         event_codes.NODE,
         node_id,
         change,
@@ -181,17 +181,17 @@ OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
 """An ask with a reservation was allocated: the end of the reservation comes last."""
 
 
-def arrange(books: PartitionState, first: int, places: Mapping[int, int]) -> None:
+def arrange(state: PartitionState, first: int, places: Mapping[int, int]) -> None:
     """Sort the events from this index on by such an order; other details come first."""
-    books.rearrange(first, lambda happened: places.get(happened[4], -1))
+    state.rearrange(first, lambda happened: places.get(happened[4], -1))
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def schedulable(books: PartitionState, node_id: str, *, now: bool) -> None:
+def schedulable(state: PartitionState, node_id: str, *, now: bool) -> None:
     """Record whether a node is schedulable."""
-    books.happened(
+    state.happened(
         event_codes.NODE,
         node_id,
         event_codes.SET,
@@ -200,9 +200,9 @@ def schedulable(books: PartitionState, node_id: str, *, now: bool) -> None:
     )
 
 
-def node_added(books: PartitionState, node_id: str, capacity: Resources) -> None:
+def node_added(state: PartitionState, node_id: str, capacity: Resources) -> None:
     """Record that a node was registered, also if its id is already in use, as the reference does."""
-    books.happened(
+    state.happened(
         event_codes.NODE,
         node_id,
         event_codes.ADD,
@@ -212,9 +212,9 @@ def node_added(books: PartitionState, node_id: str, capacity: Resources) -> None
     )
 
 
-def node_gone(books: PartitionState, node_id: str) -> None:
+def node_gone(state: PartitionState, node_id: str) -> None:
     """Record that a node was removed."""
-    books.happened(
+    state.happened(
         event_codes.NODE,
         node_id,
         event_codes.REMOVE,
@@ -223,51 +223,51 @@ def node_gone(books: PartitionState, node_id: str) -> None:
     )
 
 
-def cluster_resized(books: PartitionState, before: Resources) -> None:
+def cluster_resized(state: PartitionState, before: Resources) -> None:
     """Record a change of the cluster size, which is the root's maximum. The amounts are the previous ones, as in the
     reference.
     """
-    if before != books.fleet.total:
-        root = books.tree.root.path
-        books.happened(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
+    if before != state.fleet.total:
+        root = state.tree.root.path
+        state.happened(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 
-def queue_came(books: PartitionState, queue: Queue) -> None:
+def queue_came(state: PartitionState, queue: Queue) -> None:
     """Record that a queue was created."""
-    _queue(books, queue, event_codes.ADD)
+    _queue(state, queue, event_codes.ADD)
 
 
-def queue_gone(books: PartitionState, queue: Queue) -> None:
+def queue_gone(state: PartitionState, queue: Queue) -> None:
     """Record that a queue was removed."""
-    _queue(books, queue, event_codes.REMOVE)
+    _queue(state, queue, event_codes.REMOVE)
 
 
-def _queue(books: PartitionState, queue: Queue, change: int) -> None:
+def _queue(state: PartitionState, queue: Queue, change: int) -> None:
     detail = event_codes.DETAILS_NONE if queue.managed else event_codes.QUEUE_DYNAMIC
-    books.happened(event_codes.QUEUE, queue.path, change, detail)
+    state.happened(event_codes.QUEUE, queue.path, change, detail)
 
 
-def queue_application(books: PartitionState, queue: Queue, change: int, application_id: str) -> None:
+def queue_application(state: PartitionState, queue: Queue, change: int, application_id: str) -> None:
     """Record that an application was added to a queue or removed."""
-    books.happened(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
+    state.happened(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
 
 
-def quota_changed(books: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
+def quota_changed(state: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
     """Record changes of a queue's maximum and guarantee from these values."""
     for detail, before, now in (
         (event_codes.QUEUE_MAX, maximum, queue.maximum),
         (event_codes.QUEUE_GUARANTEED, guaranteed, queue.guaranteed),
     ):
         if before != now:
-            books.happened(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
+            state.happened(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
 
 
-def queue_type(books: PartitionState, queue: Queue) -> None:
+def queue_type(state: PartitionState, queue: Queue) -> None:
     """Record that a leaf became a parent, or the reverse."""
-    books.happened(
+    state.happened(
         event_codes.QUEUE,
         queue.path,
         event_codes.SET,
@@ -279,78 +279,78 @@ def queue_type(books: PartitionState, queue: Queue) -> None:
 # Applications that may not run, and requests --------------------------------------------------------------------------
 
 
-def may_run(books: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
+def may_run(state: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
     """Record changes of whether the application limits of queues and of user and group let an application start."""
     if application.held_by_queue is in_queue:
         application.held_by_queue = not in_queue
         detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
-        books.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
+        state.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
     if application.held_by_quota is by_quota:
         application.held_by_quota = not by_quota
         detail = event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA
-        books.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
+        state.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
 
 
-def quota_room(books: PartitionState, ask: Allocation, account: Account, *, found: bool) -> None:
+def quota_room(state: PartitionState, ask: Allocation, account: Account, *, found: bool) -> None:
     """Record a change of whether the user and group of an ask have room for it."""
     if ask.lacks_quota is not found:
         return
     ask.lacks_quota = not found
     if found:
-        request(books, ask, f"Request '{ask.key}' fits in the available user quota")
+        request(state, ask, f"Request '{ask.key}' fits in the available user quota")
         return
     amounts = f"(requested {text(ask.resources)}, available {text(account.headroom() or {})})"
-    request(books, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
+    request(state, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
 
 
-def queue_room(books: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
+def queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
     """Record a change of whether the queues of an ask have room for it."""
     if ask.lacks_queue_room is not found:
         return
     ask.lacks_queue_room = not found
     if found:
-        request(books, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
+        request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
         return
     amounts = f"(requested {text(ask.resources)}, available {text(headroom(leaf) or {})})"
-    request(books, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
+    request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
 
 
-def unschedulable(books: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
+def unschedulable(state: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
     """Record why no node takes an ask, with the number of nodes for each reason; rate-limited."""
-    if reasons and books.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
-        ask.unschedulable_told_at = books.now
+    if reasons and state.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
+        ask.unschedulable_told_at = state.now
         told = "".join(f"{reason} ({reasons[reason]}x); " for reason in sorted(reasons))
-        request(books, ask, f"Unschedulable request '{ask.key}': {told}")
+        request(state, ask, f"Unschedulable request '{ask.key}': {told}")
 
 
-def no_victim(books: PartitionState, ask: Allocation) -> None:
+def no_victim(state: PartitionState, ask: Allocation) -> None:
     """Record that no victim on the required node of an ask helps it; rate-limited."""
-    if books.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
-        ask.no_victim_told_at = books.now
+    if state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
+        ask.no_victim_told_at = state.now
         node_id = ask.need.required_node
         told = f"Unschedulable request '{ask.key}' with required node '{node_id}', no preemption victim found"
-        request(books, ask, told)
+        request(state, ask, told)
 
 
-def preempted(books: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
+def preempted(state: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
     """Record that an allocation is preempted for an ask of this queue."""
     told = f"Preempted by {ask.key} from application {ask.application_id} in {leaf.path}"
-    request(books, victim, told)
+    request(state, victim, told)
 
 
-def not_matching(books: PartitionState, ask: Allocation, placeholder: Allocation) -> None:
+def not_matching(state: PartitionState, ask: Allocation, placeholder: Allocation) -> None:
     """Record that a placeholder is released because an ask of its group is larger."""
     told = (
         f"Task group '{ask.task_group}' in application '{ask.application_id}': allocation resources "
         f"'{text(ask.resources)}' are not matching placeholder '{text(placeholder.resources)}' allocation with ID "
         f"'{placeholder.key}'"
     )
-    request(books, placeholder, told, ask.resources)
+    request(state, placeholder, told, ask.resources)
 
 
-def request(books: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
+def request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
     """Record a message about an ask or allocation, with these amounts or its own."""
-    books.happened(
+    state.happened(
         event_codes.REQUEST,
         ask.key,
         event_codes.NONE,

@@ -36,20 +36,20 @@ REFUSED_MAX: Final = 64
 """Ask groups of one application that fit no node of a placeholder, after which the search stops."""
 
 
-def decide_swap(books: PartitionState) -> Replace | Release | None:
+def decide_swap(state: PartitionState) -> Replace | Release | None:
     """The next decision about placeholders, or None."""
-    while (application := books.swappable.first(books.readiness.reliefs)) is not None:
-        decision = _from_application(books, application)
+    while (application := state.swappable.first(state.readiness.reliefs)) is not None:
+        decision = _from_application(state, application)
         if decision is not None:
             return decision
         if may_swap(application):
-            books.swappable.set_aside(application)
+            state.swappable.set_aside(application)
         else:
-            books.swappable.drop(application)
+            state.swappable.drop(application)
     return None
 
 
-def _from_application(books: PartitionState, application: Application) -> Replace | Release | None:
+def _from_application(state: PartitionState, application: Application) -> Replace | Release | None:
     """The decision for its first ask that has one. Only the first ask that fits no node of a placeholder may get
     another node.
     """
@@ -57,7 +57,7 @@ def _from_application(books: PartitionState, application: Application) -> Replac
     for group in application.asks.groups:
         if group.kind.task_group:
             free = application.task_groups[group.kind.task_group].free
-            decision, placeholder = _in_place(books, application, group.head, free.values())
+            decision, placeholder = _in_place(state, application, group.head, free.values())
             if decision is not None:
                 return decision
             if placeholder is not None:
@@ -65,14 +65,14 @@ def _from_application(books: PartitionState, application: Application) -> Replac
         if len(refused) == REFUSED_MAX:
             break
     for ask, placeholder in refused[:1]:
-        node = books.fleet.node_for(ask.need, application)
+        node = state.fleet.node_for(ask.need, application)
         if node is not None:
             return Replace(application, ask, placeholder, node)
     return None
 
 
 def _in_place(
-    books: PartitionState, application: Application, ask: Allocation, free: Iterable[Allocation]
+    state: PartitionState, application: Application, ask: Allocation, free: Iterable[Allocation]
 ) -> tuple[Replace | Release | None, Allocation | None]:
     """The decision for an ask, up to the first placeholder that it can replace in place; otherwise the first
     placeholder that is large enough.
@@ -88,39 +88,39 @@ def _in_place(
         if placeholder.node_id in tried:
             continue
         tried[placeholder.node_id] = None
-        node = books.fleet.get(placeholder.node_id)
+        node = state.fleet.get(placeholder.node_id)
         assert node is not None, (placeholder.key, placeholder.node_id)
-        if books.fleet.admits(ask.need, node, allocate=False):
+        if state.fleet.admits(ask.need, node, allocate=False):
             replace = Replace(application, ask, placeholder, node)
             break
     return (Release(application, ask, tuple(small)) if small else replace), large
 
 
-def commit_swap(books: PartitionState, decision: Replace | Release) -> None:
+def commit_swap(state: PartitionState, decision: Replace | Release) -> None:
     """Carry out a decision: ask the RM for the release."""
     match decision:
         case Replace(application, ask, placeholder, node):
-            ledger.begin_swap(books, application, ask, placeholder, node)
-            books.emit(placeholder.release(books.name, f"replacing allocationKey: {ask.key}", PLACEHOLDER_REPLACED))
+            ledger.begin_swap(state, application, ask, placeholder, node)
+            state.emit(placeholder.release(state.name, f"replacing allocationKey: {ask.key}", PLACEHOLDER_REPLACED))
         case Release(application, ask, small):
             for placeholder in small:
-                events.not_matching(books, ask, placeholder)
-            release_placeholders(books, application, list(small), "cancel placeholder: resource incompatible")
+                events.not_matching(state, ask, placeholder)
+            release_placeholders(state, application, list(small), "cancel placeholder: resource incompatible")
 
 
-def confirm_swap(books: PartitionState, application: Application, placeholder: Allocation) -> Allocation:
+def confirm_swap(state: PartitionState, application: Application, placeholder: Allocation) -> Allocation:
     """The RM released the placeholder: the replacing ask runs; the caller announces it."""
     ask = placeholder.partner
     assert ask is not None, placeholder.key
-    ledger.end_swap(books, application, ask)
+    ledger.end_swap(state, application, ask)
     return ask
 
 
-def unwind_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+def unwind_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Cancel a swap; the ask waits again."""
-    ledger.undo_swap(books, application, ask)
+    ledger.undo_swap(state, application, ask)
     if application.state is AppState.COMPLETING:
-        lifecycle.fire(books, application, AppEvent.RUN)
+        lifecycle.fire(state, application, AppEvent.RUN)
 
 
 # Placeholder timeouts -------------------------------------------------------------------------------------------------
@@ -149,20 +149,20 @@ def placeholder_timeout_s(submission: AddApplicationRequest, now: float) -> floa
     return max(min(int(tag), now) + timeout_s - now, LEAST_S)
 
 
-def state_timed_out(books: PartitionState, application: Application) -> None:
+def state_timed_out(state: PartitionState, application: Application) -> None:
     """The state timeout of an application expired. A completing application first releases its placeholders."""
     if application.state is AppState.COMPLETING and not is_zero(application.allocated_placeholder):
-        release_placeholders(books, application, _held(application), COMPLETED)
+        release_placeholders(state, application, _held(application), COMPLETED)
     else:
-        lifecycle.timed_out(books, application)
+        lifecycle.timed_out(state, application)
 
 
-def placeholders_timed_out(books: PartitionState, application: Application) -> None:
+def placeholders_timed_out(state: PartitionState, application: Application) -> None:
     """The placeholder timeout of an application expired."""
     if application.state is AppState.COMPLETING or application.state in ACTIVE:
-        release_placeholders(books, application, _held(application), ALLOCATED)
+        release_placeholders(state, application, _held(application), ALLOCATED)
     else:
-        _give_up(books, application)
+        _give_up(state, application)
 
 
 def _held(application: Application) -> list[Allocation]:
@@ -170,21 +170,21 @@ def _held(application: Application) -> list[Allocation]:
     return [placeholder for group in application.task_groups.values() for placeholder in group.free.values()]
 
 
-def _give_up(books: PartitionState, application: Application) -> None:
+def _give_up(state: PartitionState, application: Application) -> None:
     """The gang never was complete: remove its asks and release its allocations. Swaps in progress finish in a soft gang
     and are undone in a hard one.
     """
     hard = application.gang_style == "Hard"
-    lifecycle.fire(books, application, AppEvent.FAIL if hard else AppEvent.RESUME, TIMEOUT_CAUSE)
+    lifecycle.fire(state, application, AppEvent.FAIL if hard else AppEvent.RESUME, TIMEOUT_CAUSE)
     if hard:
         for ask in tuple(application.swapping.values()):
-            ledger.undo_swap(books, application, ask)
+            ledger.undo_swap(state, application, ask)
     asks = tuple(application.requests.values())
     for ask in asks:
-        ledger.remove_ask(books, application, ask, detail=event_codes.REQUEST_TIMEOUT)
+        ledger.remove_ask(state, application, ask, detail=event_codes.REQUEST_TIMEOUT)
     having = [one for one in application.allocations.values() if not one.preempted and not one.released]
     for one in having:
-        events.ask_removed(books, one, event_codes.REQUEST_TIMEOUT)
-    release_placeholders(books, application, having, ALLOCATED)
+        events.ask_removed(state, one, event_codes.REQUEST_TIMEOUT)
+    release_placeholders(state, application, having, ALLOCATED)
     for ask in asks:
-        books.emit(ask.release(books.name, PENDING, TIMEOUT))
+        state.emit(ask.release(state.name, PENDING, TIMEOUT))

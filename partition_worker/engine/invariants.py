@@ -19,37 +19,37 @@ from partition_worker.engine.state import PartitionState
 from partition_worker.engine.usage_trackers import Tracker
 
 
-def check(books: PartitionState) -> None:
+def check(state: PartitionState) -> None:
     """Verify that every sum and index agrees with the allocations.
 
     Raises: AssertionError: with all violations.
     """
-    problems = list(violations(books))
+    problems = list(violations(state))
     if problems:
-        raise AssertionError(f"partition {books.name}: " + "; ".join(problems))
+        raise AssertionError(f"partition {state.name}: " + "; ".join(problems))
 
 
-def violations(books: PartitionState) -> Iterator[str]:
+def violations(state: PartitionState) -> Iterator[str]:
     """All violations, one sentence each."""
-    for application in books.applications.values():
-        yield from of_application(books, application)
-    for node in books.fleet:
-        yield from of_node(books, node)
-    for queue in books.tree:
-        yield from of_queue(books, queue)
-    for tracker in books.usage.users:
-        yield from of_tracker(books, "user", tracker)
-    for tracker in books.usage.groups:
-        yield from of_tracker(books, "group", tracker)
-    yield from of_partition(books)
+    for application in state.applications.values():
+        yield from of_application(state, application)
+    for node in state.fleet:
+        yield from of_node(state, node)
+    for queue in state.tree:
+        yield from of_queue(state, queue)
+    for tracker in state.usage.users:
+        yield from of_tracker(state, "user", tracker)
+    for tracker in state.usage.groups:
+        yield from of_tracker(state, "group", tracker)
+    yield from of_partition(state)
 
 
-def of_application(books: PartitionState, application: Application) -> Iterator[str]:
+def of_application(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of one application, its asks and allocations."""
-    yield from _application(books, application)
-    yield from _gang(books, application)
-    yield from _reservations(books, application)
-    yield from _account(books, application)
+    yield from _application(state, application)
+    yield from _gang(state, application)
+    yield from _reservations(state, application)
+    yield from _account(state, application)
 
 
 def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
         yield f"{what}: {pruned(found)} where the sum is {pruned(expected)}"
 
 
-def _application(books: PartitionState, application: Application) -> Iterator[str]:
+def _application(state: PartitionState, application: Application) -> Iterator[str]:
     name = f"application {application.application_id}"
     if application.state in ENDED:
         yield f"{name} has ended ({application.state}) but is still listed"
@@ -80,12 +80,12 @@ def _application(books: PartitionState, application: Application) -> Iterator[st
     if ("state" in application.alarms) != (application.state in LINGER_S) and not waits:
         yield f"{name} in state {application.state}: alarms are {application.alarms}"
     for allocation in application.allocations.values():
-        node = books.fleet.get(allocation.node_id)
+        node = state.fleet.get(allocation.node_id)
         if node is None or node.allocations.get(allocation.key) is not allocation:
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"
 
 
-def _gang(books: PartitionState, application: Application) -> Iterator[str]:
+def _gang(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of placeholders, held asks, and swaps in progress."""
     name = f"application {application.application_id}"
     for ask in application.requests.values():
@@ -101,7 +101,7 @@ def _gang(books: PartitionState, application: Application) -> Iterator[str]:
         if placeholder is None or not placeholder.released or placeholder.key not in application.allocations:
             yield f"{name}: {key} has no placeholder to replace"
             continue
-        node = books.fleet.get(ask.node_id)
+        node = state.fleet.get(ask.node_id)
         if node is None or (key in node.allocations) != (ask.node_id != placeholder.node_id):
             yield f"{name}: {key} is not where it should be until it has replaced {placeholder.key}"
     for group in application.task_groups.values():
@@ -111,47 +111,47 @@ def _gang(books: PartitionState, application: Application) -> Iterator[str]:
         waiting = sum(ask.held and ask.task_group == group.name for ask in application.requests.values())
         if group.outstanding != len(alive) or set(group.free) != free or group.waiting != waiting:
             yield f"{name}: task group {group} where {len(alive)} placeholders are, {free} free, and {waiting} wait"
-    if may_swap(application) and application not in books.swappable:
+    if may_swap(application) and application not in state.swappable:
         yield f"{name} is not known to have something to swap"
 
 
-def _reservations(books: PartitionState, application: Application) -> Iterator[str]:
+def _reservations(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of its reservations."""
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
-        if books.fleet.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
+        if state.fleet.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
 
 
-def of_node(books: PartitionState, node: Node) -> Iterator[str]:
+def of_node(state: PartitionState, node: Node) -> Iterator[str]:
     """Violations of one node."""
     name = f"node {node.node_id}"
     yield from _differs(f"{name} allocated", total_of(a.resources for a in node.allocations.values()), node.allocated)
     yield from _differs(f"{name} occupied", total_of(a.resources for a in node.foreign.values()), node.occupied)
     yield from _differs(f"{name} available", minus(minus(node.capacity, node.allocated), node.occupied), node.available)
     for key, allocation in node.allocations.items():
-        owner = books.applications.get(allocation.application_id)
+        owner = state.applications.get(allocation.application_id)
         if owner is None or (owner.allocations.get(key) or owner.swapping.get(key)) is not allocation:
             yield f"{name}: allocation {key} belongs to no application"
     if len(node.reservations) > 1 and not all(one.for_required_node for one in node.reservations.values()):
         yield f"{name} is kept for several asks of which one could run elsewhere"
-    if any(_reservations_of(books, one).get(key) is not one for key, one in node.reservations.items()):
+    if any(_reservations_of(state, one).get(key) is not one for key, one in node.reservations.items()):
         yield f"{name} is kept for asks that do not know it"
-    if (books.fleet.lineup.place(node) is not None) != (node.schedulable and not node.reservations):
+    if (state.fleet.lineup.place(node) is not None) != (node.schedulable and not node.reservations):
         yield f"{name} is tried although nobody may get it, or the other way round"
-    if any(books.foreign.get(key) is not node for key in node.foreign):
+    if any(state.foreign.get(key) is not node for key in node.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _reservations_of(books: PartitionState, one: Reservation) -> Mapping[str, Reservation]:
-    application = books.applications.get(one.ask.application_id)
+def _reservations_of(state: PartitionState, one: Reservation) -> Mapping[str, Reservation]:
+    application = state.applications.get(one.ask.application_id)
     return {} if application is None else application.reservations
 
 
-def of_queue(books: PartitionState, queue: Queue) -> Iterator[str]:
+def of_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
     """Violations of one queue, against its children and applications."""
-    applications = {name: books.applications[name] for name in queue.applications}
+    applications = {name: state.applications[name] for name in queue.applications}
     below: list[Queue | Application] = [*queue.children.values(), *applications.values()]
     charged = [child.allocated for child in queue.children.values()]
     charged += [application.charged for application in applications.values()]
@@ -174,7 +174,7 @@ def of_queue(books: PartitionState, queue: Queue) -> Iterator[str]:
         going += [one.resources for one in application.allocations.values() if one.preempted]
     yield from _differs(f"queue {queue.path} preempting", total_of(going), queue.preempting)
     if queue.quota_preemption_at and (
-        not queue.managed or (books.config.preemption.is_quota_enabled and books.quota_look_at == NEVER)
+        not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_look_at == NEVER)
     ):
         yield f"queue {queue.path} has a time to be brought down to its maximum, and nobody looks"
     if queue.draining != bool(queue.draining_since_ns):
@@ -184,7 +184,7 @@ def of_queue(books: PartitionState, queue: Queue) -> Iterator[str]:
         yield f"queue {queue.path} is a leaf and has a template"
     if not queue.managed and not queue.leaf and queue.parent is not None and queue.template != queue.parent.template:
         yield f"queue {queue.path} has another template than the queue above it, which it hands on"
-    if books.tree.find(queue.path) is not queue or (
+    if state.tree.find(queue.path) is not queue or (
         queue.parent is not None and queue.parent.children.get(queue.name) is not queue
     ):
         yield f"queue {queue.path} is not where its path says"
@@ -203,41 +203,41 @@ def _kept(queue: Queue, applications: Mapping[str, Application]) -> Iterator[str
         yield f"queue {queue.path}: {sorted(queue.allocating)} count as running, below it {sorted(allocating)} do"
 
 
-def of_partition(books: PartitionState) -> Iterator[str]:
+def of_partition(state: PartitionState) -> Iterator[str]:
     """Violations of the totals and indexes. Each object's own index entry is checked with the object; this checks that
     there are no others.
     """
-    applications = books.applications.values()
+    applications = state.applications.values()
     if sum(len(one.requests) + len(one.allocations) + len(one.swapping) for one in applications) != len(
-        books.allocations
+        state.allocations
     ):
         yield "the index of keys is not that of the applications"
-    if sum(len(one.allocations) for one in applications) != books.running_allocations:
-        yield f"{books.running_allocations} allocations counted, the applications have others"
-    yield from _differs("total", total_of(node.capacity for node in books.fleet), books.fleet.total)
-    yield from _differs("root maximum", books.fleet.total, books.tree.root.maximum or {})
-    if sum(len(one.reservations) for one in applications) != len(books.reserved):
+    if sum(len(one.allocations) for one in applications) != state.running_allocations:
+        yield f"{state.running_allocations} allocations counted, the applications have others"
+    yield from _differs("total", total_of(node.capacity for node in state.fleet), state.fleet.total)
+    yield from _differs("root maximum", state.fleet.total, state.tree.root.maximum or {})
+    if sum(len(one.reservations) for one in applications) != len(state.reserved):
         yield "nodes are kept for asks that no application has"
-    if sum(len(node.foreign) for node in books.fleet) != len(books.foreign):
+    if sum(len(node.foreign) for node in state.fleet) != len(state.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
 
-def _account(books: PartitionState, application: Application) -> Iterator[str]:
+def _account(state: PartitionState, application: Application) -> Iterator[str]:
     """Violations of the account that charges its user and group."""
     name = f"application {application.application_id}"
     for owned in (application.requests, application.allocations, application.swapping):
-        if any(books.allocations.get(key) is not one for key, one in owned.items()):
+        if any(state.allocations.get(key) is not one for key, one in owned.items()):
             yield f"the index of keys is not that of the applications: {name}"
-    account = books.usage.known(application)
+    account = state.usage.known(application)
     if account is None:
         if application.allocations:
             yield f"{name} is charged to nobody"
         return
     if not is_zero(application.allocated) and not account.counted:
         yield f"{name} has something and does not count as running"
-    charged = [("user", application.user.name, books.usage.users)]
+    charged = [("user", application.user.name, state.usage.users)]
     if account.group_name is not None:
-        charged.append(("group", account.group_name, books.usage.groups))
+        charged.append(("group", account.group_name, state.usage.groups))
     for kind, whom, trackers in charged:
         tracker = trackers.find(whom)
         if tracker is None:
@@ -246,13 +246,13 @@ def _account(books: PartitionState, application: Application) -> Iterator[str]:
             yield f"{kind} {whom}: its accounts are not those of the applications"
 
 
-def of_tracker(books: PartitionState, kind: str, tracker: Tracker) -> Iterator[str]:
+def of_tracker(state: PartitionState, kind: str, tracker: Tracker) -> Iterator[str]:
     """Violations of the usage of one user or group, derived from the applications charged to it."""
     what = f"{kind} {tracker.name}"
     accounts = tracker.accounts.values()
     for one in accounts:
-        if books.applications.get(one.application.application_id) is not one.application or (
-            books.usage.known(one.application) is not one
+        if state.applications.get(one.application.application_id) is not one.application or (
+            state.usage.known(one.application) is not one
         ):
             yield f"{what}: its accounts are not those of the applications"
     used: dict[str, Resources] = {}

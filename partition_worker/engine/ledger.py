@@ -26,72 +26,72 @@ from partition_worker.engine.queues.queue import (
 from partition_worker.engine.state import PartitionState
 
 
-def add_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+def add_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Add a pending ask."""
     if ask.placeholder:
-        expect_placeholder(books, application, ask)
-    _wait(books, application, ask)
+        expect_placeholder(state, application, ask)
+    _wait(state, application, ask)
     name = application.application_id
-    books.happened(
+    state.happened(
         event_codes.APP, name, event_codes.ADD, event_codes.APP_REQUEST, reference=ask.key, resource=ask.resources
     )
 
 
 def remove_ask(
-    books: PartitionState, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
+    state: PartitionState, application: Application, ask: Allocation, *, detail: int = event_codes.REQUEST_CANCEL
 ) -> None:
     """Remove a pending ask; `detail` is the reason in the event."""
-    _take_ask(books, application, ask)
+    _take_ask(state, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
-    del books.allocations[ask.key]
+    del state.allocations[ask.key]
     if ask.placeholder:
-        placeholder_ended(books, application, ask)
-    events.ask_removed(books, ask, detail)
+        placeholder_ended(state, application, ask)
+    events.ask_removed(state, ask, detail)
 
 
-def place_ask(books: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
+def place_ask(state: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
-    told, kept = books.told, ask.reserved
-    _take_ask(books, application, ask)
+    told, kept = state.told, ask.reserved
+    _take_ask(state, application, ask)
     headroom.settle(application.queue, ask.resources)
-    _bind(books, application, ask, node)
+    _bind(state, application, ask, node)
     if kept:
-        events.arrange(books, told, events.OF_KEPT)
+        events.arrange(state, told, events.OF_KEPT)
 
 
-def recover(books: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
+def recover(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
     """Add an allocation that the RM reports and that was never an ask here."""
     if allocation.placeholder:
-        expect_placeholder(books, application, allocation)
+        expect_placeholder(state, application, allocation)
     headroom.charge(application.queue, allocation.resources)
-    _bind(books, application, allocation, node)
+    _bind(state, application, allocation, node)
 
 
-def _bind(books: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
+def _bind(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
     """Put an allocation that its queues have counted on a node, without checking for room."""
     allocation.node_id = node.node_id
-    allocation.bound_ns = books.stamp_ns()
-    books.allocations[allocation.key] = allocation
-    books.fleet.bind(application, allocation, node)
+    allocation.bound_ns = state.stamp_ns()
+    state.allocations[allocation.key] = allocation
+    state.fleet.bind(application, allocation, node)
     if node.reservations:
-        books.reserved.nudge(node)  # a reserved ask may have to preempt now
-    events.node_allocation(books, node.node_id, event_codes.ADD, allocation)
+        state.reserved.nudge(node)  # a reserved ask may have to preempt now
+    events.node_allocation(state, node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
-        lifecycle.fire(books, application, AppEvent.RUN)
+        lifecycle.fire(state, application, AppEvent.RUN)
     if allocation.placeholder:
-        start_placeholder_timer(books, application)
+        start_placeholder_timer(state, application)
     elif application.state is not AppState.RUNNING:
-        lifecycle.fire(books, application, AppEvent.RUN)
-    _count(books, application, allocation)
+        lifecycle.fire(state, application, AppEvent.RUN)
+    _count(state, application, allocation)
     if allocation.placeholder:
         if equal(application.allocated_placeholder, application.placeholder_ask):
-            lifecycle.fire(books, application, AppEvent.RUN)
-        offer_swap(books, application, allocation)
-    events.allocation_added(books, allocation)
+            lifecycle.fire(state, application, AppEvent.RUN)
+        offer_swap(state, application, allocation)
+    events.allocation_added(state, allocation)
 
 
 def remove_allocation(
-    books: PartitionState,
+    state: PartitionState,
     application: Application,
     allocation: Allocation,
     termination_type: int | None = STOPPED_BY_RM,
@@ -100,93 +100,93 @@ def remove_allocation(
     whether the application is done.
     """
     assert allocation.partner is None, allocation.key
-    del books.allocations[allocation.key]
-    _discharge(books, application, allocation)
+    del state.allocations[allocation.key]
+    _discharge(state, application, allocation)
     if allocation.placeholder:
-        placeholder_ended(books, application, allocation)
-    events.allocation_removed(books, allocation, termination_type)
+        placeholder_ended(state, application, allocation)
+    events.allocation_removed(state, allocation, termination_type)
     if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
-        books.usage.discount(application)
-    _freed(books, application)
+        state.usage.discount(application)
+    _freed(state, application)
 
 
-def roll_back(books: PartitionState, application: Application, allocation: Allocation) -> None:
+def roll_back(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Turn an allocation that could not be started into a pending ask again. A placeholder stays in its task group, and
     the placeholder timeout restarts if it was the only one.
     """
     assert allocation.partner is None, allocation.key
-    _discharge(books, application, allocation)
+    _discharge(state, application, allocation)
     if is_zero(application.allocated_placeholder):
-        books.timers.stop(application, "placeholders")
-    events.allocation_removed(books, allocation, SCHEDULING_FAILED_ON_RM)
+        state.timers.stop(application, "placeholders")
+    events.allocation_removed(state, allocation, SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.placeholder_used = False
-    _wait(books, application, allocation)
-    _freed(books, application)
+    _wait(state, application, allocation)
+    _freed(state, application)
 
 
 # Swaps --------------------------------------------------------------------------------------------------------------
 
 
 def begin_swap(
-    books: PartitionState, application: Application, ask: Allocation, placeholder: Allocation, node: Node
+    state: PartitionState, application: Application, ask: Allocation, placeholder: Allocation, node: Node
 ) -> None:
     """Bind an ask to a node until the RM confirms the release of its placeholder. Only the placeholder is charged until
     then, but on a different node the ask already takes room.
     """
-    _take_ask(books, application, ask)
+    _take_ask(state, application, ask)
     headroom.no_longer_expect(application.queue, ask.resources)
     application.begin_swap(ask, placeholder)
     ask.node_id = node.node_id
-    ask.bound_ns = books.stamp_ns()
+    ask.bound_ns = state.stamp_ns()
     if node.node_id != placeholder.node_id:
-        books.fleet.bind(application, ask, node)
-        events.node_allocation(books, node.node_id, event_codes.ADD, ask)
+        state.fleet.bind(application, ask, node)
+        events.node_allocation(state, node.node_id, event_codes.ADD, ask)
 
 
-def end_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+def end_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Complete a swap: the placeholder is released and the ask runs. Unused room of the placeholder becomes free; a
     larger ask is charged without a check.
     """
-    placeholder, node = ask.partner, books.fleet.get(ask.node_id)
+    placeholder, node = ask.partner, state.fleet.get(ask.node_id)
     assert placeholder is not None, ask.key
     assert node is not None, (ask.key, ask.node_id)
     begun = not is_zero(application.allocated)
-    del books.allocations[placeholder.key]
-    _discharge(books, application, placeholder)
-    placeholder_ended(books, application, placeholder, replaced=True)
-    events.placeholder_replaced(books, placeholder, in_place=placeholder.node_id == ask.node_id)
-    lifecycle.placeholder_gone(books, application)
+    del state.allocations[placeholder.key]
+    _discharge(state, application, placeholder)
+    placeholder_ended(state, application, placeholder, replaced=True)
+    events.placeholder_replaced(state, placeholder, in_place=placeholder.node_id == ask.node_id)
+    lifecycle.placeholder_gone(state, application)
     application.end_swap(ask)
-    ask.bound_ns = books.stamp_ns()
+    ask.bound_ns = state.stamp_ns()
     ask.placeholder_used = True
     ask.placeholder_created_ns = placeholder.created_ns
     if ask.key not in node.allocations:
-        books.fleet.bind(application, ask, node)
+        state.fleet.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
-        lifecycle.fire(books, application, AppEvent.RUN)
+        lifecycle.fire(state, application, AppEvent.RUN)
     headroom.charge(application.queue, ask.resources)
-    _count(books, application, ask)
-    events.allocation_added(books, ask)
-    events.ask_removed(books, placeholder)
+    _count(state, application, ask)
+    events.allocation_added(state, ask)
+    events.ask_removed(state, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
-        _freed(books, application)
+        _freed(state, application)
 
 
-def undo_swap(books: PartitionState, application: Application, ask: Allocation) -> None:
+def undo_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Make the ask pending again. The release of its placeholder is still outstanding and has no replacement."""
-    node = books.fleet.get(ask.node_id)
+    node = state.fleet.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
-        _take_from_node(books, application, node, ask)
-        events.node_allocation(books, node.node_id, event_codes.REMOVE, ask)
-        books.readiness.relieve()
+        _take_from_node(state, application, node, ask)
+        events.node_allocation(state, node.node_id, event_codes.REMOVE, ask)
+        state.readiness.relieve()
     application.end_swap(ask)
-    _wait(books, application, ask)
+    _wait(state, application, ask)
 
 
 # Changes ------------------------------------------------------------------------------------------------------------
 
 
-def mark_preempted(books: PartitionState, application: Application, allocation: Allocation) -> None:
+def mark_preempted(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Mark an allocation as a victim. It stays charged until the RM confirms its release."""
     assert not allocation.preempted, allocation.key
     assert not allocation.released, allocation.key
@@ -195,24 +195,24 @@ def mark_preempted(books: PartitionState, application: Application, allocation: 
     headroom.preempt(application.queue, allocation.resources)
 
 
-def resize_ask(books: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
+def resize_ask(state: PartitionState, application: Application, ask: Allocation, resources: Resources) -> None:
     """Resize a pending ask; it keeps its place in the order."""
     headroom.no_longer_expect(application.queue, ask.resources)
     application.resize_ask(ask, dict(resources))
     headroom.expect(application.queue, ask.resources)
     if ask.reserved:
-        reservations.resized(books, application.reservations[ask.key])
+        reservations.resized(state, application.reservations[ask.key])
     if ask.held:
-        offer_swap(books, application, ask)
-    books.readiness.touch_application(application)
+        offer_swap(state, application, ask)
+    state.readiness.touch_application(application)
 
 
 def resize_allocation(
-    books: PartitionState, application: Application, allocation: Allocation, resources: Resources
+    state: PartitionState, application: Application, allocation: Allocation, resources: Resources
 ) -> None:
     """Resize an allocation, whether or not there is room. The node order does not change."""
     delta = minus(resources, allocation.resources)
-    node = books.fleet.get(allocation.node_id)
+    node = state.fleet.get(allocation.node_id)
     assert node is not None, (allocation.key, allocation.node_id)
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
@@ -221,136 +221,136 @@ def resize_allocation(
         if allocation.preempted:
             headroom.preempt(application.queue, delta)
         application.grow_allocated(delta, placeholder=allocation.placeholder)
-        books.usage.increase(application, delta)
+        state.usage.increase(application, delta)
     allocation.resize(dict(resources))
     if allocation.placeholder:
-        offer_swap(books, application, allocation)
-    books.readiness.touch_application(application)
-    books.fleet.freed(node)
-    books.reserved.nudge(node)
+        offer_swap(state, application, allocation)
+    state.readiness.touch_application(application)
+    state.fleet.freed(node)
+    state.reserved.nudge(node)
     if any(amount < 0 for amount in delta.values()):
-        books.readiness.freed(books.usage.account(application))
-        books.readiness.relieve()
+        state.readiness.freed(state.usage.account(application))
+        state.readiness.relieve()
 
 
-def move(books: PartitionState, application: Application, leaf: Queue) -> None:
+def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     """Move an application to another leaf, with its asks and allocations, without checking for room.
 
     The usage of its user and group moves from the old path to the new one; the limits of the new path decide its group.
     """
     before, name = application.queue, application.application_id
     priority, running = application.asks.priority, application.state in ACTIVE
-    counted = books.usage.account(application).counted
+    counted = state.usage.account(application).counted
     for reservation in tuple(application.reservations.values()):
-        reservations.cancel(books, reservation)
-    books.swappable.drop(application)
+        reservations.cancel(state, reservation)
+    state.swappable.drop(application)
     allocating = discount_allocating(before, name)
-    books.readiness.forget_application(application)
+    state.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
     headroom.preempted(before, preempting)
     headroom.refund(before, application.charged)
     headroom.no_longer_expect(before, application.pending)
     exchange_priority(before, priority, None)
-    books.usage.decrease(application, dict(application.charged))
-    lifecycle.forget(books, application)
+    state.usage.decrease(application, dict(application.charged))
+    lifecycle.forget(state, application)
     if running:
         discount_running(before)
     del before.applications[name]
-    events.queue_application(books, before, event_codes.REMOVE, name)
+    events.queue_application(state, before, event_codes.REMOVE, name)
     application.queue = leaf
     leaf.applications[name] = None
-    events.queue_application(books, leaf, event_codes.ADD, name)
+    events.queue_application(state, leaf, event_codes.ADD, name)
     if running:
         count_running(leaf)
     if application.allocations or counted:
-        books.usage.increase(application, dict(application.charged))
+        state.usage.increase(application, dict(application.charged))
         if not counted:
-            books.usage.discount(application)
+            state.usage.discount(application)
     exchange_priority(leaf, None, priority)
     headroom.expect(leaf, application.pending)
     headroom.charge(leaf, application.charged)
     headroom.preempt(leaf, preempting)
     if allocating:
         count_allocating(leaf, name)
-    books.readiness.touch(before)
-    books.readiness.touch_application(application)
+    state.readiness.touch(before)
+    state.readiness.touch_application(application)
     if may_swap(application):
-        books.swappable.offer(application)
-    books.readiness.relieve()
+        state.swappable.offer(application)
+    state.readiness.relieve()
     if not before.managed or before.draining:
-        books.expect_cleaning()
+        state.expect_cleaning()
 
 
-def _wait(books: PartitionState, application: Application, ask: Allocation) -> None:
+def _wait(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Make an ask wait for a node, or for a placeholder."""
     ask.node_id = ""
     ask.held = application.must_hold(ask)
     before = application.asks.priority
     application.add_ask(ask)
-    books.allocations[ask.key] = ask
+    state.allocations[ask.key] = ask
     headroom.expect(application.queue, ask.resources)
-    _asks_changed(books, application, before)
+    _asks_changed(state, application, before)
     if ask.held:
-        offer_swap(books, application, ask)
+        offer_swap(state, application, ask)
 
 
-def _count(books: PartitionState, application: Application, allocation: Allocation) -> None:
+def _count(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Count a running allocation everywhere but with its node and queues."""
-    books.running_allocations += 1
+    state.running_allocations += 1
     application.add_allocation(allocation)
-    books.usage.increase(application, allocation.resources)
-    books.readiness.touch_application(application)
+    state.usage.increase(application, allocation.resources)
+    state.readiness.touch_application(application)
 
 
-def _discharge(books: PartitionState, application: Application, allocation: Allocation) -> None:
+def _discharge(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Remove an allocation from all sums."""
-    books.running_allocations -= 1
-    node = books.fleet.get(allocation.node_id)
+    state.running_allocations -= 1
+    node = state.fleet.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
-        _take_from_node(books, application, node, allocation)
+        _take_from_node(state, application, node, allocation)
     headroom.refund(application.queue, allocation.resources)
     if allocation.preempted:
         headroom.preempted(application.queue, allocation.resources)
     application.remove_allocation(allocation)
-    application.record_usage(allocation, instance_type, int(books.now * 1e9))
-    books.usage.decrease(application, allocation.resources)
-    books.readiness.touch_application(application)
+    application.record_usage(allocation, instance_type, int(state.now * 1e9))
+    state.usage.decrease(application, allocation.resources)
+    state.readiness.touch_application(application)
 
 
-def _take_from_node(books: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
-    books.fleet.unbind(application, allocation, node)
-    books.reserved.nudge(node)
+def _take_from_node(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
+    state.fleet.unbind(application, allocation, node)
+    state.reserved.nudge(node)
 
 
-def _freed(books: PartitionState, application: Application) -> None:
+def _freed(state: PartitionState, application: Application) -> None:
     """Let other asks use what the application no longer has. A resuming application stays counted (spec 2, rule 7)."""
-    books.readiness.freed(books.usage.account(application))
+    state.readiness.freed(state.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
-        lifecycle.forget(books, application)
-    books.readiness.relieve()
+        lifecycle.forget(state, application)
+    state.readiness.relieve()
 
 
-def _take_ask(books: PartitionState, application: Application, ask: Allocation) -> None:
+def _take_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Remove an ask from the pending asks; the caller updates the pending sums of the queues."""
     if ask.reserved:
-        reservations.cancel(books, application.reservations[ask.key])
+        reservations.cancel(state, application.reservations[ask.key])
     before = application.asks.priority
     if ask.need.constraint is not None:
-        books.fleet.predicates.verdicts.drop(ask.key)
+        state.fleet.predicates.verdicts.drop(ask.key)
     application.remove_ask(ask)
-    _asks_changed(books, application, before)
+    _asks_changed(state, application, before)
 
 
-def _asks_changed(books: PartitionState, application: Application, priority_before: int | None) -> None:
+def _asks_changed(state: PartitionState, application: Application, priority_before: int | None) -> None:
     exchange_priority(application.queue, priority_before, application.asks.priority)
-    books.readiness.touch_application(application)
+    state.readiness.touch_application(application)
 
 
 # Placeholders ---------------------------------------------------------------------------------------------------------
 
 
-def expect_placeholder(books: PartitionState, application: Application, placeholder: Allocation) -> None:
+def expect_placeholder(state: PartitionState, application: Application, placeholder: Allocation) -> None:
     """Count a new placeholder, asked for or reported as running."""
     name = placeholder.task_group
     group = application.task_groups.get(name)
@@ -358,11 +358,11 @@ def expect_placeholder(books: PartitionState, application: Application, placehol
         group = application.task_groups[name] = TaskGroup(name, dict(placeholder.resources))
     group.count += 1
     if group.outstanding == 1:
-        _hold_asks(books, application, group)
+        _hold_asks(state, application, group)
 
 
 def placeholder_ended(
-    books: PartitionState, application: Application, placeholder: Allocation, *, replaced: bool = False
+    state: PartitionState, application: Application, placeholder: Allocation, *, replaced: bool = False
 ) -> None:
     """Count the end of a placeholder; `replaced` if a real allocation replaces it."""
     group = application.task_groups[placeholder.task_group]
@@ -371,23 +371,23 @@ def placeholder_ended(
     else:
         group.timed_out += 1
     if group.outstanding == 0:
-        _hold_asks(books, application, group)
+        _hold_asks(state, application, group)
 
 
-def _hold_asks(books: PartitionState, application: Application, group: TaskGroup) -> None:
+def _hold_asks(state: PartitionState, application: Application, group: TaskGroup) -> None:
     """Hold all real asks of a group with outstanding placeholders, or release them when there are none left."""
     held = group.outstanding > 0
     for ask in tuple(application.asks):
         if ask.task_group == group.name and not ask.placeholder:
             application.hold(ask, held=held)
-    books.readiness.touch_application(application)
+    state.readiness.touch_application(application)
 
 
-def offer_swap(books: PartitionState, application: Application, changed: Allocation) -> None:
+def offer_swap(state: PartitionState, application: Application, changed: Allocation) -> None:
     """Consider the application for a swap, after a placeholder or an ask held for one was added or changed."""
     group = application.task_groups[changed.task_group]
     if group.waiting and group.free:
-        books.swappable.offer(application)
+        state.swappable.offer(application)
 
 
 def may_swap(application: Application) -> bool:
@@ -395,18 +395,18 @@ def may_swap(application: Application) -> bool:
     return any(group.waiting and group.free for group in application.task_groups.values())
 
 
-def start_placeholder_timer(books: PartitionState, application: Application) -> None:
+def start_placeholder_timer(state: PartitionState, application: Application) -> None:
     """Start the placeholder timeout with the first placeholder that is placed."""
     if (
         application.state is AppState.ACCEPTED
         and is_zero(application.allocated_placeholder)
         and "placeholders" not in application.alarms
     ):
-        books.timers.start(application, "placeholders", books.now + application.placeholder_timeout_s)
+        state.timers.start(application, "placeholders", state.now + application.placeholder_timeout_s)
 
 
 def release_placeholders(
-    books: PartitionState, application: Application, chosen: list[Allocation], reason: str
+    state: PartitionState, application: Application, chosen: list[Allocation], reason: str
 ) -> None:
     """Ask the RM to release placeholders; they stay charged until it confirms."""
     for one in chosen:
@@ -415,4 +415,4 @@ def release_placeholders(
         one.released = True
         application.withdraw_placeholder(one)
     for one in chosen:
-        books.emit(one.release(books.name, reason, TIMEOUT))
+        state.emit(one.release(state.name, reason, TIMEOUT))

@@ -54,26 +54,26 @@ class Outstanding:
         self.seen = 0
         """Applications that were looked at before, by calls that had too many."""
 
-    def expect(self, books: PartitionState) -> None:
+    def expect(self, state: PartitionState) -> None:
         """Something may have changed: look a second later, if anything waits then."""
-        if self.deadline == NEVER and is_positive(books.tree.root.pending):
-            self.deadline = books.now + REPORT_EVERY_S
+        if self.deadline == NEVER and is_positive(state.tree.root.pending):
+            self.deadline = state.now + REPORT_EVERY_S
 
-    def report(self, books: PartitionState) -> None:
+    def report(self, state: PartitionState) -> None:
         """Tell the RM of the asks that it has not been told of."""
-        chosen = list(islice(_candidates(books), self.seen, self.seen + APPLICATIONS_MAX))
-        look = _Look(books, chosen)
-        look.below(books.tree.root, None)
+        chosen = list(islice(_candidates(state), self.seen, self.seen + APPLICATIONS_MAX))
+        look = _Look(state, chosen)
+        look.below(state.tree.root, None)
         full = look.told >= TOLD_MAX
         self.seen = 0 if full or len(chosen) < APPLICATIONS_MAX else self.seen + APPLICATIONS_MAX
-        self.deadline = books.now + REPORT_EVERY_S if full or self.seen else NEVER
+        self.deadline = state.now + REPORT_EVERY_S if full or self.seen else NEVER
 
 
-def _candidates(books: PartitionState) -> Iterator[Application]:
+def _candidates(state: PartitionState) -> Iterator[Application]:
     """Applications with asks that the RM has not been told of."""
-    for leaf in books.tree:
+    for leaf in state.tree:
         if leaf.leaf and is_positive(leaf.pending):
-            for application in [books.applications[name] for name in leaf.applications]:
+            for application in [state.applications[name] for name in leaf.applications]:
                 if application.asks.told < len(application.asks):
                     yield application
 
@@ -81,9 +81,9 @@ def _candidates(books: PartitionState) -> Iterator[Application]:
 class _Look:
     """One call: what it looks at, and how many asks it told of."""
 
-    def __init__(self, books: PartitionState, applications: Iterable[Application]) -> None:
+    def __init__(self, state: PartitionState, applications: Iterable[Application]) -> None:
         self.told = 0
-        self._books = books
+        self._books = state
         self._applications: dict[int, list[Application]] = {}
         """By the rank of the leaf."""
         self._on_the_way: dict[int, None] = {}

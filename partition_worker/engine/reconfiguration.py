@@ -1,8 +1,8 @@
 """Reconfiguration of a running partition: check a new configuration, plan the queue changes, apply them, drain queues.
 
-    objections(books, config)    why the partition cannot take it; changes nothing
-    plan(books, config)          the queue changes; changes nothing
-    apply(books, config, plan)   cannot fail without objections
+    objections(state, config)    why the partition cannot take it; changes nothing
+    plan(state, config)          the queue changes; changes nothing
+    apply(state, config, plan)   cannot fail without objections
 
 Allocations stay: a lower maximum only prevents new ones, unless quota preemption is enabled; a higher one takes effect
 at once. Running applications keep their queue, and the group resolver stays that of the first configuration.
@@ -172,10 +172,10 @@ def _lists(before: QueueConfig, after: QueueConfig, known: Settings) -> tuple[Ac
 # Reconfiguration ------------------------------------------------------------------------------------------------------
 
 
-def objections(books: PartitionState, config: PartitionConfig) -> list[str]:
+def objections(state: PartitionState, config: PartitionConfig) -> list[str]:
     """Why this partition cannot take a valid configuration; empty if it can."""
-    if books.retired:
-        return [f"partition {books.name} was removed"]
+    if state.retired:
+        return [f"partition {state.name} was removed"]
     problems = [str(problem) for problem in find_build_problems(config)]
     try:
         PlacementChain(config.placement_rules)
@@ -184,70 +184,70 @@ def objections(books: PartitionState, config: PartitionConfig) -> list[str]:
     return problems
 
 
-def plan(books: PartitionState, config: PartitionConfig) -> QueueChangePlan:
+def plan(state: PartitionState, config: PartitionConfig) -> QueueChangePlan:
     """Plan the queue changes of a configuration without objections."""
-    return compare_configs(books.tree, books.config.root, config.root)
+    return compare_configs(state.tree, state.config.root, config.root)
 
 
-def apply(books: PartitionState, config: PartitionConfig, found: QueueChangePlan) -> None:
+def apply(state: PartitionState, config: PartitionConfig, found: QueueChangePlan) -> None:
     """Apply a configuration without objections, with its plan."""
-    assert found.before is books.config.root, "a plan from another configuration"
-    books.config = config
-    books.placement = PlacementChain(config.placement_rules)
-    books.placement_problem = ""
-    books.fleet.reorder(books.node_sort(config), config.node_sort_policy.weights)
-    for change in list_changes(books.tree, found):
-        _make(books, change)
+    assert found.before is state.config.root, "a plan from another configuration"
+    state.config = config
+    state.placement = PlacementChain(config.placement_rules)
+    state.placement_problem = ""
+    state.fleet.reorder(state.node_sort(config), config.node_sort_policy.weights)
+    for change in list_changes(state.tree, found):
+        _make(state, change)
     if found.limits:
-        books.usage.reconfigure(config)
-    books.readiness.reconfigured()
-    books.swappable.reorder()
-    if any(queue.quota_preemption_at for queue in books.tree):
-        books.expect_quota_look()
-    if books.tree.has_temporary():
-        books.expect_cleaning()
+        state.usage.reconfigure(config)
+    state.readiness.reconfigured()
+    state.swappable.reorder()
+    if any(queue.quota_preemption_at for queue in state.tree):
+        state.expect_quota_look()
+    if state.tree.has_temporary():
+        state.expect_cleaning()
 
 
-def _make(books: PartitionState, change: Change) -> None:
+def _make(state: PartitionState, change: Change) -> None:
     match change:
         case AddQueue(path, settings):
-            events.queue_came(books, books.tree.add(path, settings))
+            events.queue_came(state, state.tree.add(path, settings))
         case SetQueue(queue, settings):
-            _set(books, queue, settings)
+            _set(state, queue, settings)
         case SetTemplate(queue, template):
             queue.template = template
         case DrainQueue(queue):
-            drain_queue(books, queue)
+            drain_queue(state, queue)
 
 
-def _set(books: PartitionState, queue: Queue, settings: Settings) -> None:
+def _set(state: PartitionState, queue: Queue, settings: Settings) -> None:
     leaf, maximum, guaranteed = queue.leaf, queue.maximum, queue.guaranteed
     terms = quota_terms_of(queue) if settings.policies.quota_preemption_delay_s else None
     alike = (leaf, queue.policies) == (settings.leaf, settings.policies)  # the usual case, with few consequences
     order = None if alike and guaranteed == settings.guaranteed else _application_order(queue)
     priority = None if alike else queue.priority
     configure(queue, settings)
-    queue.quota_preemption_at = NO_QUOTA_PREEMPTION if terms is None else _brought_down_at(books, queue, terms)
+    queue.quota_preemption_at = NO_QUOTA_PREEMPTION if terms is None else _brought_down_at(state, queue, terms)
     stop_draining(queue)
-    events.quota_changed(books, queue, maximum, guaranteed)
+    events.quota_changed(state, queue, maximum, guaranteed)
     if leaf != queue.leaf:
-        events.queue_type(books, queue)
+        events.queue_type(state, queue)
     if priority is not None:
         priority_settings_changed(queue, priority)
     if order is not None and _application_order(queue) != order:
-        books.readiness.reordered(queue)
+        state.readiness.reordered(queue)
         for application_id in tuple(queue.applications):
-            lifecycle.settle(books, books.applications[application_id])
+            lifecycle.settle(state, state.applications[application_id])
 
 
-def _brought_down_at(books: PartitionState, queue: Queue, before: QuotaTerms) -> float:
+def _brought_down_at(state: PartitionState, queue: Queue, before: QuotaTerms) -> float:
     """When quota preemption of a queue that had these terms starts, if it does."""
     return quota_preemption_time(
         before,
         quota_terms_of(queue),
         allocated=queue.allocated,
         at=queue.quota_preemption_at,
-        now=books.now,
+        now=state.now,
     )
 
 
@@ -263,19 +263,19 @@ DRAINING_TOLD_EVERY_S: Final = 3600.0
 """Seconds between log lines about a queue that is still draining."""
 
 
-def drain_queue(books: PartitionState, queue: Queue) -> None:
+def drain_queue(state: PartitionState, queue: Queue) -> None:
     """Start draining a queue."""
     assert queue.managed, queue.path
     if queue.draining:
         return
     queue.state = "Draining"
-    queue.draining_since_ns = queue.draining_told_ns = books.stamp_ns()
+    queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
     told = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
-    books.tell_people(told)
-    books.emit(_event(event_codes.QUEUE, queue.path, told, queue.draining_since_ns))
+    state.tell_people(told)
+    state.emit(_event(event_codes.QUEUE, queue.path, told, queue.draining_since_ns))
     for application_id in queue.applications:
         text = f"application {application_id} goes on, but its queue takes nothing new: {told}"
-        books.emit(_event(event_codes.APP, application_id, text, queue.draining_since_ns, queue.path))
+        state.emit(_event(event_codes.APP, application_id, text, queue.draining_since_ns, queue.path))
 
 
 def stop_draining(queue: Queue) -> None:
@@ -284,25 +284,25 @@ def stop_draining(queue: Queue) -> None:
     queue.draining_since_ns = queue.draining_told_ns = 0
 
 
-def remove_empty_queues(books: PartitionState) -> None:
+def remove_empty_queues(state: PartitionState) -> None:
     """Remove empty dynamic and draining queues; schedule the next run if there are others."""
-    books.clean_at = NEVER
-    for queue in books.tree.remove_empty():
-        events.queue_gone(books, queue)
-        books.readiness.forget_queue(queue)
-        books.counters.fold(queue.path, queue.path.rpartition(".")[0])
-    _remind(books)
-    if books.tree.has_temporary():
-        books.expect_cleaning()
+    state.clean_at = NEVER
+    for queue in state.tree.remove_empty():
+        events.queue_gone(state, queue)
+        state.readiness.forget_queue(queue)
+        state.counters.fold(queue.path, queue.path.rpartition(".")[0])
+    _remind(state)
+    if state.tree.has_temporary():
+        state.expect_cleaning()
 
 
-def _remind(books: PartitionState) -> None:
-    now_ns = int(books.now * 1e9)
-    for queue in books.tree:
+def _remind(state: PartitionState) -> None:
+    now_ns = int(state.now * 1e9)
+    for queue in state.tree:
         if queue.draining and now_ns - queue.draining_told_ns >= DRAINING_TOLD_EVERY_S * 1e9:
             queue.draining_told_ns = now_ns
             hours = (now_ns - queue.draining_since_ns) / 3.6e12
-            books.tell_people(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
+            state.tell_people(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
 
 
 def _left(queue: Queue) -> str:

@@ -15,15 +15,15 @@ from partition_worker.engine.queues import headroom
 from partition_worker.engine.state import PartitionState
 
 
-def reserve(books: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:
+def reserve(state: PartitionState, application: Application, ask: Allocation, node: Node) -> Reservation:
     """Reserve the node for the ask, in place of an earlier reservation of the ask."""
     if ask.reserved:
         before = application.reservations[ask.key]
         if before.node is node:
             return before
-        cancel(books, before)
+        cancel(state, before)
     assert ask.key in application.requests, ask.key
-    reservation = Reservation(ask, node, application.queue, created=books.now, rank=books.reserved.next_rank())
+    reservation = Reservation(ask, node, application.queue, created=state.now, rank=state.reserved.next_rank())
     assert all(reservation.for_required_node and other.for_required_node for other in node.reservations.values()), (
         node.node_id
     )
@@ -31,79 +31,79 @@ def reserve(books: PartitionState, application: Application, ask: Allocation, no
     application.reservations[ask.key] = reservation
     application.asks.regroup(ask)
     node.reservations[ask.key] = reservation
-    books.fleet.kept(node)
-    books.reserved.add(reservation)
-    events.reservation(books, node.node_id, event_codes.ADD, ask)
-    books.readiness.touch_application(application)
+    state.fleet.kept(node)
+    state.reserved.add(reservation)
+    events.reservation(state, node.node_id, event_codes.ADD, ask)
+    state.readiness.touch_application(application)
     return reservation
 
 
-def cancel(books: PartitionState, reservation: Reservation) -> None:
+def cancel(state: PartitionState, reservation: Reservation) -> None:
     """Cancel a reservation."""
     ask, node = reservation.ask, reservation.node
-    application = books.applications[ask.application_id]
+    application = state.applications[ask.application_id]
     ask.reserved = False
     del application.reservations[ask.key]
     del node.reservations[ask.key]
-    events.reservation(books, node.node_id, event_codes.REMOVE, ask)
-    books.reserved.drop(reservation)
+    events.reservation(state, node.node_id, event_codes.REMOVE, ask)
+    state.reserved.drop(reservation)
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         reservation.keeps = {}
-        for called in books.preemptions.settled(ask):
-            if called in books.applications:
-                books.readiness.touch_application(books.applications[called])
+        for called in state.preemptions.settled(ask):
+            if called in state.applications:
+                state.readiness.touch_application(state.applications[called])
     if ask.key in application.requests:
         application.asks.regroup(ask)
     if not node.reservations:
-        books.fleet.unkept(node)
-    books.readiness.touch_application(application)
-    books.readiness.relieve()
+        state.fleet.unkept(node)
+    state.readiness.touch_application(application)
+    state.readiness.relieve()
 
 
-def resized(books: PartitionState, reservation: Reservation) -> None:
+def resized(state: PartitionState, reservation: Reservation) -> None:
     """The ask was resized: keep the reservation if the node can ever hold the ask."""
     if not fits(reservation.node.capacity, reservation.ask.resources):
-        cancel(books, reservation)
+        cancel(state, reservation)
         return
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         headroom.keep(reservation.leaf, reservation.ask.resources)
-    books.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
-    books.readiness.relieve()  # other nodes may have room for it now
+    state.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
+    state.readiness.relieve()  # other nodes may have room for it now
 
 
-def node_resized(books: PartitionState, node: Node) -> None:
+def node_resized(state: PartitionState, node: Node) -> None:
     """The node was resized: cancel the reservations it can never satisfy."""
     for reservation in tuple(node.reservations.values()):
         if not fits(node.capacity, reservation.ask.resources):
-            cancel(books, reservation)
-    books.reserved.nudge(node)
+            cancel(state, reservation)
+    state.reserved.nudge(node)
 
 
-def clear(books: PartitionState, node: Node) -> None:
+def clear(state: PartitionState, node: Node) -> None:
     """Cancel the reservations of the node whose asks do not require it."""
     for reservation in tuple(node.reservations.values()):
         if not reservation.for_required_node:
-            cancel(books, reservation)
+            cancel(state, reservation)
 
 
-def vacate(books: PartitionState, node: Node) -> None:
+def vacate(state: PartitionState, node: Node) -> None:
     """Cancel all reservations of a node that is removed."""
     for reservation in tuple(node.reservations.values()):
-        cancel(books, reservation)
+        cancel(state, reservation)
 
 
-def expire(books: PartitionState) -> None:
+def expire(state: PartitionState) -> None:
     """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
-    while books.reserved.deadline <= books.now:
-        oldest = books.reserved.oldest
+    while state.reserved.deadline <= state.now:
+        oldest = state.reserved.oldest
         assert oldest is not None
-        cancel(books, oldest)
+        cancel(state, oldest)
 
 
-def keep_room(books: PartitionState, reservation: Reservation) -> None:
+def keep_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
-    books.reserved.amend(reservation, reservation.need, reservation.ask.resources)
+    state.reserved.amend(reservation, reservation.need, reservation.ask.resources)
     headroom.keep(reservation.leaf, reservation.keeps)

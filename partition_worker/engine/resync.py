@@ -45,49 +45,49 @@ from partition_worker.engine.state import PartitionState, Report
 _CREATIONS = (NODE_CREATE, NODE_CREATE_DRAIN)
 
 
-def begin(books: PartitionState, message: SyncBegin) -> None:
+def begin(state: PartitionState, message: SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
-    books.report = Report()
-    books.tell_people(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
+    state.report = Report()
+    state.tell_people(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
 
 
-def end(books: PartitionState, message: SyncEnd) -> None:
+def end(state: PartitionState, message: SyncEnd) -> None:
     """End the report: remove what was not mentioned, unless part of the report was lost."""
-    report = books.report
+    report = state.report
     if report is None:
-        books.emit(SyncDone(problem="there was no SyncBegin"))
+        state.emit(SyncDone(problem="there was no SyncBegin"))
         return
     problem = _problem(report.count, message)
     if problem:
-        books.tell_people(f"the RM's report is not complete, nothing is removed: {problem}")
-        books.emit(SyncDone(problem=problem))
+        state.tell_people(f"the RM's report is not complete, nothing is removed: {problem}")
+        state.emit(SyncDone(problem=problem))
         return
-    books.report = None
-    done = _swept(books, report)
-    books.tell_people(
+    state.report = None
+    done = _swept(state, report)
+    state.tell_people(
         f"the RM has reported everything; {len(done.nodes)} nodes, {len(done.applications)} applications and "
         f"{len(done.allocations)} allocations that it did not mention are gone"
     )
-    books.emit(done)
-    books.readiness.relieve()
+    state.emit(done)
+    state.readiness.relieve()
 
 
-def mentioned(books: PartitionState, command: Command) -> Command:
+def mentioned(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
-    report = books.report
+    report = state.report
     assert report is not None
     report.count = both(report.count, reported(command))
     match command:
         case NodeRequest():
             report.nodes.update((one.node_id, None) for one in command.nodes if one.action in _CREATIONS)
-            return replace(command, nodes=[one for one in command.nodes if not _node_again(books, one)])
+            return replace(command, nodes=[one for one in command.nodes if not _node_again(state, one)])
         case ApplicationRequest():
             report.applications.update((one.application_id, None) for one in command.new)
-            return replace(command, new=[one for one in command.new if not _application_again(books, one)])
+            return replace(command, new=[one for one in command.new if not _application_again(state, one)])
         case AllocationRequest():
             report.allocations.update((one.allocation_key, None) for one in command.allocations)
             for one in command.allocations:
-                _allocation_again(books, one)
+                _allocation_again(state, one)
     return command
 
 
@@ -103,64 +103,64 @@ def _problem(came: SyncEnd, said: SyncEnd) -> str:
 # Reported again -------------------------------------------------------------------------------------------------------
 
 
-def _node_again(books: PartitionState, info: NodeInfo) -> bool:
+def _node_again(state: PartitionState, info: NodeInfo) -> bool:
     """Whether this creates a known node, which then takes the reported values."""
-    node = books.fleet.get(info.node_id)
+    node = state.fleet.get(info.node_id)
     if node is None or info.action not in _CREATIONS:
         return False
-    node_updates.handle(books, NodeRequest(nodes=[replace(info, action=NODE_UPDATE)]))
-    node_updates.set_schedulable(books, node, schedulable=info.action == NODE_CREATE)
-    books.emit(AcceptedNode(node_id=info.node_id))
+    node_updates.handle(state, NodeRequest(nodes=[replace(info, action=NODE_UPDATE)]))
+    node_updates.set_schedulable(state, node, schedulable=info.action == NODE_CREATE)
+    state.emit(AcceptedNode(node_id=info.node_id))
     return True
 
 
-def _application_again(books: PartitionState, new: AddApplicationRequest) -> bool:
+def _application_again(state: PartitionState, new: AddApplicationRequest) -> bool:
     """Whether this submits a known application, which continues. Another user is refused like any duplicate id."""
-    if new.application_id in books.waiting:
+    if new.application_id in state.waiting:
         return True
-    application = books.applications.get(new.application_id)
+    application = state.applications.get(new.application_id)
     if application is None or application.user.name != new.ugi.user:
         return False
-    books.emit(AcceptedApplication(application_id=new.application_id))
+    state.emit(AcceptedApplication(application_id=new.application_id))
     return True
 
 
-def _allocation_again(books: PartitionState, message: Allocation) -> None:
+def _allocation_again(state: PartitionState, message: Allocation) -> None:
     """Announce a known allocation again that the RM still reports as an ask; remove it if the RM reports it on another
     node.
     """
-    application = books.applications.get(message.application_id)
+    application = state.applications.get(message.application_id)
     known = None if application is None else application.allocations.get(message.allocation_key)
     if application is None or known is None or message.node_id == known.node_id:
         return
     if message.node_id:
-        end_allocation(books, application, known, termination_type=None)
+        end_allocation(state, application, known, termination_type=None)
     else:
-        books.emit(known.announced())
+        state.emit(known.announced())
 
 
 # What was not mentioned -----------------------------------------------------------------------------------------------
 
 
-def _swept(books: PartitionState, report: Report) -> SyncDone:
+def _swept(state: PartitionState, report: Report) -> SyncDone:
     """Remove what the RM does not have. The RM receives one list, and no further messages about it."""
     allocations = [
-        *_unmentioned(books.foreign, report.allocations),
-        *_unmentioned(books.allocations, report.allocations),
+        *_unmentioned(state.foreign, report.allocations),
+        *_unmentioned(state.allocations, report.allocations),
     ]
-    releases = [_release(books, key) for key in allocations]
+    releases = [_release(state, key) for key in allocations]
     allocation_updates.handle(
-        books, AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
+        state, AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
     )
-    applications = _unmentioned((*books.applications, *books.waiting.applications()), report.applications)
+    applications = _unmentioned((*state.applications, *state.waiting.applications()), report.applications)
     gone = [RemoveApplicationRequest(application_id=name) for name in applications]
-    application_updates.handle(books, ApplicationRequest(remove=gone))
-    nodes = _unmentioned((node.node_id for node in books.fleet), report.nodes)
+    application_updates.handle(state, ApplicationRequest(remove=gone))
+    nodes = _unmentioned((node.node_id for node in state.fleet), report.nodes)
     gone_nodes = [NodeInfo(node_id=name, action=NODE_DECOMMISSION) for name in nodes]
-    node_updates.handle(books, NodeRequest(nodes=gone_nodes))
+    node_updates.handle(state, NodeRequest(nodes=gone_nodes))
     swept = frozenset(applications)
     told = frozenset(allocations)
-    books.retract(
+    state.retract(
         lambda part: (
             (isinstance(part, AllocationRelease) and part.allocation_key in told)
             or (isinstance(part, UpdatedApplication) and part.application_id in swept)
@@ -173,8 +173,8 @@ def _unmentioned(known: Iterable[str], report: Container[str]) -> list[str]:
     return [name for name in known if name not in report]
 
 
-def _release(books: PartitionState, key: str) -> AllocationRelease:
-    allocation = books.allocations.get(key)
+def _release(state: PartitionState, key: str) -> AllocationRelease:
+    allocation = state.allocations.get(key)
     return AllocationRelease(
         application_id="" if allocation is None else allocation.application_id,
         allocation_key=key,

@@ -50,7 +50,7 @@ class Tell(Protocol):
 
 
 class Usage:
-    """The books of all users and groups of a partition."""
+    """The usage trackers of all users and groups of a partition."""
 
     def __init__(self, config: PartitionConfig, tell: Tell) -> None:
         self._tell = tell

@@ -123,14 +123,14 @@ class Plain:
 
     def __init__(
         self,
-        books: PartitionState,
+        state: PartitionState,
         application: Application,
         ask: Allocation,
         *,
         nodes_tried: bool,
         admits: Callable[[Allocation, Node], bool] | None = None,
     ) -> None:
-        self.books, self.leaf, self.ask, self.nodes_tried = books, application.queue, ask, nodes_tried
+        self.state, self.leaf, self.ask, self.nodes_tried = state, application.queue, ask, nodes_tried
         self.admits = admits or (lambda ask, node: True)
         self.wanted = {t: n for t, n in ask.resources.items() if n}
         """A type of which nothing is asked is not asked for."""
@@ -138,7 +138,7 @@ class Plain:
 
     def snapshots(self) -> dict[str, Snapshot]:
         found: dict[str, Snapshot] = {}
-        for queue in self.books.tree:
+        for queue in self.state.tree:
             found[queue.path] = Snapshot(
                 queue.path,
                 None if queue.parent is None else found[queue.parent.path],
@@ -187,7 +187,7 @@ class Plain:
         return found
 
     def path_of(self, v: Allocation) -> str:
-        return self.books.applications[v.application_id].queue.path
+        return self.state.applications[v.application_id].queue.path
 
     def victims_in(self, leaf: Queue, p: int, *, fenced: bool) -> list[Allocation]:
         rest = remaining(self.start[leaf.path])
@@ -196,11 +196,11 @@ class Plain:
         return [
             one
             for name in leaf.applications
-            for one in self.books.applications[name].allocations.values()
+            for one in self.state.applications[name].allocations.values()
             if match_any(self.wanted, one.resources)
             and not (one.need.required_node or one.released or one.preempted)
             and (fenced or one.priority <= p)
-            and self.path_of(one) not in self.books.preemptions.protected(self.books.now, self.leaf, self.wanted)
+            and self.path_of(one) not in self.state.preemptions.protected(self.state.now, self.leaf, self.wanted)
         ]
 
     # Steps -----------------------------------------------------------------------------------------------------------
@@ -252,12 +252,12 @@ class Plain:
     def usable_nodes(self) -> tuple[list[str], list[Node]]:
         cancelled: list[str] = []
         usable: list[Node] = []
-        for node in self.books.fleet:
+        for node in self.state.fleet:
             blocked = bool(node.reservations) and self.ask.key not in node.reservations
             if blocked:
                 for key, reservation in node.reservations.items():
                     other = reservation.ask
-                    old = self.books.now > other.created_ns / 1e9 + 2 * 60 * 60 + 2
+                    old = self.state.now > other.created_ns / 1e9 + 2 * 60 * 60 + 2
                     required = bool(other.need.required_node)
                     if old and not required and not other.preemption_triggered and other.priority < self.ask.priority:
                         cancelled.append(key)

@@ -20,50 +20,50 @@ from partition_worker.engine.usage_trackers import Allowance, QueueLimits, group
 RESERVE_AFTER_S = 2.0
 
 
-def missed(books: PartitionState) -> list[str]:
+def missed(state: PartitionState) -> list[str]:
     """What could be decided now, a sentence each."""
-    if books.tree.root.maximum is None:
+    if state.tree.root.maximum is None:
         return []
-    return [text for application in books.applications.values() for text in _missed(books, application)]
+    return [text for application in state.applications.values() for text in _missed(state, application)]
 
 
-def _missed(books: PartitionState, application: Application) -> Iterator[str]:
+def _missed(state: PartitionState, application: Application) -> Iterator[str]:
     for ask, placeholder in replaceable(application):
         yield f"{ask} and placeholder {placeholder} have to do with each other"
-    if not application.queue.leaf or not _may_run(books, application):
+    if not application.queue.leaf or not _may_run(state, application):
         return  # it was a leaf when the application came; or too many others run
     for ask in application.requests.values():
-        if waits_for_placeholder(application, ask) or not _has_quota(books, application, ask):
+        if waits_for_placeholder(application, ask) or not _has_quota(state, application, ask):
             continue
-        if not ask.reserved and books.now < application.back_off_until:
+        if not ask.reserved and state.now < application.back_off_until:
             continue
-        nodes = [node for node in books.fleet if _is_open(books, node, ask) and books.fleet.admits(ask.need, node)]
+        nodes = [node for node in state.fleet if _is_open(state, node, ask) and state.fleet.admits(ask.need, node)]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
-        elif not ask.reserved and _may_reserve(books, ask, nodes):
+        elif not ask.reserved and _may_reserve(state, ask, nodes):
             yield f"a node could be reserved for {ask.key}"
 
 
-def _may_run(books: PartitionState, application: Application) -> bool:
+def _may_run(state: PartitionState, application: Application) -> bool:
     if application.state is not AppState.ACCEPTED:
         return True
-    return not any(_is_full(books, level, application) for level in application.queue.ancestry()) and not any(
+    return not any(_is_full(state, level, application) for level in application.queue.ancestry()) and not any(
         application.application_id not in running and 0 < limit.applications <= len(running)
-        for limit, _, running in bounds(books, application)
+        for limit, _, running in bounds(state, application)
     )
 
 
-def _has_quota(books: PartitionState, application: Application, ask: Allocation) -> bool:
+def _has_quota(state: PartitionState, application: Application, ask: Allocation) -> bool:
     return all(_has_room(level, ask, application) for level in application.queue.ancestry()) and all(
         value <= 0 or used.get(kind, 0) + value <= limit.resources.get(kind, used.get(kind, 0) + value)
-        for limit, used, _ in bounds(books, application)
+        for limit, used, _ in bounds(state, application)
         for kind, value in ask.resources.items()
     )
 
 
-def _is_open(books: PartitionState, node: Node, ask: Allocation) -> bool:
+def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
     """Whether the ask may be placed on this node as soon as it has room."""
-    if ask.reserved and books.applications[ask.application_id].reservations[ask.key].node is node:
+    if ask.reserved and state.applications[ask.application_id].reservations[ask.key].node is node:
         return True
     others = list(node.reservations.values())
     if ask.need.required_node:
@@ -72,8 +72,8 @@ def _is_open(books: PartitionState, node: Node, ask: Allocation) -> bool:
     return node.schedulable and not others
 
 
-def _may_reserve(books: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
-    old = bool(ask.need.required_node) or books.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
+def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
+    old = bool(ask.need.required_node) or state.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
     return old and any(_fits(node.capacity, ask.resources) for node in nodes)
 
 
@@ -81,36 +81,36 @@ def _fits(room: Resources, wanted: Resources) -> bool:
     return all(value <= room.get(kind, 0) for kind, value in wanted.items() if value)
 
 
-def bounds(books: PartitionState, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
+def bounds(state: PartitionState, application: Application) -> list[tuple[Allowance, Resources, list[str]]]:
     """Each limit of user and group on the path, straight from the configuration, with what counts against it."""
-    limits, found = limits_of(books.config), []
-    account = books.usage.known(application)
+    limits, found = limits_of(state.config), []
+    account = state.usage.known(application)
     group = account.group_name if account else group_of(limits, application.user.groups, application.queue)
     for queue in application.queue.ancestry():
-        here, below = limits.get(queue.path, QueueLimits()), everything_below(books, queue)
+        here, below = limits.get(queue.path, QueueLimits()), everything_below(state, queue)
         user = here.users.get(application.user.name) or here.users.get("*")
         if user is not None:
             found.append((user, [one for one in below if one.user.name == application.user.name]))
         if group is not None and group in here.groups:
-            found.append((here.groups[group], [one for one in below if _group(books, one) == group]))
+            found.append((here.groups[group], [one for one in below if _group(state, one) == group]))
     return [
         (
             limit,
             total_of(one.charged for one in counted),
-            [one.application_id for one in counted if _runs(books, one)],
+            [one.application_id for one in counted if _runs(state, one)],
         )
         for limit, counted in found
     ]
 
 
-def _group(books: PartitionState, application: Application) -> str | None:
-    account = books.usage.known(application)
+def _group(state: PartitionState, application: Application) -> str | None:
+    account = state.usage.known(application)
     return account.group_name if account else None
 
 
-def _runs(books: PartitionState, application: Application) -> bool:
+def _runs(state: PartitionState, application: Application) -> bool:
     """Whether it counts as running for its user."""
-    account = books.usage.known(application)
+    account = state.usage.known(application)
     return account is not None and account.counted
 
 
@@ -131,16 +131,16 @@ def replaceable(application: Application) -> list[tuple[str, str]]:
     ]
 
 
-def everything_below(books: PartitionState, queue: Queue) -> list[Application]:
+def everything_below(state: PartitionState, queue: Queue) -> list[Application]:
     return [
-        *(books.applications[name] for name in queue.applications),
-        *(one for child in queue.children.values() for one in everything_below(books, child)),
+        *(state.applications[name] for name in queue.applications),
+        *(one for child in queue.children.values() for one in everything_below(state, child)),
     ]
 
 
-def _is_full(books: PartitionState, queue: Queue, application: Application) -> bool:
+def _is_full(state: PartitionState, queue: Queue, application: Application) -> bool:
     """Whether no further application may start; one that got something already has."""
-    below = everything_below(books, queue)
+    below = everything_below(state, queue)
     running = [one for one in below if one.state in ACTIVE or one.application_id in one.queue.allocating]
     return application not in running and 0 < queue.max_applications <= len(running)
 

@@ -30,63 +30,63 @@ OTHERS: Final = 4
 Decision = Allocate | Replace | Release | Reserve | Preempt
 
 
-def run(books: PartitionState, budget: int) -> int:
+def run(state: PartitionState, budget: int) -> int:
     """Make up to `budget` decisions; how many were made."""
     made = 0
     while made < budget:
-        made += fast_path.run_fast_path(books, budget - made)
-        others = sum(1 for _ in decisions(books, budget - made, turns=OTHERS))
+        made += fast_path.run_fast_path(state, budget - made)
+        others = sum(1 for _ in decisions(state, budget - made, turns=OTHERS))
         if not others:
             break
         made += others
     return made
 
 
-def decisions(books: PartitionState, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
+def decisions(state: PartitionState, budget: int, *, turns: int | None = None) -> Iterator[Decision]:
     """Make up to `budget` decisions in up to `turns`, each seeing the effects of those before, and tell each once it is
     carried out.
     """
     made, left = 0, budget if turns is None else turns
-    while made < budget and left and (decision := decide(books)) is not None:
+    while made < budget and left and (decision := decide(state)) is not None:
         left -= 1
         group = decision.ask.group
-        commit(books, decision)
+        commit(state, decision)
         made += 1
         yield decision
         size = fast_path.batch_size(decision.application)
         if size > 1 and isinstance(decision, Allocate) and group is not None:
-            for further in fast_path.plan_batch(books, decision.application, group, min(size - 1, budget - made)):
-                commit(books, further)
+            for further in fast_path.plan_batch(state, decision.application, group, min(size - 1, budget - made)):
+                commit(state, further)
                 made += 1
                 yield further
 
 
-def decide(books: PartitionState) -> Decision | None:
+def decide(state: PartitionState) -> Decision | None:
     """The next decision, or None when nothing can be done as things are."""
-    if books.tree.root.maximum is None:
+    if state.tree.root.maximum is None:
         return None
-    books.readiness.refresh()
-    return reserved_asks.decide(books) or decide_swap(books) or queue_traversal.decide(books)
+    state.readiness.refresh()
+    return reserved_asks.decide(state) or decide_swap(state) or queue_traversal.decide(state)
 
 
-def commit(books: PartitionState, decision: Decision) -> None:
+def commit(state: PartitionState, decision: Decision) -> None:
     """Carry a decision out."""
     if isinstance(decision, Allocate):
         application, ask, node = decision
         if ask.need.required_node:
-            reservations.clear(books, node)
-        ledger.place_ask(books, application, ask, node)
-        books.emit(ask.announced())
+            reservations.clear(state, node)
+        ledger.place_ask(state, application, ask, node)
+        state.emit(ask.announced())
     elif isinstance(decision, Reserve):
         application, ask, node = decision
         if ask.need.required_node:
-            reservations.clear(books, node)
-        reservations.reserve(books, application, ask, node)
+            reservations.clear(state, node)
+        reservations.reserve(state, application, ask, node)
     elif isinstance(decision, Preempt):
         application = decision.application
-        attempts.carry_out(books, decision)
+        attempts.carry_out(state, decision)
     else:
-        commit_swap(books, decision)
+        commit_swap(state, decision)
         return
     if application.state is AppState.ACCEPTED:
         _counts_as_running(application)

@@ -31,27 +31,27 @@ from partition_worker.engine.queues.queue import exchange_priority
 from partition_worker.engine.state import PartitionState
 
 
-def run_fast_path(books: PartitionState, budget: int) -> int:
+def run_fast_path(state: PartitionState, budget: int) -> int:
     """Make up to so many decisions, as long as they are plain; how many were made."""
-    if books.tree.root.maximum is None:
+    if state.tree.root.maximum is None:
         return 0
-    readiness = books.readiness
+    readiness = state.readiness
     readiness.refresh()
-    if books.reserved.worth_a_look(readiness.reliefs) or books.swappable.first(readiness.reliefs) is not None:
+    if state.reserved.worth_a_look(readiness.reliefs) or state.swappable.first(readiness.reliefs) is not None:
         return 0
-    tab, made = Tab(books), 0
+    tab, made = Tab(state), 0
     plain: dict[int, bool] = {}
     while made < budget:
-        application = _next(books)
+        application = _next(state)
         if application is None:
             break
         if application.rank not in plain:
-            plain[application.rank] = _plain(books, application)
+            plain[application.rank] = _plain(state, application)
         group = application.asks.first_group
         ask, need = group.head, group.need
         if not (plain[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
             break
-        node = books.fleet.first_fit(need, application) if has_room(application.queue, need.shape) else None
+        node = state.fleet.first_fit(need, application) if has_room(application.queue, need.shape) else None
         if node is None:
             break
         tab.place(application, ask, node)
@@ -60,40 +60,40 @@ def run_fast_path(books: PartitionState, budget: int) -> int:
     return made
 
 
-def _next(books: PartitionState) -> Application | None:
+def _next(state: PartitionState) -> Application | None:
     """Whose turn it is."""
-    readiness, queue = books.readiness, books.tree.root
+    readiness, queue = state.readiness, state.tree.root
     while (child := readiness.next_child(queue)) is not None:
         queue = child
     return readiness.next_application(queue) if queue.leaf else None
 
 
-def _plain(books: PartitionState, application: Application) -> bool:
+def _plain(state: PartitionState, application: Application) -> bool:
     """Whether the application runs, no limit binds it, and its asks get their nodes one at a time."""
-    if application.state is not AppState.RUNNING or books.now < application.back_off_until:
+    if application.state is not AppState.RUNNING or state.now < application.back_off_until:
         return False
-    account = books.usage.account(application)
+    account = state.usage.account(application)
     return account.counted and not account.bounds and batch_size(application) == 1
 
 
 class Tab:
     """What was placed and is not booked with everybody yet. Nothing else may happen before it is settled."""
 
-    def __init__(self, books: PartitionState) -> None:
-        self._books = books
+    def __init__(self, state: PartitionState) -> None:
+        self._books = state
         self._used: dict[int, tuple[Application, Resources]] = {}
         """By the rank of the application, what it got."""
 
     def place(self, application: Application, ask: Allocation, node: Node) -> None:
         """An ask that wants nothing but room gets its node. Its application runs, and counts as running."""
-        books, asks, amount = self._books, application.asks, ask.resources
+        state, asks, amount = self._books, application.asks, ask.resources
         priority = asks.priority
         del application.requests[ask.key]
         asks.remove(ask)
         headroom.settle(application.queue, amount)
-        ask.node_id, ask.bound_ns = node.node_id, books.stamp_ns()
-        books.fleet.bind(application, ask, node)
-        books.running_allocations += 1
+        ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
+        state.fleet.bind(application, ask, node)
+        state.running_allocations += 1
         application.allocations[ask.key] = ask
         used = self._used.get(application.rank)
         if used is None:
@@ -102,16 +102,16 @@ class Tab:
             add_to(used[1], amount)
         if not asks.count or application.queue.policies.application_sort != "fifo":
             self._settle(*self._used.pop(application.rank))
-        events.node_allocation(books, node.node_id, event_codes.ADD, ask)
-        books.usage.tell_increase(application, amount)
-        events.allocation_added(books, ask)
-        books.emit(ask.announced())
+        events.node_allocation(state, node.node_id, event_codes.ADD, ask)
+        state.usage.tell_increase(application, amount)
+        events.allocation_added(state, ask)
+        state.emit(ask.announced())
         if asks.priority == priority:
-            books.readiness.served(application)
+            state.readiness.served(application)
         else:
             exchange_priority(application.queue, priority, asks.priority)
-            books.readiness.touch_application(application)
-            books.readiness.refresh()
+            state.readiness.touch_application(application)
+            state.readiness.refresh()
 
     def settle(self) -> None:
         """Book what is left."""
@@ -125,17 +125,17 @@ class Tab:
         self._books.usage.charge(application, amount)
 
 
-def plan_batch(books: PartitionState, application: Application, group: Group, most: int) -> Iterator[Allocate]:
+def plan_batch(state: PartitionState, application: Application, group: Group, most: int) -> Iterator[Allocate]:
     """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
     found.
     """
-    need, account = group.need, books.usage.account(application)
+    need, account = group.need, state.usage.account(application)
     if group.kind.standing is not Standing.OPEN or need.required_node:
         return
     for _ in range(most):
         if not len(group.asks) or not account.has_room(need.shape) or not has_room(application.queue, need.shape):
             return
-        node = books.fleet.node_for(need, application)
+        node = state.fleet.node_for(need, application)
         if node is None:
             return
         yield Allocate(application, group.head, node)

@@ -38,53 +38,53 @@ NO_USER_QUOTA: Final = "Not enough user quota"
 NO_QUEUE_QUOTA: Final = "Not enough queue quota"
 
 
-def decide(books: PartitionState) -> Decision | None:
+def decide(state: PartitionState) -> Decision | None:
     """The next decision, or None when nothing can be done as things are. Changes nothing but what is set aside."""
-    return _from_queue(books, books.tree.root)
+    return _from_queue(state, state.tree.root)
 
 
-def _from_queue(books: PartitionState, queue: Queue) -> Decision | None:
-    while (child := books.readiness.next_child(queue)) is not None:
-        decision = _from_queue(books, child)
+def _from_queue(state: PartitionState, queue: Queue) -> Decision | None:
+    while (child := state.readiness.next_child(queue)) is not None:
+        decision = _from_queue(state, child)
         if decision is not None:
             return decision
-        books.readiness.park(child)
-    return _from_leaf(books, queue) if queue.leaf else None  # a leaf that was a parent has children that drain
+        state.readiness.park(child)
+    return _from_leaf(state, queue) if queue.leaf else None  # a leaf that was a parent has children that drain
 
 
-def _from_leaf(books: PartitionState, leaf: Queue) -> Decision | None:
-    while (application := books.readiness.next_application(leaf)) is not None:
-        account = books.usage.account(application)
-        attempt = Attempt(books, leaf, application, account)
-        if application.state is AppState.ACCEPTED and not _may_run(books, leaf, application, account):
+def _from_leaf(state: PartitionState, leaf: Queue) -> Decision | None:
+    while (application := state.readiness.next_application(leaf)) is not None:
+        account = state.usage.account(application)
+        attempt = Attempt(state, leaf, application, account)
+        if application.state is AppState.ACCEPTED and not _may_run(state, leaf, application, account):
             attempt.give_up()
-        elif books.now < application.back_off_until:
+        elif state.now < application.back_off_until:
             attempt.look_at = application.back_off_until
         else:
             decision = attempt.decide()
             if decision is not None:
                 return decision
-        books.readiness.park_application(application, account, attempt.waits)
+        state.readiness.park_application(application, account, attempt.waits)
         if attempt.look_at < NEVER:
-            books.timers.start(application, "look", attempt.look_at)
+            state.timers.start(application, "look", attempt.look_at)
         else:
-            books.timers.stop(application, "look")
+            state.timers.stop(application, "look")
     return None
 
 
-def _may_run(books: PartitionState, leaf: Queue, application: Application, account: Account) -> bool:
+def _may_run(state: PartitionState, leaf: Queue, application: Application, account: Account) -> bool:
     in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
-    events.may_run(books, application, in_queue=in_queue, by_quota=by_quota)
+    events.may_run(state, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
 
 
 class Attempt:
     """One look at all asks of an application."""
 
-    __slots__ = ("account", "application", "books", "failed", "leaf", "look_at", "waits")
+    __slots__ = ("account", "application", "failed", "leaf", "look_at", "state", "waits")
 
-    def __init__(self, books: PartitionState, leaf: Queue, application: Application, account: Account) -> None:
-        self.books = books
+    def __init__(self, state: PartitionState, leaf: Queue, application: Application, account: Account) -> None:
+        self.state = state
         self.leaf = leaf
         self.application = application
         self.account = account
@@ -117,28 +117,28 @@ class Attempt:
         return None
 
     def _back_off(self) -> None:
-        self.application.back_off_until = self.look_at = self.books.now + self.leaf.policies.back_off_s
+        self.application.back_off_until = self.look_at = self.state.now + self.leaf.policies.back_off_s
         self.waits = []
 
     def _for_group(self, group: Group) -> Decision | None:
         shape, ask = group.need.shape, group.head
         if not self.account.has_room(shape):
-            group.note(NO_USER_QUOTA, self.books.now)
-            events.quota_room(self.books, ask, self.account, found=False)
+            group.note(NO_USER_QUOTA, self.state.now)
+            events.quota_room(self.state, ask, self.account, found=False)
             self._wait_for_room(group)
             return None
         if ask.lacks_quota:
-            events.quota_room(self.books, ask, self.account, found=True)
+            events.quota_room(self.state, ask, self.account, found=True)
         if not has_room(self.leaf, shape):
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
-                group.note(NO_QUEUE_QUOTA, self.books.now)
-                events.queue_room(self.books, ask, self.leaf, found=False)
+                group.note(NO_QUEUE_QUOTA, self.state.now)
+                events.queue_room(self.state, ask, self.leaf, found=False)
                 group.attempted = True
                 self._wait(group)
             return decision
         if ask.lacks_queue_room:
-            events.queue_room(self.books, ask, self.leaf, found=True)
+            events.queue_room(self.state, ask, self.leaf, found=True)
         if group.need.required_node:
             return self._on_required_node(group)
         return self._on_any_node(group)
@@ -148,20 +148,20 @@ class Attempt:
         group.attempted = True
         if group.kind.standing is Standing.RESERVED:
             return None
-        node = self.books.fleet.only_node(group.need)
+        node = self.state.fleet.only_node(group.need)
         if node is None:
             self._wait(group)
             return None
-        fits = node.has_room(group.need.shape) and self.books.fleet.admits(group.need, node)
+        fits = node.has_room(group.need.shape) and self.state.fleet.admits(group.need, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
         return Reserve(self.application, group.head, node)
 
     def _on_any_node(self, group: Group) -> Decision | None:
         if group.kind.standing is Standing.OPEN:
-            if self.books.fleet.postpones(group.need):
+            if self.state.fleet.postpones(group.need):
                 return None
-            node = self.books.fleet.first_fit(group.need, self.application)
+            node = self.state.fleet.first_fit(group.need, self.application)
             if node is not None:
                 return Allocate(self.application, group.head, node)
             self._tell_refusals(group)
@@ -176,23 +176,23 @@ class Attempt:
 
     def _tell_refusals(self, group: Group) -> None:
         """If predicates are why no node takes the ask, say so from time to time."""
-        ask, books = group.head, self.books
-        if books.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
+        ask, state = group.head, self.state
+        if state.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
             return
-        reasons = books.fleet.refusals(group.need)
-        events.unschedulable(books, ask, reasons)
+        reasons = state.fleet.refusals(group.need)
+        events.unschedulable(state, ask, reasons)
         for reason in reasons:
-            group.note(reason, books.now)
+            group.note(reason, state.now)
 
     def _reserve(self, group: Group) -> Reserve | None:
         may_reserve = self._wait(group)
-        node = self.books.fleet.best_to_reserve(group.need) if may_reserve else None
+        node = self.state.fleet.best_to_reserve(group.need) if may_reserve else None
         return None if node is None else Reserve(self.application, group.head, node)
 
     def _preempt(self, group: Group, *, nodes_tried: bool) -> Preempt | None:
-        decision = attempts.attempt(self.books, self.application, group, nodes_tried=nodes_tried)
+        decision = attempts.attempt(self.state, self.application, group, nodes_tried=nodes_tried)
         if decision is None:
-            self.look_at = min(self.look_at, attempts.next_attempt(self.books, self.leaf, group))
+            self.look_at = min(self.look_at, attempts.next_attempt(self.state, self.leaf, group))
         return decision
 
     def _wait(self, group: Group) -> bool:
@@ -201,8 +201,8 @@ class Attempt:
         """
         if group.kind.standing is not Standing.OPEN:
             return False
-        may_at = group.head.created_ns / 1e9 + self.books.tuning.reservation_delay_s
-        may_reserve = may_at <= self.books.now
+        may_at = group.head.created_ns / 1e9 + self.state.tuning.reservation_delay_s
+        may_reserve = may_at <= self.state.now
         if not may_reserve:
             self.look_at = min(self.look_at, may_at)
         self.waits.append(Wait(group.need, may_reserve))
@@ -213,8 +213,8 @@ class Attempt:
         may be others who have to go.
         """
         self._wait(group)
-        again = self.books.now + attempts.pause_s(self.books)
-        self.look_at = min(self.look_at, max(attempts.next_attempt(self.books, self.leaf, group), again))
+        again = self.state.now + attempts.pause_s(self.state)
+        self.look_at = min(self.look_at, max(attempts.next_attempt(self.state, self.leaf, group), again))
 
 
 def is_back_off_due(failed: list[Group], enough: int, ask: Allocation) -> bool:

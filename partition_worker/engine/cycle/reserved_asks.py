@@ -24,14 +24,14 @@ from partition_worker.engine.state import PartitionState
 _Found = tuple[Reservation, Allocate | Preempt]
 
 
-def decide(books: PartitionState) -> Allocate | Preempt | None:
+def decide(state: PartitionState) -> Allocate | Preempt | None:
     """The next decision for an ask with a reservation, or None if none can be used as things are."""
-    reserved, reliefs = books.reserved, books.readiness.reliefs
+    reserved, reliefs = state.reserved, state.readiness.reliefs
     if not reserved.worth_a_look(reliefs):
         return None
-    found = list(_on_kept_nodes(books))
+    found = list(_on_kept_nodes(state))
     if reserved.relieved(reliefs):
-        found += _on_other_nodes(books)
+        found += _on_other_nodes(state)
     if not found:
         reserved.rest(reliefs)
         return None
@@ -40,59 +40,59 @@ def decide(books: PartitionState) -> Allocate | Preempt | None:
     return found[0][1]
 
 
-def _on_kept_nodes(books: PartitionState) -> Iterator[_Found]:
+def _on_kept_nodes(state: PartitionState) -> Iterator[_Found]:
     """Of each line whose queue has room, the oldest that can be used."""
-    for line in books.reserved.nudged():
+    for line in state.reserved.nudged():
         vain: list[Reservation] = []
-        for reservation in _allowed(books, line):
-            decision = _on_kept_node(books, reservation)
+        for reservation in _allowed(state, line):
+            decision = _on_kept_node(state, reservation)
             if decision is not None:
                 yield reservation, decision
                 break
             vain.append(reservation)
         for reservation in vain:
-            books.reserved.settle(reservation)
+            state.reserved.settle(reservation)
 
 
-def _on_kept_node(books: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
+def _on_kept_node(state: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
     ask, node = reservation.ask, reservation.node
-    application = books.applications[ask.application_id]
+    application = state.applications[ask.application_id]
     if node.has_room(ask.need.shape):
-        if books.fleet.admits(ask.need, node):
+        if state.fleet.admits(ask.need, node):
             return Allocate(application, ask, node)
     elif reservation.for_required_node and not ask.preemption_triggered:
         victims = attempts.plan_required_node_victims(node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
-        events.no_victim(books, ask)
+        events.no_victim(state, ask)
         assert ask.group is not None, ask.key
-        ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, books.now)
+        ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, state.now)
     return None
 
 
-def _on_other_nodes(books: PartitionState) -> Iterator[_Found]:
+def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
     """For each need that a free node has room for, in each line the oldest reservation that may use it."""
-    for need, lines in books.reserved.needs():
-        if books.fleet.node_for(need) is None:
+    for need, lines in state.reserved.needs():
+        if state.fleet.node_for(need) is None:
             continue
         for line in lines:
-            reservation = next(_allowed(books, line), None)
+            reservation = next(_allowed(state, line), None)
             if reservation is not None:
-                application = books.applications[reservation.ask.application_id]
-                node = books.fleet.node_for(need, application)
+                application = state.applications[reservation.ask.application_id]
+                node = state.fleet.node_for(need, application)
                 assert node is not None, need
                 yield reservation, Allocate(application, reservation.ask, node)
 
 
-def _allowed(books: PartitionState, line: Order[Reservation]) -> Iterator[Reservation]:
+def _allowed(state: PartitionState, line: Order[Reservation]) -> Iterator[Reservation]:
     """Those of a line for which their queue, their user and their group have room."""
     first = line.first()
     assert first is not None, "no line is empty"
     if not has_room(first.leaf, first.need.shape, first.keeps):
         return
     for reservation in line:
-        application = books.applications[reservation.ask.application_id]
-        account = books.usage.account(application)
+        application = state.applications[reservation.ask.application_id]
+        account = state.usage.account(application)
         starts = application.state is not AppState.ACCEPTED or (
             may_start(application.queue, application.application_id) and account.may_start()
         )

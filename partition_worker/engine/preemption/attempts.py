@@ -39,103 +39,103 @@ PRECONDITIONS: Final = "Preemption preconditions failed"
 NOT_USED_ENOUGH: Final = "Preemption waits until more of the cluster is used"
 
 
-def attempt(books: PartitionState, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
+def attempt(state: PartitionState, application: Application, group: Group, *, nodes_tried: bool) -> Preempt | None:
     """Look for victims for the first of these asks, if it may; `nodes_tried` says that no node has room for it."""
-    if not books.config.preemption.is_enabled:
+    if not state.config.preemption.is_enabled:
         return None
-    if books.now < books.preemptions.pause_until:
+    if state.now < state.preemptions.pause_until:
         if _eligible(group):
-            books.preemptions.turn_away(application.application_id)
+            state.preemptions.turn_away(application.application_id)
         return None
-    plan = _plan(books, application, group, nodes_tried=nodes_tried)
+    plan = _plan(state, application, group, nodes_tried=nodes_tried)
     if isinstance(plan, str):
         for reason in dict.fromkeys((plan, NO_HELP)):
-            group.note(reason, books.now)
+            group.note(reason, state.now)
         return None
     return Preempt(application, group.head, plan.node, plan.victims, plan.cancels)
 
 
-def next_attempt(books: PartitionState, leaf: Queue, group: Group) -> float:
+def next_attempt(state: PartitionState, leaf: Queue, group: Group) -> float:
     """When the first of these asks may look for victims, in Unix seconds; NEVER if it cannot come to anything."""
-    if not (books.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
+    if not (state.config.preemption.is_enabled and _eligible(group) and victim_choice.may_ever_help(leaf)):
         return NEVER
-    at = max(_due(books, leaf, group), books.preemptions.pause_until)
+    at = max(_due(state, leaf, group), state.preemptions.pause_until)
     windows = leaf.preemption_attempts // ATTEMPTS_PER_LEAF  # whoever is turned away comes back when it may be its turn
     return max(at, leaf.preemption_window + windows * WINDOW_S) if windows else at
 
 
-def carry_out(books: PartitionState, decision: Preempt) -> None:
+def carry_out(state: PartitionState, decision: Preempt) -> None:
     """Mark the victims, tell the RM, and keep for the ask what they leave."""
     application, ask = decision.application, decision.ask
     for reservation in decision.cancels:
-        reservations.cancel(books, reservation)
-    books.preemptions.record(books.now, ask, decision.node, decision.victims)
-    books.preemptions.pause(ask, books.now + WINDOW_S)
+        reservations.cancel(state, reservation)
+    state.preemptions.record(state.now, ask, decision.node, decision.victims)
+    state.preemptions.pause(ask, state.now + WINDOW_S)
     for victim in decision.victims:
-        ledger.mark_preempted(books, books.applications[victim.application_id], victim)
-        events.preempted(books, victim, ask, application.queue)
-    reservation = reservations.reserve(books, application, ask, decision.node)
+        ledger.mark_preempted(state, state.applications[victim.application_id], victim)
+        events.preempted(state, victim, ask, application.queue)
+    reservation = reservations.reserve(state, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)
-    reservations.keep_room(books, reservation)
+    reservations.keep_room(state, reservation)
     what = "daemon set ask" if reservation.for_required_node else "ask"
     reason = f"preempting allocations to free up resources to run {what}: {ask.key}"
     for victim in decision.victims:
-        books.emit(victim.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
+        state.emit(victim.release(state.name, reason, PREEMPTED_BY_SCHEDULER))
 
 
 def _plan(
-    books: PartitionState, application: Application, group: Group, *, nodes_tried: bool
+    state: PartitionState, application: Application, group: Group, *, nodes_tried: bool
 ) -> victim_choice.Plan | str:
     leaf = application.queue
-    if books.now >= leaf.preemption_window + WINDOW_S:
-        leaf.preemption_window, leaf.preemption_attempts = books.now, 0
-    if not _eligible(group) or _due(books, leaf, group) > books.now:
+    if state.now >= leaf.preemption_window + WINDOW_S:
+        leaf.preemption_window, leaf.preemption_attempts = state.now, 0
+    if not _eligible(group) or _due(state, leaf, group) > state.now:
         return PRECONDITIONS
     if leaf.preemption_attempts >= ATTEMPTS_PER_LEAF:
         leaf.preemption_attempts += 1
         return EXHAUSTED
-    if not _used_enough(books):
-        _tried(books, leaf, group)
+    if not _used_enough(state):
+        _tried(state, leaf, group)
         return NOT_USED_ENOUGH
     leaf.preemption_attempts += 1
-    plan = victim_choice.plan_victims(books, application, group.head, nodes_tried=nodes_tried)
+    plan = victim_choice.plan_victims(state, application, group.head, nodes_tried=nodes_tried)
     if isinstance(plan, str):
-        _tried(books, leaf, group)
-        if books.preemptions.protected(books.now, leaf, group.head.resources):
-            books.preemptions.held_back += 1
+        _tried(state, leaf, group)
+        if state.preemptions.protected(state.now, leaf, group.head.resources):
+            state.preemptions.held_back += 1
     return plan
 
 
-def _tried(books: PartitionState, leaf: Queue, group: Group) -> None:
+def _tried(state: PartitionState, leaf: Queue, group: Group) -> None:
     """Nobody can go. What failed for one of them would fail for each like it in the leaf, whichever application's."""
     tried = leaf.preemption_tried
     if len(tried) >= TRIED_MAX:
         tried.clear()
     tags = {} if group.need.constraint is None else group.head.tags
-    tried[group.need, group.kind.priority] = Tried(books.now, tags)
+    tried[group.need, group.kind.priority] = Tried(state.now, tags)
 
 
 def _eligible(group: Group) -> bool:
     return group.kind.may_preempt and not group.need.required_node
 
 
-def _due(books: PartitionState, leaf: Queue, group: Group) -> float:
+def _due(state: PartitionState, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
     tried = leaf.preemption_tried.get((group.need, group.kind.priority))
-    return waited if tried is None else max(waited, tried.at + pause_s(books))
+    return waited if tried is None else max(waited, tried.at + pause_s(state))
 
 
-def pause_s(books: PartitionState) -> float:
+def pause_s(state: PartitionState) -> float:
     """How long whoever looked in vain waits before looking again, in seconds; never less than a cycle."""
-    return max(books.tuning.preemption_pause_s, WINDOW_S)
+    return max(state.tuning.preemption_pause_s, WINDOW_S)
 
 
-def _used_enough(books: PartitionState) -> bool:
+def _used_enough(state: PartitionState) -> bool:
     """Whether as much of the cluster is used as has to be before others have to go."""
-    root = books.tree.root
+    root = state.tree.root
     total = root.maximum or {}
-    return any(root.allocated.get(kind, 0) >= books.tuning.preemption_threshold * size for kind, size in total.items())
+    return any(root.allocated.get(kind, 0) >= state.tuning.preemption_threshold * size for kind, size in total.items())
 
 
 NO_HELP_ON_REQUIRED_NODE: Final = "No fit on required node, preemption does not help"

@@ -28,46 +28,46 @@ from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
 
 
-def look(books: PartitionState) -> None:
+def look(state: PartitionState) -> None:
     """Bring down every queue whose time has come, and look again in a second if others wait for theirs.
 
     A time that is not needed any more, as the queue no longer exceeds its maximum, is forgotten. Costs a look at each
     queue.
     """
-    books.quota_look_at = NEVER
-    if not books.config.preemption.is_quota_enabled:
+    state.quota_look_at = NEVER
+    if not state.config.preemption.is_quota_enabled:
         return
     brought_down: dict[str, Queue] = {}
-    for queue in books.tree:
+    for queue in state.tree:
         if not queue.quota_preemption_at:
             continue
         if not exceeds_maximum(queue):
             queue.quota_preemption_at = NO_QUOTA_PREEMPTION
-        elif queue.quota_preemption_at > books.now or any(one.path in brought_down for one in queue.ancestry()):
-            books.expect_quota_look()
+        elif queue.quota_preemption_at > state.now or any(one.path in brought_down for one in queue.ancestry()):
+            state.expect_quota_look()
         else:
             brought_down[queue.path] = queue
             queue.quota_preemption_at = NO_QUOTA_PREEMPTION
-            _bring_down(books, queue)
+            _bring_down(state, queue)
 
 
-def _bring_down(books: PartitionState, queue: Queue) -> None:
+def _bring_down(state: PartitionState, queue: Queue) -> None:
     amount = excess_to_claim(queue)
     if not amount:
         return
     found = 0
     gone: list[Allocation] = []
     for leaf, part in split_among_leaves(queue, amount):
-        ordered = list_quota_candidates(books.applications, leaf, part)
+        ordered = list_quota_candidates(state.applications, leaf, part)
         chosen = choose_quota_victims(ordered, part)
-        _preempt(books, leaf, chosen)
+        _preempt(state, leaf, chosen)
         found += len(ordered)
         gone += chosen
     if gone:
-        books.preemptions.record_quota(books.now, queue, gone)
+        state.preemptions.record_quota(state.now, queue, gone)
     if found:
         claimed = total_of(one.resources for one in gone)
-        books.happened(
+        state.happened(
             event_codes.QUEUE,
             queue.path,
             event_codes.SET,
@@ -78,18 +78,18 @@ def _bring_down(books: PartitionState, queue: Queue) -> None:
         )
 
 
-def _preempt(books: PartitionState, leaf: Queue, chosen: list[Allocation]) -> None:
+def _preempt(state: PartitionState, leaf: Queue, chosen: list[Allocation]) -> None:
     """Ask the RM to let these go, application after application."""
     by_application: dict[str, list[Allocation]] = {}
     for allocation in chosen:
         by_application.setdefault(allocation.application_id, []).append(allocation)
     for application_id, allocations in by_application.items():
-        application = books.applications[application_id]
+        application = state.applications[application_id]
         for allocation in allocations:
-            ledger.mark_preempted(books, application, allocation)
-            events.request(books, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
+            ledger.mark_preempted(state, application, allocation)
+            events.request(state, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
             reason = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
-            books.emit(allocation.release(books.name, reason, PREEMPTED_BY_SCHEDULER))
+            state.emit(allocation.release(state.name, reason, PREEMPTED_BY_SCHEDULER))
 
 
 HOUR_NS: Final = 3_600_000_000_000

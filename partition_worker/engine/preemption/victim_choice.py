@@ -252,7 +252,7 @@ def may_ever_help(leaf: Queue) -> bool:
 
 
 def plan_victims(
-    books: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
+    state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
 ) -> Plan | str:
     """The victims for an ask, or why there are none, as the ask's log says it.
 
@@ -263,16 +263,16 @@ def plan_victims(
     guarantees = Guarantees(leaf)
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return NO_GUARANTEE
-    protected = books.preemptions.protected(books.now, leaf, wanted)
+    protected = state.preemptions.protected(state.now, leaf, wanted)
     among = find_victim_candidates(
-        books.applications, reach_of(leaf, wanted, ask.priority), guarantees, wanted, protected
+        state.applications, reach_of(leaf, wanted, ask.priority), guarantees, wanted, protected
     )
     if not _is_guaranteed(guarantees, wanted, among):
         return NO_GUARANTEE
-    usable, cancels = find_usable_nodes(books.fleet, ask, wanted, books.now)
-    if ask.need.constraint is not None or books.fleet.ever_guarded:
-        usable = {key: node for key, node in usable.items() if books.fleet.admits(ask.need, node, allocate=False)}
-    admits = admits or (lambda one, node: books.fleet.admits(one.need, node))
+    usable, cancels = find_usable_nodes(state.fleet, ask, wanted, state.now)
+    if ask.need.constraint is not None or state.fleet.ever_guarded:
+        usable = {key: node for key, node in usable.items() if state.fleet.admits(ask.need, node, allocate=False)}
+    admits = admits or (lambda one, node: state.fleet.admits(one.need, node))
     choice = choose_node(usable, ask, wanted, among, nodes_tried=nodes_tried, admits=admits)
     if choice is None:
         return NO_HELP

@@ -148,15 +148,15 @@ class AllocationDecoder:
 # Applications ---------------------------------------------------------------------------------------------------------
 
 
-def encode_applications(books: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_applications(state: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
     """Encode the applications that have not ended."""
-    at = {number: when for when, number, _, _ in books.timers.entries()}
-    return [_encode_application(one, numbering, at) for one in books.applications.values()]
+    at = {number: when for when, number, _, _ in state.timers.entries()}
+    return [_encode_application(one, numbering, at) for one in state.applications.values()]
 
 
-def encode_ended_applications(books: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
+def encode_ended_applications(state: PartitionState, numbering: ReferenceEncoder) -> list[ApplicationSnapshot]:
     """Encode the ended applications that the partition still lists."""
-    return [_encode_application(one, numbering, {}) for one in books.ended.values()]
+    return [_encode_application(one, numbering, {}) for one in state.ended.values()]
 
 
 def _encode_application(one: Application, numbering: ReferenceEncoder, at: dict[int, float]) -> ApplicationSnapshot:
@@ -227,26 +227,26 @@ def _encode_task_group(group: TaskGroup) -> TaskGroupSnapshot:
     )
 
 
-def restore_applications(books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_applications(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
     """Restore the applications that have not ended. Queues and empty nodes are restored already."""
-    reading = AllocationDecoder(lookup, books.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.fleet.predicates)
     for memory in found:
-        application = books.applications[memory.application_id] = _decode_application(memory, lookup, reading)
+        application = state.applications[memory.application_id] = _decode_application(memory, lookup, reading)
         for owned in (application.requests, application.allocations, application.swapping):
-            books.allocations.update(owned)
-        books.running_allocations += len(application.allocations)
+            state.allocations.update(owned)
+        state.running_allocations += len(application.allocations)
 
 
 def restore_ended_applications(
-    books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder
+    state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder
 ) -> None:
     """Restore the ended applications."""
-    reading = AllocationDecoder(lookup, books.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.fleet.predicates)
     for memory in found:
-        books.remember_ended(_decode_application(memory, lookup, reading))
+        state.remember_ended(_decode_application(memory, lookup, reading))
 
 
-def restore_ask_orders(books: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
+def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
     """Restore the order of pending asks, which depends on reservations, allocations and node orders."""
     for memory in found:
         application = lookup.applications[memory.rank]
@@ -256,7 +256,7 @@ def restore_ask_orders(books: PartitionState, found: list[ApplicationSnapshot], 
             asks = [requests[at] for at in group.asks]
             application.asks.take_up(asks, attempted=group.attempted, failures=failures)
         if memory.packed:
-            books.fleet.pack(application)
+            state.fleet.pack(application)
 
 
 def restore_alarms(timers: Timers, found: list[ApplicationSnapshot], lookup: ReferenceDecoder, last: int) -> None:

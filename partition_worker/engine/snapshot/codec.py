@@ -302,18 +302,18 @@ def restore_users(users: Users, found: list[Learned]) -> None:
         users.learned[name] = None if groups is None else User(name, tuple(groups)), at
 
 
-def encode_rejections(books: PartitionState) -> list[RejectionSnapshot]:
+def encode_rejections(state: PartitionState) -> list[RejectionSnapshot]:
     """Encode the rejected applications that the partition still lists."""
     return [
         (one.application_id, one.queue_name, one.user, list(one.groups), one.at_ns, one.reason)
-        for one in books.rejections.values()
+        for one in state.rejections.values()
     ]
 
 
-def restore_rejections(books: PartitionState, found: list[RejectionSnapshot]) -> None:
+def restore_rejections(state: PartitionState, found: list[RejectionSnapshot]) -> None:
     """Restore the rejected applications."""
     for application_id, queue_name, user, groups, at_ns, reason in found:
-        books.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
+        state.rejections[application_id] = Rejection(application_id, queue_name, user, tuple(groups), at_ns, reason)
 
 
 def encode_report(report: Report | None) -> ReportSnapshot | None:

@@ -44,22 +44,22 @@ from partition_worker.engine.snapshot.references import (
 from partition_worker.engine.state import PartitionState
 
 
-def encode_queues(books: PartitionState) -> TreeSnapshot:
+def encode_queues(state: PartitionState) -> TreeSnapshot:
     """Encode all queues, and the removed queues that ended applications refer to."""
     gone: dict[int, Queue] = {}
-    for application in books.ended.values():
+    for application in state.ended.values():
         for level in application.queue.ancestry():
-            if books.tree.find(level.path) is level:
+            if state.tree.find(level.path) is level:
                 break  # its ancestors exist as well
             gone[level.rank] = level
     return TreeSnapshot(
-        queues=[_encode_queue(queue, books) for queue in books.tree],
-        gone=[_encode_queue(gone[rank], books) for rank in sorted(gone)],
-        next_rank=books.tree.next_rank,
+        queues=[_encode_queue(queue, state) for queue in state.tree],
+        gone=[_encode_queue(gone[rank], state) for rank in sorted(gone)],
+        next_rank=state.tree.next_rank,
     )
 
 
-def _encode_queue(queue: Queue, books: PartitionState) -> QueueSnapshot:
+def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
     return QueueSnapshot(
         path=queue.path,
         rank=queue.rank,
@@ -92,7 +92,7 @@ def _encode_queue(queue: Queue, books: PartitionState) -> QueueSnapshot:
             _encode_tried(need, priority, tried) for (need, priority), tried in queue.preemption_tried.items()
         ],
         allocating=list(queue.allocating),
-        applications=[books.applications[name].rank for name in queue.applications],
+        applications=[state.applications[name].rank for name in queue.applications],
         reached=list(queue.reached.items()),
         bound=queue.bound,
         released=queue.released,
@@ -112,10 +112,10 @@ def _encode_acl(acl: Acl) -> AclSnapshot:
     return acl.everybody, sorted(acl.users), sorted(acl.groups)
 
 
-def restore_queues(books: PartitionState, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore the queues, without applications."""
     known: dict[tuple[bool, tuple[tuple[str, str], ...]], Policies] = {}
-    predicates = books.fleet.predicates
+    predicates = state.fleet.predicates
     queues = []
     for memory in (*found.queues, *found.gone):
         queue = lookup.queues[memory.rank] = _decode_queue(memory, lookup)
@@ -127,8 +127,8 @@ def restore_queues(books: PartitionState, found: TreeSnapshot, lookup: Reference
             constraint = None if tags is None else Constraint(predicates.demanded(tags), asked)
             queue.preemption_tried[Need(shape, required_node, constraint), priority] = Tried(at, tags or {})
         queues.append(queue)
-    books.tree.recall(queues[: len(found.queues)], found.next_rank)
-    refresh_fair_maximum(books.tree.root)
+    state.tree.recall(queues[: len(found.queues)], found.next_rank)
+    refresh_fair_maximum(state.tree.root)
 
 
 def restore_queue_contents(found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
@@ -241,9 +241,9 @@ def restore_nodes(fleet: Fleet, found: FleetSnapshot, lookup: ReferenceDecoder) 
     )
 
 
-def restore_node_contents(books: PartitionState, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_node_contents(state: PartitionState, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
     """Put allocations and foreign allocations on their nodes."""
-    reading = AllocationDecoder(lookup, books.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.fleet.predicates)
     for memory in found.nodes:
         node = lookup.nodes[memory.rank]
         for place in memory.allocations:
@@ -251,7 +251,7 @@ def restore_node_contents(books: PartitionState, found: FleetSnapshot, lookup: R
             node.allocations[allocation.key] = allocation
         for one in memory.foreign:
             node.foreign[one.key] = reading.decode(one, "")
-            books.foreign[one.key] = node
+            state.foreign[one.key] = node
 
 
 # Predicates -----------------------------------------------------------------------------------------------------------

@@ -39,9 +39,9 @@ from partition_worker.engine.state import PartitionState
 _Item = TypeVar("_Item", bound=Ranked)
 
 
-def encode_readiness(books: PartitionState, numbering: ReferenceEncoder) -> ReadinessSnapshot:
+def encode_readiness(state: PartitionState, numbering: ReferenceEncoder) -> ReadinessSnapshot:
     """Encode which queues and applications are ready and which asks wait. Allocations have their positions already."""
-    readiness, tree, applications = books.readiness, books.tree, books.applications
+    readiness, tree, applications = state.readiness, state.tree, state.applications
     resting = readiness.resting
     return ReadinessSnapshot(
         reliefs=readiness.reliefs,
@@ -114,9 +114,9 @@ def _encode_shelves(shelves: Iterable[Shelf], numbering: ReferenceEncoder) -> It
             )
 
 
-def restore_readiness(books: PartitionState, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore ready queues and applications, and waiting asks. The usage of users and groups is restored already."""
-    readiness, resting = books.readiness, books.readiness.resting
+    readiness, resting = state.readiness, state.readiness.resting
     readiness.reliefs = found.reliefs
     readiness.touched = {rank: lookup.queues[rank] for rank in found.touched}
     readiness.touched_applications = {rank: lookup.applications[rank] for rank in found.touched_applications}
@@ -186,9 +186,9 @@ def _fill_order(order: Order[_Item], placed: EncodedOrder, things: Mapping[int, 
 # Reservations and swaps ---------------------------------------------------------------------------------------------
 
 
-def encode_reservations(books: PartitionState) -> ReservedSnapshot:
+def encode_reservations(state: PartitionState) -> ReservedSnapshot:
     """Encode all reservations."""
-    reserved, applications = books.reserved, books.applications
+    reserved, applications = state.reserved, state.applications
     return ReservedSnapshot(
         reservations=[
             ReservationSnapshot(
@@ -204,7 +204,7 @@ def encode_reservations(books: PartitionState) -> ReservedSnapshot:
     )
 
 
-def restore_reservations(books: PartitionState, found: ReservedSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_reservations(state: PartitionState, found: ReservedSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore all reservations."""
     known: dict[int, Reservation] = {}
     for memory in found.reservations:
@@ -213,7 +213,7 @@ def restore_reservations(books: PartitionState, found: ReservedSnapshot, lookup:
         one = Reservation(ask, node, application.queue, memory.created, memory.rank, keeps=memory.keeps)
         ask.reserved = True
         application.reservations[ask.key] = node.reservations[ask.key] = known[one.rank] = one
-    books.reserved.recall(
+    state.reserved.recall(
         known.values(),
         by_need=[known[rank] for rank in found.by_need],
         nudged=[known[rank] for rank in found.nudged],

@@ -28,16 +28,16 @@ def trial(queues: str = QUEUES, *, memory: int = 100) -> Trial:
 
 def refused(one: Trial, status: int, action: str, *words: str, by: Actor = ADMIN) -> str:
     """The reason; nothing has been told, and nothing has changed."""
-    before = books(one)
+    before = snapshot_of(one)
     with pytest.raises(NotDone) as caught:
         (one.kills if action == "kill" else one.moves)(*words, by=by)
     assert caught.value.status == status
     assert one.told() == []
-    assert books(one) == before
+    assert snapshot_of(one) == before
     return str(caught.value)
 
 
-def books(one: Trial) -> object:
+def snapshot_of(one: Trial) -> object:
     """Everything that depends on where applications are."""
     partition = one.partition
     queues = {
@@ -278,8 +278,8 @@ def test_afterwards_the_books_are_as_if_it_had_always_been_there(to: str) -> Non
         one = Trial(QUEUES).does(nodes("n1 memory=100"), apps(f"app-1 {queue} user=bob", "app-2 root.a user=bob"))
         return one.does(asks("app-1 a1 memory=4 priority=2", "app-1 a2 memory=900 priority=5", "app-2 b1 memory=1"))
 
-    assert books(played("root.a").moves("app-1", to)) == books(played(to))
-    assert books(played("root.a").moves("app-1", to).moves("app-1", "root.a")) == books(played("root.a"))
+    assert snapshot_of(played("root.a").moves("app-1", to)) == snapshot_of(played(to))
+    assert snapshot_of(played("root.a").moves("app-1", to).moves("app-1", "root.a")) == snapshot_of(played("root.a"))
 
 
 def groups(one: Trial) -> dict[str, dict[str, int]]:

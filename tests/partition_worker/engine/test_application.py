@@ -1,4 +1,4 @@
-"""An application keeps its own books."""
+"""An application keeps its own totals."""
 
 import pytest
 

@@ -492,15 +492,15 @@ def test_a_victim_is_told_for_whom_it_goes() -> None:
 def test_why_no_node_would_take_a_request_is_told_from_time_to_time() -> None:
     trial = furnished().takes(asks("app-1 a1 memory=5"))
     trial.partition.happenings()
-    books, ask = trial.partition, trial.app("app-1").requests["a1"]
+    state, ask = trial.partition, trial.app("app-1").requests["a1"]
     for _ in range(2):
-        unschedulable(books, ask, {"too small": 2, "tainted": 1})
+        unschedulable(state, ask, {"too small": 2, "tainted": 1})
     expected = "REQUEST a1 app-1 NONE (memory=5): Unschedulable request 'a1': tainted (1x); too small (2x); "
     assert events(trial) == [expected]
-    books.now += UNSCHEDULABLE_TOLD_EVERY_S
-    unschedulable(books, ask, {})
+    state.now += UNSCHEDULABLE_TOLD_EVERY_S
+    unschedulable(state, ask, {})
     assert events(trial) == []
-    unschedulable(books, ask, {"tainted": 1, "too small": 2})
+    unschedulable(state, ask, {"tainted": 1, "too small": 2})
     assert events(trial) == [expected]
 
 

@@ -10,7 +10,7 @@ def trial(queues: str = "root.p.a") -> Trial:
     return one
 
 
-def books(one: Trial) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
+def figures(one: Trial) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
     """What the root, the application, the node and the user say is allocated."""
     level = one.partition.usage.users.levels("bob").get("root")
     return (
@@ -24,37 +24,37 @@ def books(one: Trial) -> tuple[dict[str, int], dict[str, int], dict[str, int], d
 def test_an_ask_is_pending_everywhere_and_allocated_nowhere() -> None:
     one = trial().takes(asks("app-1 a1 memory=4"))
     assert [one.queue(path).pending for path in ("root", "root.p", "root.p.a")] == [{"memory": 4}] * 3
-    assert books(one) == ({}, {}, {}, {})
+    assert figures(one) == ({}, {}, {}, {})
     assert one.partition.running_allocations == 0
 
 
 def test_a_decision_moves_an_ask_from_pending_to_allocated() -> None:
     one = trial().does(asks("app-1 a1 memory=4"))
     assert one.queue("root").pending == {"memory": 0}
-    assert books(one) == ({"memory": 4},) * 4
+    assert figures(one) == ({"memory": 4},) * 4
     assert one.node("n1").available == {"memory": 6}
     assert one.partition.running_allocations == 1
 
 
 def test_a_release_takes_everything_back() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), released("app-1 a1"))
-    assert books(one)[:3] == ({"memory": 0},) * 3
+    assert figures(one)[:3] == ({"memory": 0},) * 3
     assert list(one.partition.usage.users) == []
     assert (one.partition.running_allocations, one.partition.allocations) == (0, {})
 
 
 def test_resizing_what_runs_is_booked_everywhere() -> None:
     one = trial().does(asks("app-1 a1 memory=4"), asks("app-1 a1 memory=6"))
-    assert books(one) == ({"memory": 6},) * 4
+    assert figures(one) == ({"memory": 6},) * 4
     one.does(asks("app-1 a1 memory=1 gpu=1"))
-    assert books(one) == ({"memory": 1, "gpu": 1},) * 4
+    assert figures(one) == ({"memory": 1, "gpu": 1},) * 4
     assert one.app("app-1").max_allocated == {"memory": 6, "gpu": 1}
 
 
 def test_resizing_what_waits_changes_what_is_pending_only() -> None:
     one = trial().does(asks("app-1 a1 memory=40"), asks("app-1 a1 memory=30"))
     assert one.queue("root").pending == {"memory": 30}
-    assert books(one) == ({}, {}, {}, {})
+    assert figures(one) == ({}, {}, {}, {})
 
 
 def test_an_ask_that_becomes_smaller_is_tried_again() -> None:

@@ -25,7 +25,7 @@ def trial(queues: str = "root.a") -> Trial:
 
 
 def elapse(one: Trial, seconds: float) -> None:
-    """Let timers go off without a look at the books, which are wrong."""
+    """Let timers go off without checking the state, which is wrong."""
     until = one.now + seconds
     while one.partition.next_timer <= until:
         one.now = max(one.now, one.partition.next_timer)

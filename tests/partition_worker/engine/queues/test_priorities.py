@@ -39,7 +39,7 @@ def test_nothing_is_left_when_the_last_ask_goes() -> None:
 
 
 def test_an_ask_of_the_lowest_priority_is_legal() -> None:
-    """Nothing pending is shown by the same number (spec 0); the books must still be in order."""
+    """Nothing pending is shown by the same number (spec 0); the state must still be consistent."""
     Trial("root.a").does(apps("app-1 root.a"), asks(f"app-1 a1 memory=1 priority={NOTHING_PENDING}"))
 
 
