@@ -8,7 +8,7 @@ from typing import Final
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.names import BROKER
 from common.query_messages import Answer, Query
@@ -53,9 +53,9 @@ class OneWorker:
         return decoded(Answer, send.body)
 
     def _timed(self, message: Message) -> list[float]:
-        delivery = self._delivery(message)
+        incoming = self._delivery(message)
         began = process_time()
-        self.worker.handle(delivery, self.now)
+        self.worker.handle(incoming, self.now)
         return [process_time() - began, *self._settle()]
 
     def _settle(self) -> list[float]:
@@ -68,10 +68,10 @@ class OneWorker:
             self._tell(Ack(), ack=self.worker.replica.lane.outbox.last)
         return spent
 
-    def _tell(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> list[Send]:
+    def _tell(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> list[Outgoing]:
         return self.worker.handle(self._delivery(message, seq=seq, ack=ack, ref=ref), self.now)
 
-    def _delivery(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> Delivery:
+    def _delivery(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> Incoming:
         kind = type(message).__name__
         header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack, ref=ref)
-        return Delivery(BROKER, header, body_of(message))
+        return Incoming(BROKER, header, body_of(message))

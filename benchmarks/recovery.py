@@ -25,7 +25,7 @@ from benchmarks.results import Figure, Plan
 from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
 from common.journal_messages import Append, Kept, Step
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import BROKER, JOURNAL, worker_name
 from common.query_messages import Answer, Query
@@ -107,7 +107,7 @@ class Office:
     def tell(self, message: Message, *, seq: int = 0, ack: int = 0) -> None:
         kind = type(message).__name__
         header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack)
-        self._carry(self.worker.handle(Delivery(BROKER, header, body_of(message)), NOW_S))
+        self._carry(self.worker.handle(Incoming(BROKER, header, body_of(message)), NOW_S))
 
     def order(self, message: Message) -> None:
         """A numbered command, and all decisions that follow, with the acknowledgement of what they lead to."""
@@ -137,7 +137,7 @@ class Office:
         self._database.close()
         return recorder.last
 
-    def _carry(self, sends: list[Send]) -> None:
+    def _carry(self, sends: list[Outgoing]) -> None:
         """To the journal; the requests for snapshots, which would end the tail, come to nothing."""
         for send in sends:
             if send.to != JOURNAL or send.header.kind != Append.__name__:
@@ -148,9 +148,9 @@ class Office:
                 found = _step.decode(step)
                 self._rows.append(make_row(found.number, found.at, found.header.kind, step))
             kept = body_of(Kept(number=self._rows[-1].number))
-            self._carry(self.worker.handle(Delivery(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
+            self._carry(self.worker.handle(Incoming(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
 
-    def _write(self, sends: list[Send]) -> None:
+    def _write(self, sends: list[Outgoing]) -> None:
         """All of it."""
         self._carry(sends)
         if self._rows:

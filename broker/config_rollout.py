@@ -29,7 +29,7 @@ from common.control_messages import (
     Recorded,
     WorkerEnded,
 )
-from common.machine import NEVER, Send, send
+from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Control, Header
 from common.names import usual_name
 
@@ -66,7 +66,7 @@ class Rollout:
     accepted: set[str] = field(default_factory=set)
     """Partitions whose workers voted yes; only used for membership and size."""
 
-    def build_prepare(self, registry: Registry, partition: str) -> Send:
+    def build_prepare(self, registry: Registry, partition: str) -> Outgoing:
         """Ask a worker for its vote."""
         config = self.configs[partition]
         message = PrepareConfig(rollout=self.number, config=config, live=partition in self.live)
@@ -86,20 +86,20 @@ class Rollout:
         """Whether no vote is missing."""
         return len(self.accepted) == len(self.configs)
 
-    def build_commits(self, registry: Registry) -> list[Send]:
+    def build_commits(self, registry: Registry) -> list[Outgoing]:
         return [self._build(registry, partition, CommitConfig(rollout=self.number)) for partition in self.configs]
 
-    def build_aborts(self, registry: Registry) -> list[Send]:
+    def build_aborts(self, registry: Registry) -> list[Outgoing]:
         return [self._build(registry, partition, AbortConfig(rollout=self.number)) for partition in self.configs]
 
     def missing_votes(self) -> list[str]:
         """Partitions that have not voted."""
         return [partition for partition in self.configs if partition not in self.accepted]
 
-    def _build(self, registry: Registry, partition: str, message: Control) -> Send:
+    def _build(self, registry: Registry, partition: str, message: Control) -> Outgoing:
         kind, generation = type(message).__name__, self.generations.get(partition, 0)
         header = Header(kind=kind, rm=self.rm, partition=partition, session=self.session, life=generation)
-        return send(registry.slots[partition].worker, message, header)
+        return make_outgoing(registry.slots[partition].worker, message, header)
 
 
 class ConfigChange(ABC):
@@ -123,11 +123,11 @@ class ConfigChange(ABC):
         """The RM's session once this change is in force."""
 
     @abstractmethod
-    def apply(self, state: BrokerState, now: float) -> list[Send]:
+    def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         """Put the change in force: all workers voted yes and the decision is durable."""
 
     @abstractmethod
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer the requester that the change is refused."""
 
 
@@ -160,14 +160,14 @@ class ConfigChanges:
             change.rollout.deadline += seconds
             change.rollout.extensible_until += seconds if change.rollout.extensible_until else 0.0
 
-    def start(self, change: ConfigChange) -> list[Send]:
+    def start(self, change: ConfigChange) -> list[Outgoing]:
         """Ask the present workers for their votes; the others are asked when they send Hello."""
         rollout, registry = change.rollout, self._state.registry
         self._in_progress[rollout.rm] = change
         present = [partition for partition in rollout.configs if registry.assign_slot(rollout.rm, partition).present]
         return [rollout.build_prepare(registry, partition) for partition in present] or self._decide(change)
 
-    def count_vote(self, partition: str, vote: ConfigVote, now: float) -> list[Send]:
+    def count_vote(self, partition: str, vote: ConfigVote, now: float) -> list[Outgoing]:
         change = self.find_for_partition(partition)
         if change is None or change.rollout.number != vote.rollout:
             self._note_objection(partition, vote)
@@ -189,7 +189,7 @@ class ConfigChanges:
         self._state.registry.slots[partition].problem = problem
         self._state.warnings.append(f"partition {partition}: {problem}")
 
-    def handle_worker_ended(self, partition: str, ended: WorkerEnded) -> list[Send]:
+    def handle_worker_ended(self, partition: str, ended: WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready. If it cannot start, the change is aborted at once, so that the
         caller receives the reason: a retry within seconds would not help. After a crash the next attempt may be in
         time.
@@ -204,7 +204,7 @@ class ConfigChanges:
         reason = f"the worker of partition {name} cannot start: {ended.reason}; correct that, then try again"
         return self.abort(change, ChangeRefused(UNAVAILABLE, reason), "unstartable")
 
-    def complete(self, change: ConfigChange, recorded: Recorded, now: float) -> list[Send]:
+    def complete(self, change: ConfigChange, recorded: Recorded, now: float) -> list[Outgoing]:
         """Apply a change whose decision is durable, or abort it if it could not be recorded."""
         if recorded.problem:
             reason = f"the configuration cannot be recorded: {recorded.problem}"
@@ -218,9 +218,9 @@ class ConfigChanges:
         del self._in_progress[rm]
         return change.apply(self._state, now)
 
-    def expire(self, now: float) -> list[Send]:
+    def expire(self, now: float) -> list[Outgoing]:
         """Abort the roll-outs that have timed out."""
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         for change in [one for one in self._in_progress.values() if one.rollout.deadline <= now]:
             waited_s = change.rollout.deadline - change.started_at
             refusal = ChangeRefused(UNAVAILABLE, self._explain_timeout(change.rollout, waited_s))
@@ -239,7 +239,7 @@ class ConfigChanges:
                 return f"{reason}; that of {usual_name(partition)} ended before it was ready: {ending}"
         return reason
 
-    def abort(self, change: ConfigChange, refusal: ChangeRefused, outcome: RolloutOutcome) -> list[Send]:
+    def abort(self, change: ConfigChange, refusal: ChangeRefused, outcome: RolloutOutcome) -> list[Outgoing]:
         """Refuse the change and free the slots of workers that it alone needed."""
         self._state.counters.rollouts[outcome] += 1
         rollout, registry = change.rollout, self._state.registry
@@ -254,7 +254,7 @@ class ConfigChanges:
                 sends.append(build_retirement(registry, session, partition))
         return [*sends, *change.refuse(self._state, refusal)]
 
-    def _decide(self, change: ConfigChange) -> list[Send]:
+    def _decide(self, change: ConfigChange) -> list[Outgoing]:
         if not change.rollout.is_unanimous:
             return []
         change.rollout.deadline = NEVER

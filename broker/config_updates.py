@@ -30,7 +30,7 @@ from broker.state import (
 from common.config.model import PartitionConfig, compute_checksum
 from common.config.problems import Problem
 from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
 from common.rest_records import ChangedView
@@ -69,15 +69,15 @@ class Requester(ABC):
         return f"{self.author} ({self.origin})"
 
     @abstractmethod
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         """Answer that the configuration is in force, and whether it is written to the watched file."""
 
-    def notify_rm(self, session: RmSession) -> list[Send]:
+    def notify_rm(self, session: RmSession) -> list[Outgoing]:
         """Notify the RM of its new configuration."""
         return [build_configuration_updated(session, session.proxy, author=self.author)]
 
     @abstractmethod
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer that nothing has changed, and why."""
 
 
@@ -88,14 +88,14 @@ class RmRequester(Requester):
     peer: str
     call: Header
 
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         return [build_configuration_updated(session, self.peer, ref=self.call.ref)]
 
-    def notify_rm(self, session: RmSession) -> list[Send]:
+    def notify_rm(self, session: RmSession) -> list[Outgoing]:
         """Notify the RM only if it has reconnected through another proxy, where the answer does not reach it."""
         return [] if session.proxy == self.peer else [build_configuration_updated(session, session.proxy)]
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
 
 
@@ -106,7 +106,7 @@ class FrontEndRequester(Requester):
     peer: str
     ref: str
 
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         latest = state.versions.history(session.rm).latest
         others = (one for one in state.registry.sessions.values() if one.rm != session.rm)
         view = ChangedView(
@@ -119,7 +119,7 @@ class FrontEndRequester(Requester):
         )
         return [build_answer(self.peer, self.ref, 200, msgspec.json.encode(view))]
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         body = str(refusal).encode()
         if refusal.status == BAD_REQUEST:
             body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
@@ -136,10 +136,10 @@ class FileRequester(Requester):
     def description(self) -> str:
         return f"the file {self.path}"
 
-    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Send]:
+    def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         return []
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         state.warnings.append(
             f"RM {rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, or "
             "send it once more with `yunishard config put`"
@@ -147,7 +147,7 @@ class FileRequester(Requester):
         return []
 
 
-def build_configuration_updated(session: RmSession, to: str, *, ref: str = "", author: str = "") -> Send:
+def build_configuration_updated(session: RmSession, to: str, *, ref: str = "", author: str = "") -> Outgoing:
     """Tell an RM which configuration is in force."""
     header = Header(kind="ConfigurationUpdated", rm=session.rm, session=session.session, ref=ref)
     message = ConfigurationUpdated(
@@ -156,7 +156,7 @@ def build_configuration_updated(session: RmSession, to: str, *, ref: str = "", a
         lives=list_generations(session),
         author=author,
     )
-    return send(to, message, header)
+    return make_outgoing(to, message, header)
 
 
 # Updates ------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class ConfigUpdate(ConfigChange):
         )
         return after.ordered(before, self.order)
 
-    def apply(self, state: BrokerState, now: float) -> list[Send]:
+    def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         before, session = state.registry.sessions[self.rollout.rm], self.plan_session(state)
         removed = [name for name in before.configs if name not in session.configs]
         added = [name for name in session.configs if name not in before.configs]
@@ -218,7 +218,7 @@ class ConfigUpdate(ConfigChange):
         written_back = _is_written_back(state, session, requester)
         if written_back:
             message = WriteFile(text=self.request.text, replaces=self.file_checksum)
-            sends.append(send(FILE, message, Header(kind="WriteFile")))
+            sends.append(make_outgoing(FILE, message, Header(kind="WriteFile")))
         sends += requester.notify_rm(session)
         confirmation = requester.confirm(state, session, written_back=written_back)
         if added and isinstance(requester, FrontEndRequester):
@@ -227,11 +227,11 @@ class ConfigUpdate(ConfigChange):
             sends += confirmation
         return [*sends, *(state.echo_barrier.hold(session.proxy, session.rm, held, now) if held else [])]
 
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         return _refuse(state, self.request, refusal)
 
 
-def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Send]:
+def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
     """Start an update, or answer at once that it is refused or already in force."""
     try:
         return _start(state, changes, request, now)
@@ -239,13 +239,13 @@ def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequ
         return _refuse(state, request, refusal)
 
 
-def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) -> list[Send]:
+def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) -> list[Outgoing]:
     if not isinstance(request.requester, FileRequester):  # which logs the refusal itself
         state.notes.append(f"configuration change of RM {request.rm} refused: {refusal}")
     return request.requester.refuse(state, request.rm, refusal)
 
 
-def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Send]:
+def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:
     rm, requester, checksum = request.rm, request.requester, compute_checksum(request.text)
     session = state.registry.sessions.get(rm)
     if session is None:
@@ -324,11 +324,11 @@ def _build_rollout(
     )
 
 
-def rebase_latest(state: BrokerState, rm: str, checksum: str) -> list[Send]:
+def rebase_latest(state: BrokerState, rm: str, checksum: str) -> list[Outgoing]:
     """Record that the owner's text is the one in force."""
     if not state.versions.rebase(rm, checksum):
         return []
-    return [send(RECORD, RebaseVersion(base=checksum), Header(kind="RebaseVersion", rm=rm))]
+    return [make_outgoing(RECORD, RebaseVersion(base=checksum), Header(kind="RebaseVersion", rm=rm))]
 
 
 # Default configuration ----------------------------------------------------------------------------------------------
@@ -363,15 +363,15 @@ class DefaultConfig:
         state.default_text, state.file_empty = text, False
         self._checksum, self._offer_to_all = compute_checksum(text), True
 
-    def offer(self, changed_rms: Iterable[str], now: float) -> list[Send]:
+    def offer(self, changed_rms: Iterable[str], now: float) -> list[Outgoing]:
         """Offer the text to the RMs that may take it now; `changed_rms` are those whose state has changed."""
         if not self._state.watched:
             return []
         rms = tuple(self._state.registry.sessions if self._offer_to_all else changed_rms)
         self._offer_to_all = False
-        return [send for rm in rms for send in self._offer_to_rm(rm, now)]
+        return [make_outgoing for rm in rms for make_outgoing in self._offer_to_rm(rm, now)]
 
-    def _offer_to_rm(self, rm: str, now: float) -> list[Send]:
+    def _offer_to_rm(self, rm: str, now: float) -> list[Outgoing]:
         state, checksum = self._state, self._checksum
         session = state.registry.sessions.get(rm)
         if session is None:

@@ -24,7 +24,7 @@ from common.config.problems import ConfigError, Problem
 from common.config.validation import find_build_problems, find_name_problems, normalise_with_checksum, validate
 from common.config.warnings import doubts
 from common.control_messages import ChangedFile
-from common.machine import Delivery, Machine, Send
+from common.machine import Incoming, Machine, Outgoing
 from common.messages import Header
 from common.names import READER
 from common.query_messages import ChangeConfig
@@ -138,7 +138,7 @@ class ConfigPreloader:
     def __init__(self, machine: Machine, cache: AnalysisCache = analyses) -> None:
         self._machine = machine
         self._cache = cache
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Incoming] = deque()
         """The text of the first one is being analysed."""
         self._text = ""
         """That text."""
@@ -149,26 +149,26 @@ class ConfigPreloader:
     def deadline(self) -> float:
         return self._machine.deadline
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         return self._machine.tick(now)
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        if delivery.source == READER:
-            return self._handle_analysis(delivery, now)
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        if incoming.source == READER:
+            return self._handle_analysis(incoming, now)
         if self._waiting:
-            if not _is_ordered(delivery.header):
-                return self._machine.handle(delivery, now)
-            self._waiting.append(delivery)
+            if not _is_ordered(incoming.header):
+                return self._machine.handle(incoming, now)
+            self._waiting.append(incoming)
             return self._handle_all(now) if len(self._waiting) > WAITING_MAX else []
-        text = self._find_unknown_text(delivery)
-        return self._machine.handle(delivery, now) if text is None else self._request_analysis(text, delivery)
+        text = self._find_unknown_text(incoming)
+        return self._machine.handle(incoming, now) if text is None else self._request_analysis(text, incoming)
 
-    def _handle_analysis(self, delivery: Delivery, now: float) -> list[Send]:
+    def _handle_analysis(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the messages that waited for this analysis. An empty one means that the child process failed."""
-        if not self._waiting or delivery.header.ref != str(self._requests):
+        if not self._waiting or incoming.header.ref != str(self._requests):
             return []
         with suppress(msgspec.MsgspecError):
-            self._cache.add_encoded(self._text, delivery.body)
+            self._cache.add_encoded(self._text, incoming.body)
         sends = self._machine.handle(self._waiting.popleft(), now)
         while self._waiting:
             text = self._find_unknown_text(self._waiting[0])
@@ -178,24 +178,24 @@ class ConfigPreloader:
         self._text = ""
         return sends
 
-    def _request_analysis(self, text: str, *arrived: Delivery) -> list[Send]:
+    def _request_analysis(self, text: str, *arrived: Incoming) -> list[Outgoing]:
         """Request the analysis of the text in the first waiting message."""
         self._waiting.extend(arrived)
         self._requests += 1
         self._text = text
-        return [Send(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
+        return [Outgoing(READER, Header(kind="ReadText", ref=str(self._requests)), text.encode())]
 
-    def _handle_all(self, now: float) -> list[Send]:
+    def _handle_all(self, now: float) -> list[Outgoing]:
         """Handle all waiting messages without the child process."""
         waiting, self._waiting, self._text = self._waiting, deque(), ""
-        return [one for delivery in waiting for one in self._machine.handle(delivery, now)]
+        return [one for incoming in waiting for one in self._machine.handle(incoming, now)]
 
-    def _find_unknown_text(self, delivery: Delivery) -> str | None:
+    def _find_unknown_text(self, incoming: Incoming) -> str | None:
         """The large text in a message, unless its analysis is in the cache."""
-        if len(delivery.body) < PRELOAD_BYTES_MIN:
+        if len(incoming.body) < PRELOAD_BYTES_MIN:
             return None
         try:
-            text = _text_in(delivery)
+            text = _text_in(incoming)
         except WireError:  # the broker's machine refuses the message
             return None
         return text if len(text) >= PRELOAD_BYTES_MIN and text not in self._cache else None
@@ -205,14 +205,14 @@ def _is_ordered(header: Header) -> bool:
     return header.kind in ORDERED_KINDS or (header.kind == "Hello" and not header.partition)
 
 
-def _text_in(delivery: Delivery) -> str:
-    match delivery.header.kind:
+def _text_in(incoming: Incoming) -> str:
+    match incoming.header.kind:
         case "RegisterResourceManager":
-            return decoded(RegisterResourceManager, delivery.body).config
+            return decoded(RegisterResourceManager, incoming.body).config
         case "UpdateConfiguration":
-            return decoded(UpdateConfiguration, delivery.body).config
+            return decoded(UpdateConfiguration, incoming.body).config
         case "ChangeConfig":
-            return decoded(ChangeConfig, delivery.body).config
+            return decoded(ChangeConfig, incoming.body).config
         case "ChangedFile":
-            return decoded(ChangedFile, delivery.body).text
+            return decoded(ChangedFile, incoming.body).text
     return ""

@@ -35,7 +35,7 @@ from broker.registry import RmSession, WorkerSlot
 from broker.rm_sessions import end_absent_rm, mark_away
 from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
-from common.machine import NEVER, Send
+from common.machine import NEVER, Outgoing
 from common.messages import Header
 from common.names import usual_name
 
@@ -68,7 +68,7 @@ class Liveness:
         elif self.deadline == NEVER:
             self.deadline = now + CHECK_INTERVAL_S
 
-    def mark_seen(self, peer: str, now: float) -> list[Send]:
+    def mark_seen(self, peer: str, now: float) -> list[Outgoing]:
         """Note a heartbeat of a proxy or front end. RMs that were away because their proxy was silent are asked to
         resume, as they did not notice.
         """
@@ -80,7 +80,7 @@ class Liveness:
         back = (one for one in registry.sessions.values() if one.proxy == peer and one.rm in registry.away)
         return [send for one in back for send in request_resume(one, "its proxy was silent")]
 
-    def check(self, now: float) -> list[Send]:
+    def check(self, now: float) -> list[Outgoing]:
         """Check all peers; the messages that follow from silence."""
         late = now - self.deadline
         self.deadline = now + CHECK_INTERVAL_S
@@ -107,7 +107,7 @@ class Liveness:
                 self._state.warnings.append(f"worker {slot.worker} has not connected within {OVERDUE_S:g} s")
                 slot.missed_since = NEVER
 
-    def _check_proxies(self, now: float) -> list[Send]:
+    def _check_proxies(self, now: float) -> list[Outgoing]:
         registry, sends = self._state.registry, []
         silence_s = self._state.policy.silence_s
         for peer in [name for name, last_seen in registry.last_seen.items() if now - last_seen >= silence_s]:
@@ -116,7 +116,7 @@ class Liveness:
                 sends += mark_away(self._state, one, f"its proxy {peer} is silent", now)
         return sends
 
-    def _check_rms(self, now: float) -> list[Send]:
+    def _check_rms(self, now: float) -> list[Outgoing]:
         pause_s, sends = self._state.policy.pause_s, []
         for rm in [rm for rm, since in self._state.registry.away.items() if now - since >= pause_s]:
             self._state.warnings.append(f"RM {rm} has been away for {pause_s:.0f} s: its partitions end")
@@ -148,7 +148,7 @@ def classify_worker(owner: RmSession, slot: WorkerSlot, header: Header, hello: H
     return RecoveryState.LOST if slot.inherited and not in_doubt else RecoveryState.UNBEGUN
 
 
-def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> list[Send]:
+def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
     """Bring a worker to the configuration and settings that its RM has registered."""
     registry, partition = state.registry, header.partition
     slot = registry.slots[partition]
@@ -178,7 +178,7 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
     return [*sends, *request_resume_after_restart(owner, partition)]
 
 
-def request_resume_after_restart(owner: RmSession, partition: str) -> list[Send]:
+def request_resume_after_restart(owner: RmSession, partition: str) -> list[Outgoing]:
     """Ask the RM to resume, as messages to and from the previous worker may be lost."""
     return request_resume(owner, f"the worker of partition {usual_name(partition)} was started again")
 

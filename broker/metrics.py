@@ -12,7 +12,7 @@ from broker.queries import PendingQueries
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
 from common.families import Family, Sample, counter, distribution, encoded, families, gauge
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
 from common.query_messages import Query
@@ -41,19 +41,19 @@ class BrokerMetrics:
         """Drop the report of a process that has restarted."""
         self._reports.pop(peer, None)
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Store a report or answer a query. A peer that may do neither gets no answer.
 
         Raises:
             WireError: the message cannot be decoded.
         """
-        header, source = delivery.header, delivery.source
+        header, source = incoming.header, incoming.source
         match header.kind:
             case "Figures" if source in REPORTERS:
-                self._store_report(source, decoded(Figures, delivery.body), now)
+                self._store_report(source, decoded(Figures, incoming.body), now)
             case "NodesAstray" if header.rm in self._state.registry.sessions:
-                self._state.counters.failed_nodes[header.rm] += decoded(NodesAstray, delivery.body).count
-            case "Query" if source == WEBSERVICE and decoded(Query, delivery.body).what == "metrics":
+                self._state.counters.failed_nodes[header.rm] += decoded(NodesAstray, incoming.body).count
+            case "Query" if source == WEBSERVICE and decoded(Query, incoming.body).what == "metrics":
                 return [build_answer(source, header.ref, 200, encoded(self._collect(now)))]
             case "Query":
                 return [build_answer(source, header.ref, 404, b"Partition not found")]

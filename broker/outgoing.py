@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.registry import Registry, RmSession
 from common.control_messages import Echo, Pause, Repeat, RetirePartition, Settings
-from common.machine import NEVER, Send, send
+from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Control, Header
 from common.names import usual_name
 from common.query_messages import Answer
@@ -21,7 +21,7 @@ from common.rm_messages import Left, PartitionRestarted, Refused, Registered, Re
 
 def build_worker_message(
     registry: Registry, session: RmSession, partition: str, message: Control, *, ack: int = 0
-) -> Send:
+) -> Outgoing:
     """A message to the worker of one of an RM's partitions."""
     header = Header(
         kind=type(message).__name__,
@@ -31,33 +31,33 @@ def build_worker_message(
         life=session.generation(partition),
         ack=ack,
     )
-    return send(registry.slots[partition].worker, message, header)
+    return make_outgoing(registry.slots[partition].worker, message, header)
 
 
-def build_settings(registry: Registry, session: RmSession, partitions: Iterable[str]) -> list[Send]:
+def build_settings(registry: Registry, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
     """The RM's settings for the workers of these partitions; they replace the earlier ones."""
     message = Settings(values=session.extra, capabilities=session.capabilities)
     return [build_worker_message(registry, session, partition, message) for partition in partitions]
 
 
-def build_first_settings(registry: Registry, session: RmSession, partitions: Iterable[str]) -> list[Send]:
+def build_first_settings(registry: Registry, session: RmSession, partitions: Iterable[str]) -> list[Outgoing]:
     """The RM's settings for new partitions; nothing if the RM has no settings."""
     return build_settings(registry, session, partitions) if session.extra or session.capabilities else []
 
 
-def build_retirement(registry: Registry, session: RmSession, partition: str) -> Send:
+def build_retirement(registry: Registry, session: RmSession, partition: str) -> Outgoing:
     """Tell a worker that its partition is no longer configured."""
     return build_worker_message(registry, session, partition, RetirePartition())
 
 
-def build_pauses(registry: Registry, session: RmSession) -> list[Send]:
+def build_pauses(registry: Registry, session: RmSession) -> list[Outgoing]:
     """Stop all partitions of an RM from making allocations while the RM is away."""
     return [build_worker_message(registry, session, partition, Pause()) for partition in session.partitions]
 
 
 def build_repeat(
     registry: Registry, session: RmSession, partition: str, *, received: int = 0, acknowledged: int = 0
-) -> Send:
+) -> Outgoing:
     """Tell a worker that its RM resumed, what the RM has received, and which commands were acknowledged to it."""
     return build_worker_message(registry, session, partition, Repeat(acknowledged=acknowledged), ack=received)
 
@@ -65,7 +65,7 @@ def build_repeat(
 # To RMs -------------------------------------------------------------------------------------------------------------
 
 
-def build_registered(session: RmSession, ref: str) -> Send:
+def build_registered(session: RmSession, ref: str) -> Outgoing:
     """Confirm a registration or resumption. The proxy adds the heartbeat interval and the flow-control window."""
     message = Registered(
         partitions=list(map(usual_name, session.configs)),
@@ -73,7 +73,7 @@ def build_registered(session: RmSession, ref: str) -> Send:
         lives=list_generations(session),
     )
     header = Header(kind="Registered", rm=session.rm, session=session.session, ref=ref)
-    return send(session.proxy, message, header)
+    return make_outgoing(session.proxy, message, header)
 
 
 def list_generations(session: RmSession) -> dict[str, int]:
@@ -82,15 +82,15 @@ def list_generations(session: RmSession) -> dict[str, int]:
     return {name: generation for name, generation in generations if generation}
 
 
-def request_resume(session: RmSession, reason: str) -> list[Send]:
+def request_resume(session: RmSession, reason: str) -> list[Outgoing]:
     """Ask an RM to resume because messages on the way to or from it may be lost; nothing if it is not connected."""
     if not session.proxy:
         return []
     header = Header(kind="ResumeWanted", rm=session.rm, session=session.session)
-    return [send(session.proxy, ResumeWanted(reason=reason), header)]
+    return [make_outgoing(session.proxy, ResumeWanted(reason=reason), header)]
 
 
-def build_partition_restarted(session: RmSession, partition: str, reason: str) -> Send:
+def build_partition_restarted(session: RmSession, partition: str, reason: str) -> Outgoing:
     """Tell an RM that a partition starts empty in a new generation."""
     header = Header(
         kind="PartitionRestarted",
@@ -99,31 +99,31 @@ def build_partition_restarted(session: RmSession, partition: str, reason: str) -
         session=session.session,
         life=session.generation(partition),
     )
-    return send(session.proxy, PartitionRestarted(reason=reason), header)
+    return make_outgoing(session.proxy, PartitionRestarted(reason=reason), header)
 
 
-def build_left(to: str, call: Header) -> Send:
+def build_left(to: str, call: Header) -> Outgoing:
     """Confirm that the RM's session has ended."""
-    return send(to, Left(), Header(kind="Left", rm=call.rm, session=call.session, ref=call.ref))
+    return make_outgoing(to, Left(), Header(kind="Left", rm=call.rm, session=call.session, ref=call.ref))
 
 
-def refuse_registration(to: str, call: Header, reason: str) -> Send:
+def refuse_registration(to: str, call: Header, reason: str) -> Outgoing:
     """Refuse a registration."""
     return build_refusal(to, call, "registration", f"registration of RM failed: {reason}")
 
 
-def build_refusal(to: str, header: Header, code: str, reason: str) -> Send:
+def build_refusal(to: str, header: Header, code: str, reason: str) -> Outgoing:
     """Refuse the message with this header."""
     answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
-    return send(to, Refused(code=code, reason=reason, seq=header.seq), answer)
+    return make_outgoing(to, Refused(code=code, reason=reason, seq=header.seq), answer)
 
 
 # To front ends ------------------------------------------------------------------------------------------------------
 
 
-def build_answer(to: str, ref: str, status: int, body: bytes) -> Send:
+def build_answer(to: str, ref: str, status: int, body: bytes) -> Outgoing:
     """Answer a front end."""
-    return send(to, Answer(status=status, body=body), Header(kind="Answer", ref=ref))
+    return make_outgoing(to, Answer(status=status, body=body), Header(kind="Answer", ref=ref))
 
 
 # Barriers -----------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ are dropped, as by a broken connection, and their senders repeat them."""
 @dataclass(frozen=True, slots=True)
 class _Held:
     deadline: float
-    sends: list[Send]
+    sends: list[Outgoing]
 
 
 class EchoBarrier:
@@ -160,19 +160,19 @@ class EchoBarrier:
         """When the first messages have waited long enough."""
         return min((one.deadline for one in self._held.values()), default=NEVER)
 
-    def hold(self, proxy: str, rm: str, sends: list[Send], now: float) -> list[Send]:
+    def hold(self, proxy: str, rm: str, sends: list[Outgoing], now: float) -> list[Outgoing]:
         """Hold these messages; the result asks the proxy for an echo."""
         self._numbers += 1
         ref = str(self._numbers)
         self._held[ref] = _Held(now + ECHO_MAX_S, sends)
-        return [send(proxy, Echo(), Header(kind="Echo", rm=rm, ref=ref))]
+        return [make_outgoing(proxy, Echo(), Header(kind="Echo", rm=rm, ref=ref))]
 
-    def release(self, ref: str) -> list[Send]:
+    def release(self, ref: str) -> list[Outgoing]:
         """The messages that waited for this echo."""
         held = self._held.pop(ref, None)
         return held.sends if held else []
 
-    def release_overdue(self, now: float) -> list[Send]:
+    def release_overdue(self, now: float) -> list[Outgoing]:
         """The messages that have waited long enough."""
         late = [ref for ref, one in self._held.items() if one.deadline <= now]
         return [one for ref in late for one in self.release(ref)]
@@ -184,10 +184,10 @@ class OutboxBarrier:
     open --close--> closed --open--> open, and the held messages are returned
     """
 
-    def __init__(self, subject_of: Callable[[Send], str]) -> None:
+    def __init__(self, subject_of: Callable[[Outgoing], str]) -> None:
         """`subject_of` returns the subject of a message; empty for messages that never wait."""
         self._subject_of = subject_of
-        self._held: dict[str, list[Send]] = {}
+        self._held: dict[str, list[Outgoing]] = {}
 
     def close(self, subject: str) -> None:
         """Hold all messages about this subject from now on."""
@@ -196,15 +196,15 @@ class OutboxBarrier:
     def is_closed(self, subject: str) -> bool:
         return subject in self._held
 
-    def open(self, subject: str) -> list[Send]:
+    def open(self, subject: str) -> list[Outgoing]:
         """Stop holding; the messages that waited."""
         return self._held.pop(subject, [])
 
-    def filter_sends(self, sends: list[Send]) -> list[Send]:
+    def filter_sends(self, sends: list[Outgoing]) -> list[Outgoing]:
         """The messages that may be sent now; the others are held."""
         if not self._held:
             return sends
-        free: list[Send] = []
+        free: list[Outgoing] = []
         for one in sends:
             held = self._held.get(self._subject_of(one))
             if held is None:

@@ -13,7 +13,7 @@ from broker.outgoing import build_answer
 from broker.registry import Registry
 from broker.state import NOT_FOUND, BrokerState, VersionEntry
 from common.config.model import compute_checksum
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ManagerEntry, PartitionList, ReadConfig
@@ -40,18 +40,18 @@ class PendingQueries:
     def count(self) -> int:
         return sum(len(pending) for pending in self._pending.values())
 
-    def forward(self, registry: Registry, delivery: Delivery) -> list[Send]:
+    def forward(self, registry: Registry, incoming: Incoming) -> list[Outgoing]:
         """Forward a query to the worker of its partition, or answer why that is not possible."""
-        header = delivery.header
+        header = incoming.header
         partition = _partition_of(registry, header)
         if registry.owner(partition) is None:
-            return [build_answer(delivery.source, header.ref, 404, b"Partition not found")]
+            return [build_answer(incoming.source, header.ref, 404, b"Partition not found")]
         slot = registry.slots[partition]
         if not slot.present:
-            return [build_answer(delivery.source, header.ref, 503, b"the partition is starting")]
-        self.add_query(partition, delivery.source, header.ref)
-        forwarded = Header(kind=header.kind, partition=partition, ref=f"{delivery.source} {header.ref}")
-        return [Send(slot.worker, forwarded, delivery.body)]
+            return [build_answer(incoming.source, header.ref, 503, b"the partition is starting")]
+        self.add_query(partition, incoming.source, header.ref)
+        forwarded = Header(kind=header.kind, partition=partition, ref=f"{incoming.source} {header.ref}")
+        return [Outgoing(slot.worker, forwarded, incoming.body)]
 
     def add_query(self, partition: str, caller: str, ref: str) -> None:
         pending = self._pending.setdefault(partition, {})
@@ -67,12 +67,12 @@ class PendingQueries:
             if not pending:
                 del self._pending[partition]
 
-    def fail_partition(self, partition: str) -> list[Send]:
+    def fail_partition(self, partition: str) -> list[Outgoing]:
         """Answer the pending queries of a worker that restarted or ended."""
         text = b"the worker of this partition restarted before it could answer: ask again"
         return [build_answer(caller, ref, 503, text) for caller, ref in self._pending.pop(partition, {})]
 
-    def fail_others(self, present: Container[str]) -> list[Send]:
+    def fail_others(self, present: Container[str]) -> list[Outgoing]:
         """Answer the pending queries of all partitions that are not `present`."""
         gone = [name for name in self._pending if name not in present]
         return [one for partition in gone for one in self.fail_partition(partition)]
@@ -140,27 +140,27 @@ class DefaultConfigView(msgspec.Struct, frozen=True, kw_only=True):
     """The watched file that it is from; empty for the built-in one."""
 
 
-def read_config(state: BrokerState, delivery: Delivery, query: ReadConfig) -> Send:
+def read_config(state: BrokerState, incoming: Incoming, query: ReadConfig) -> Outgoing:
     """Answer a query about configurations, or forward it to the record."""
-    header = delivery.header
+    header = incoming.header
     match query.what:
         case "current":
-            return _current(state, header.rm, delivery.source, header.ref)
+            return _current(state, header.rm, incoming.source, header.ref)
         case "history":
-            return _history(state, header.rm, delivery.source, header.ref)
+            return _history(state, header.rm, incoming.source, header.ref)
         case "default":
             view = DefaultConfigView(
                 checksum=compute_checksum(state.default_text), config=state.default_text, file=state.watched
             )
-            return build_answer(delivery.source, header.ref, 200, msgspec.json.encode(view))
+            return build_answer(incoming.source, header.ref, 200, msgspec.json.encode(view))
         case "version":
-            forwarded = Header(kind="ReadConfig", rm=header.rm, ref=f"{delivery.source} {header.ref}")
-            return Send(RECORD, forwarded, delivery.body)
+            forwarded = Header(kind="ReadConfig", rm=header.rm, ref=f"{incoming.source} {header.ref}")
+            return Outgoing(RECORD, forwarded, incoming.body)
     text = f"unknown question {query.what!r}, expected current, default, history or version"
-    return build_answer(delivery.source, header.ref, 400, text.encode())
+    return build_answer(incoming.source, header.ref, 400, text.encode())
 
 
-def _current(state: BrokerState, rm: str, to: str, ref: str) -> Send:
+def _current(state: BrokerState, rm: str, to: str, ref: str) -> Outgoing:
     session = state.registry.sessions.get(rm)
     if session is None:
         return _not_registered(rm, to, ref)
@@ -178,7 +178,7 @@ def _current(state: BrokerState, rm: str, to: str, ref: str) -> Send:
     return build_answer(to, ref, 200, msgspec.json.encode(view))
 
 
-def _history(state: BrokerState, rm: str, to: str, ref: str) -> Send:
+def _history(state: BrokerState, rm: str, to: str, ref: str) -> Outgoing:
     """All versions, the latest first; also of an RM that is not registered now."""
     entries = state.versions.history(rm).entries
     if not entries:
@@ -198,5 +198,5 @@ def _history(state: BrokerState, rm: str, to: str, ref: str) -> Send:
     return build_answer(to, ref, 200, msgspec.json.encode(versions))
 
 
-def _not_registered(rm: str, to: str, ref: str) -> Send:
+def _not_registered(rm: str, to: str, ref: str) -> Outgoing:
     return build_answer(to, ref, NOT_FOUND, f"RM {rm} is not registered".encode())

@@ -19,7 +19,7 @@ import msgspec
 from broker.rm_records import RmRecord, decode_record, order_of_registration
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionEntry, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import INT64_MAX, Header
 from common.names import BROKER, RECORD
 from common.query_messages import Answer, ReadConfig
@@ -71,7 +71,7 @@ class RecordFile:
         self.problem = ""
         """Why the file could not be written when this broker started; empty if it could."""
         self._incarnation = 0
-        self._answers: deque[Delivery] = deque()
+        self._answers: deque[Incoming] = deque()
         self._wake = wake
         self._path = path
         with self._usable():
@@ -178,10 +178,10 @@ class RecordFile:
 
     # Endpoint -------------------------------------------------------------------------------------------------------
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         return self._answers.popleft() if self._answers else None
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         header = message.header
         match header.kind:
             case "ManagerRecord":
@@ -189,7 +189,7 @@ class RecordFile:
             case "RebaseVersion":
                 self._rebase(header.rm, decoded(RebaseVersion, message.body))
             case "ProbeRecord":
-                self._answer(send(RECORD, Recorded(number=0, problem=self._write_incarnation())))
+                self._answer(make_outgoing(RECORD, Recorded(number=0, problem=self._write_incarnation())))
             case "ReadConfig":
                 self._read(header, decoded(ReadConfig, message.body))
             case unknown:
@@ -207,7 +207,9 @@ class RecordFile:
         except sqlite3.Error as error:
             problem = str(error)
             _log.warning("changes of RM %s could not be recorded: %s", rm, error)
-        self._answer(send(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm)))
+        self._answer(
+            make_outgoing(RECORD, Recorded(number=message.number, problem=problem), Header(kind="Recorded", rm=rm))
+        )
 
     def _write_record(self, rm: str, facts: bytes) -> None:
         if facts:
@@ -250,7 +252,7 @@ class RecordFile:
         except sqlite3.Error as error:
             problem = str(error)
             _log.warning("the base of the configuration of RM %s could not be recorded: %s", rm, error)
-        self._answer(send(RECORD, Recorded(number=0, problem=problem)))
+        self._answer(make_outgoing(RECORD, Recorded(number=0, problem=problem)))
 
     def _read(self, header: Header, query: ReadConfig) -> None:
         try:
@@ -262,10 +264,10 @@ class RecordFile:
             answer = Answer(status=503, body=f"the record of configurations cannot be read: {error}".encode())
         else:
             answer = build_version_answer(header.rm, query.version, row)
-        self._answer(send(BROKER, answer, Header(kind="Answer", ref=header.ref)))
+        self._answer(make_outgoing(BROKER, answer, Header(kind="Answer", ref=header.ref)))
 
-    def _answer(self, message: Send) -> None:
-        self._answers.append(Delivery(RECORD, message.header, message.body))
+    def _answer(self, message: Outgoing) -> None:
+        self._answers.append(Incoming(RECORD, message.header, message.body))
         self._wake()
 
 

@@ -21,7 +21,7 @@ from broker.state import BrokerState
 from common.config.model import compute_checksum
 from common.config.problems import ConfigError
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
-from common.machine import NEVER, Send, send
+from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import RECORD, distinct_name, normalised
 from common.rm_messages import Refused
@@ -161,11 +161,11 @@ class RmPersistence:
     def deadline(self) -> float:
         return min((self._probe_at, *self._retry_at.values()))
 
-    def record_decision(self, session: RmSession, version: ConfigVersion | None) -> tuple[int, Send]:
+    def record_decision(self, session: RmSession, version: ConfigVersion | None) -> tuple[int, Outgoing]:
         """Write what an RM is to have before it takes effect: the number of the write and the message to send."""
         return self._write(session.rm, build_record(session, self._state.registry), version)
 
-    def persist(self, rm: str) -> list[Send]:
+    def persist(self, rm: str) -> list[Outgoing]:
         """Write the record of an RM that changed; if it is durable already, return the messages that waited for it."""
         session = self._state.registry.sessions.get(rm)
         record = build_record(session, self._state.registry) if session is not None else None
@@ -178,7 +178,7 @@ class RmPersistence:
         self._barrier.close(rm)
         return [self._write(rm, record)[1]]
 
-    def filter_sends(self, sends: list[Send]) -> list[Send]:
+    def filter_sends(self, sends: list[Outgoing]) -> list[Outgoing]:
         """The messages that may be sent now; the others wait until the record is durable."""
         return self._barrier.filter_sends(sends)
 
@@ -213,7 +213,7 @@ class RmPersistence:
         else:
             self._state.counters.record_writes += 1
 
-    def retry_due(self, now: float) -> list[Send]:
+    def retry_due(self, now: float) -> list[Outgoing]:
         """Mark the RMs whose retry is due as changed, and probe the file if that is due."""
         for rm in [rm for rm, at in self._retry_at.items() if at <= now]:
             del self._retry_at[rm]
@@ -221,7 +221,7 @@ class RmPersistence:
         if self._probe_at > now:
             return []
         self._probe_at = NEVER  # until the file has answered
-        return [send(RECORD, ProbeRecord(), Header(kind="ProbeRecord"))]
+        return [make_outgoing(RECORD, ProbeRecord(), Header(kind="ProbeRecord"))]
 
     def durable_leases(self) -> dict[str, int]:
         """The workers that should run: while a lease is not durable, the one before it counts."""
@@ -231,14 +231,14 @@ class RmPersistence:
             leases[partition] = durable.leases.get(partition, slot.epoch) if durable else slot.epoch
         return leases
 
-    def _write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Send]:
+    def _write(self, rm: str, record: RmRecord | None, version: ConfigVersion | None = None) -> tuple[int, Outgoing]:
         self._numbers += 1
         self._writing[rm] = _Write(self._numbers, record)
         self._retry_at.pop(rm, None)
         message = ManagerRecord(number=self._numbers, facts=encode_record(record), version=version)
-        return self._numbers, send(RECORD, message, Header(kind="ManagerRecord", rm=rm))
+        return self._numbers, make_outgoing(RECORD, message, Header(kind="ManagerRecord", rm=rm))
 
 
-def _subject_of(message: Send) -> str:
+def _subject_of(message: Outgoing) -> str:
     """The RM whose record must be durable before this message is sent; empty if it need not be."""
     return "" if message.to == RECORD or message.header.kind == Refused.__name__ else message.header.rm

@@ -27,7 +27,7 @@ from broker.registry import RmSession
 from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
 from common.control_messages import ConfigVersion
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import usual_name
 from common.rm_messages import RegisterResourceManager, Resume
@@ -59,7 +59,7 @@ class RmRegistration(ConfigChange):
     def plan_session(self, state: BrokerState) -> RmSession:
         return self.session.ordered(state.registry.sessions.get(self.session.rm), self.order)
 
-    def apply(self, state: BrokerState, now: float) -> list[Send]:
+    def apply(self, state: BrokerState, now: float) -> list[Outgoing]:
         registry, new = state.registry, self.plan_session(state)
         before = registry.sessions.get(new.rm)
         registry.set_session(new)
@@ -78,7 +78,7 @@ class RmRegistration(ConfigChange):
         settings = build_first_settings(registry, new, new.configs)
         return [*superseded, *self.rollout.build_commits(registry), *settings, build_registered(new, self.call.ref)]
 
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Send]:
+    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         state.counters.registrations_refused += 1
         state.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
         if refusal.code == "busy":
@@ -87,31 +87,31 @@ class RmRegistration(ConfigChange):
 
 
 def start_registration(
-    state: BrokerState, changes: ConfigChanges, delivery: Delivery, request: RegisterResourceManager, now: float
-) -> list[Send]:
+    state: BrokerState, changes: ConfigChanges, incoming: Incoming, request: RegisterResourceManager, now: float
+) -> list[Outgoing]:
     """Start the registration of a new session."""
-    header = delivery.header
+    header = incoming.header
     in_progress = changes.find(header.rm)
     if isinstance(in_progress, RmRegistration):
         session = in_progress.session
-        if (session.session, session.call) == (header.session, hash_call(delivery.body)):
+        if (session.session, session.call) == (header.session, hash_call(incoming.body)):
             # the same call again, on a new connection
-            in_progress.session, in_progress.call = replace(session, proxy=delivery.source), header
+            in_progress.session, in_progress.call = replace(session, proxy=incoming.source), header
             return []
     if in_progress is not None:
         reason = f"{in_progress.label} of RM {header.rm!r} is under way, try again when it is done"
-        return [build_refusal(delivery.source, header, "busy", reason)]
+        return [build_refusal(incoming.source, header, "busy", reason)]
     try:
-        return changes.start(_build_registration(state, delivery, request, now))
+        return changes.start(_build_registration(state, incoming, request, now))
     except ChangeRefused as refusal:
         state.counters.registrations_refused += 1
-        return [refuse_registration(delivery.source, header, str(refusal))]
+        return [refuse_registration(incoming.source, header, str(refusal))]
 
 
 def _build_registration(
-    state: BrokerState, delivery: Delivery, request: RegisterResourceManager, now: float
+    state: BrokerState, incoming: Incoming, request: RegisterResourceManager, now: float
 ) -> RmRegistration:
-    header, rm = delivery.header, delivery.header.rm
+    header, rm = incoming.header, incoming.header.rm
     if request.rm_id not in ("", rm):
         raise ChangeRefused(BAD_REQUEST, f"RM id {request.rm_id!r} in a message of {rm!r}")
     if not state.may_register(rm):
@@ -123,10 +123,10 @@ def _build_registration(
     session = RmSession(
         rm=rm,
         session=header.session,
-        proxy=delivery.source,
+        proxy=incoming.source,
         configs=configs,
         build_info={**request.build_info, "rmId": rm},
-        call=hash_call(delivery.body),
+        call=hash_call(incoming.body),
         registered_ns=int(now * 1e9),
         text=initial.text,
         checksum=compute_checksum(initial.text),
@@ -194,7 +194,7 @@ def _own_or_changed(state: BrokerState, rm: str, own: str) -> tuple[str, Configu
         return own, state.validate(rm, own)
 
 
-def _supersede(before: RmSession, after: RmSession) -> list[Send]:
+def _supersede(before: RmSession, after: RmSession) -> list[Outgoing]:
     """Tell the old session that a new one has replaced it."""
     if before.session == after.session or not before.proxy:
         return []
@@ -210,7 +210,7 @@ def hash_call(call: bytes) -> str:
 # Away, resume, leave ------------------------------------------------------------------------------------------------
 
 
-def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -> list[Send]:
+def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -> list[Outgoing]:
     """Pause the partitions of an RM that is away for this reason."""
     if session.rm in state.registry.away:
         return []
@@ -222,24 +222,24 @@ def mark_away(state: BrokerState, session: RmSession, reason: str, now: float) -
     return build_pauses(state.registry, session)
 
 
-def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Send]:
+def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Outgoing]:
     """A restarted proxy has no RM connections: mark all of its RMs as away until they resume."""
     through = [one for one in state.registry.sessions.values() if one.proxy == proxy]
     return [send for one in through for send in mark_away(state, one, "its proxy has restarted", now)]
 
 
-def resume_session(state: BrokerState, delivery: Delivery, request: Resume) -> list[Send]:
+def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> list[Outgoing]:
     """Resume an RM's session: its partitions retransmit what the RM has not received and allocate again."""
-    header = delivery.header
+    header = incoming.header
     before = state.registry.find_session(header.rm, header.session)
     if before is None:
         reason = f"RM {header.rm!r} has no such session, register again"
-        return [build_refusal(delivery.source, header, "unknown-session", reason)]
+        return [build_refusal(incoming.source, header, "unknown-session", reason)]
     if any(seen > before.latest_generation(before.full_name(name)) for name, seen in request.lives.items()):
         reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
         state.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
-        return [build_refusal(delivery.source, header, "unknown-session", reason)]
-    session = replace(before, proxy=delivery.source)
+        return [build_refusal(incoming.source, header, "unknown-session", reason)]
+    session = replace(before, proxy=incoming.source)
     state.registry.set_session(session)
     if state.registry.away.pop(header.rm, None) is not None:
         state.notes.append(f"RM {header.rm} is back")
@@ -249,7 +249,7 @@ def resume_session(state: BrokerState, delivery: Delivery, request: Resume) -> l
     return sends
 
 
-def _resume_partition(state: BrokerState, session: RmSession, partition: str, request: Resume) -> list[Send]:
+def _resume_partition(state: BrokerState, session: RmSession, partition: str, request: Resume) -> list[Outgoing]:
     name = usual_name(partition)
     received = request.received.get(name)
     is_configured = partition in session.configs
@@ -264,17 +264,17 @@ def _resume_partition(state: BrokerState, session: RmSession, partition: str, re
     return [build_partition_restarted(session, partition, "it restarted meanwhile"), repeat]
 
 
-def handle_leave(state: BrokerState, changes: ConfigChanges, delivery: Delivery) -> list[Send]:
+def handle_leave(state: BrokerState, changes: ConfigChanges, incoming: Incoming) -> list[Outgoing]:
     """End the session of an RM that leaves. A session that has already ended is confirmed, too."""
-    header = delivery.header
-    sends: list[Send] = []
+    header = incoming.header
+    sends: list[Outgoing] = []
     if state.registry.find_session(header.rm, header.session) is not None:
         sends = _end_session(state, changes, header.rm)
         state.notes.append(f"RM {header.rm} has left, its partitions end")
-    return [*sends, build_left(delivery.source, header)]
+    return [*sends, build_left(incoming.source, header)]
 
 
-def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Send]:
+def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Outgoing]:
     """End the session of an RM that has been away too long. Its proxy drops the RM's state."""
     session = state.registry.sessions[rm]
     sends = _end_session(state, changes, rm)
@@ -283,7 +283,7 @@ def end_absent_rm(state: BrokerState, changes: ConfigChanges, rm: str) -> list[S
     return [*sends, build_left(session.proxy, Header(kind="Left", rm=rm, session=session.session))]
 
 
-def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Send]:
+def _end_session(state: BrokerState, changes: ConfigChanges, rm: str) -> list[Outgoing]:
     """Remove an RM. Its workers end at once, as no one acknowledges anything. A change in progress is aborted first; a
     registration belongs to another session and may be retried.
     """

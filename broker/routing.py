@@ -52,7 +52,7 @@ from common.control_messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.machine import MALFORMED, Delivery, Send, send
+from common.machine import MALFORMED, Incoming, Outgoing, make_outgoing
 from common.messages import Command, Header, Message, News
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
@@ -134,20 +134,20 @@ class BrokerMachine:
             *(at for name, at in self.registry.leaving.items() if self._changes.find_for_partition(name) is None),
         )
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         try:
             if header.kind in _COMMANDS:
-                return self._route_to_worker(delivery)
+                return self._route_to_worker(incoming)
             if header.kind in _NEWS:
-                return self._route_to_proxy(delivery, now)
+                return self._route_to_proxy(incoming, now)
             if header.kind == "Heartbeat":
-                return self._handle_heartbeat(delivery, now)
-            return self._finish(self._handle_control(delivery, now), now)
+                return self._handle_heartbeat(incoming, now)
+            return self._finish(self._handle_control(incoming, now), now)
         except WireError as error:
-            return [build_refusal(delivery.source, header, "malformed", str(error))]
+            return [build_refusal(incoming.source, header, "malformed", str(error))]
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         """Check liveness, expire roll-outs, echoes and leaving partitions, and retry failed writes."""
         sends = self._liveness.check(now) if self._liveness.deadline <= now else []
         sends += [*self._changes.expire(now), *self._drop_stale(self.state.echo_barrier.release_overdue(now))]
@@ -157,7 +157,7 @@ class BrokerMachine:
                 self._remove_partition(partition)
         return self._finish([*sends, *self._persistence.retry_due(now)], now)
 
-    def _drop_stale(self, sends: list[Send]) -> list[Send]:
+    def _drop_stale(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Messages that waited for an echo, without retirements of partitions that are gone or configured again."""
         return [
             one for one in sends if one.header.kind != RetirePartition.__name__ or self._is_ending(one.header.partition)
@@ -175,7 +175,7 @@ class BrokerMachine:
 
     # After each control message -------------------------------------------------------------------------------------
 
-    def _finish(self, sends: list[Send], now: float) -> list[Send]:
+    def _finish(self, sends: list[Outgoing], now: float) -> list[Outgoing]:
         """Add the messages that follow from changes: offers of the default configuration, records, and leases for the
         supervisor. Messages about an RM wait until its record is durable.
         """
@@ -187,7 +187,7 @@ class BrokerMachine:
         self._liveness.schedule(now)
         return [*free, *self._report_leases()]
 
-    def _handle_recorded(self, rm: str, recorded: Recorded, now: float) -> list[Send]:
+    def _handle_recorded(self, rm: str, recorded: Recorded, now: float) -> list[Outgoing]:
         if not self._persistence.handle_recorded(rm, recorded, now):
             return []
         change = self._changes.find(rm)
@@ -197,7 +197,7 @@ class BrokerMachine:
             self._persistence.schedule_retry(rm, recorded.problem, now)
         return []
 
-    def _report_leases(self) -> list[Send]:
+    def _report_leases(self) -> list[Outgoing]:
         """Send the leases to the supervisor if they have changed, and fail queries to partitions that have ended."""
         if not self.registry.leases_changed and self._reported_leases is not None:
             return []
@@ -207,145 +207,145 @@ class BrokerMachine:
             return failed
         self._reported_leases = leases
         managers = {partition: self.registry.slots[partition].rm for partition in leases}
-        return [*failed, send(SUPERVISOR, WorkersWanted(partitions=leases, managers=managers))]
+        return [*failed, make_outgoing(SUPERVISOR, WorkersWanted(partitions=leases, managers=managers))]
 
     # Routing --------------------------------------------------------------------------------------------------------
 
-    def _route_to_worker(self, delivery: Delivery) -> list[Send]:
-        header = delivery.header
+    def _route_to_worker(self, incoming: Incoming) -> list[Outgoing]:
+        header = incoming.header
         session = self.registry.find_session(header.rm, header.session)
         if session is None:
             reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
-            return [build_refusal(delivery.source, header, "unknown-session", reason)]
+            return [build_refusal(incoming.source, header, "unknown-session", reason)]
         partition = session.full_name(header.partition)
         if session.has(partition):
             to = header if partition == header.partition else _rename_partition(header, partition)
-            return [Send(self.registry.slots[partition].worker, to, delivery.body)]
+            return [Outgoing(self.registry.slots[partition].worker, to, incoming.body)]
         # The partition has just been removed. The proxy refuses the items of the message one by one.
-        return [] if header.kind in UNNUMBERED else [Send(delivery.source, header, delivery.body)]
+        return [] if header.kind in UNNUMBERED else [Outgoing(incoming.source, header, incoming.body)]
 
-    def _route_to_proxy(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _route_to_proxy(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         session = self.registry.find_session(header.rm, header.session)
-        slot = self._slot_of_sender(delivery)
+        slot = self._slot_of_sender(incoming)
         if session is None or slot is None:
             return []
         slot.last_seen = now
         slot.begun = slot.begun or header.life == session.generation(header.partition)
         to = _rename_partition(header, usual_name(header.partition)) if DISTINCT in header.partition else header
-        return [Send(session.proxy, to, delivery.body)] if session.proxy else []
+        return [Outgoing(session.proxy, to, incoming.body)] if session.proxy else []
 
-    def _slot_of_sender(self, delivery: Delivery) -> WorkerSlot | None:
+    def _slot_of_sender(self, incoming: Incoming) -> WorkerSlot | None:
         """The slot of the worker that sent this; None if its lease, which is part of its name, no longer holds."""
-        slot = self.registry.slots.get(delivery.header.partition)
-        return slot if slot is not None and slot.worker == delivery.source else None
+        slot = self.registry.slots.get(incoming.header.partition)
+        return slot if slot is not None and slot.worker == incoming.source else None
 
-    def _handle_heartbeat(self, delivery: Delivery, now: float) -> list[Send]:
+    def _handle_heartbeat(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Answer with the incarnation of this broker. A worker that has not sent Hello to this broker receives none,
         and then sends Hello.
         """
-        slot = self._slot_of_sender(delivery)
-        sends: list[Send] = []
+        slot = self._slot_of_sender(incoming)
+        sends: list[Outgoing] = []
         if slot is not None:
             slot.last_seen = now
             if not slot.present:
-                return [send(delivery.source, Heartbeat(), _HEARTBEAT)]
-        elif not delivery.header.partition:
-            sends = self._finish(self._liveness.mark_seen(delivery.source, now), now)
-        return [Send(delivery.source, _HEARTBEAT, self._heartbeat_body), *sends]
+                return [make_outgoing(incoming.source, Heartbeat(), _HEARTBEAT)]
+        elif not incoming.header.partition:
+            sends = self._finish(self._liveness.mark_seen(incoming.source, now), now)
+        return [Outgoing(incoming.source, _HEARTBEAT, self._heartbeat_body), *sends]
 
-    def _route_answer(self, delivery: Delivery) -> list[Send]:
-        if delivery.source != RECORD and self._slot_of_sender(delivery) is None:
+    def _route_answer(self, incoming: Incoming) -> list[Outgoing]:
+        if incoming.source != RECORD and self._slot_of_sender(incoming) is None:
             return []
-        caller, _, ref = delivery.header.ref.partition(" ")
+        caller, _, ref = incoming.header.ref.partition(" ")
         if caller in (RECORD, FILE):
             return []  # these endpoints send no queries, so the reference is invalid
-        self._queries.remove_query(delivery.header.partition, caller, ref)
-        return [Send(caller, Header(kind="Answer", partition=delivery.header.partition, ref=ref), delivery.body)]
+        self._queries.remove_query(incoming.header.partition, caller, ref)
+        return [Outgoing(caller, Header(kind="Answer", partition=incoming.header.partition, ref=ref), incoming.body)]
 
     # Control --------------------------------------------------------------------------------------------------------
 
-    def _handle_control(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _handle_control(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         match header.kind:
             case "Figures" | "NodesAstray" | "Query" if not header.partition:
-                return self.metrics.handle(delivery, now)
+                return self.metrics.handle(incoming, now)
             case kind if kind in _QUERIES:
-                return self._queries.forward(self.registry, delivery)
+                return self._queries.forward(self.registry, incoming)
             case "Answer":
-                return self._route_answer(delivery)
+                return self._route_answer(incoming)
             case "Hello":
-                return self._handle_hello(delivery, decoded(Hello, delivery.body), now)
+                return self._handle_hello(incoming, decoded(Hello, incoming.body), now)
             case "ManagerAway":
-                return self._handle_manager_away(delivery, now)
+                return self._handle_manager_away(incoming, now)
             case "Retired":
-                return self._handle_retired(delivery)
+                return self._handle_retired(incoming)
             case "Echo":
                 return self._drop_stale(self.state.echo_barrier.release(header.ref))
             case "ConfigVote":
-                if self._slot_of_sender(delivery) is None:
+                if self._slot_of_sender(incoming) is None:
                     return []
-                return self._changes.count_vote(header.partition, decoded(ConfigVote, delivery.body), now)
-            case "Recorded" if delivery.source == RECORD:
-                return self._handle_recorded(header.rm, decoded(Recorded, delivery.body), now)
-            case "WorkerEnded" if delivery.source == SUPERVISOR:
-                return self._handle_worker_ended(header, decoded(WorkerEnded, delivery.body))
-            case "ChangedFile" if delivery.source == FILE:
-                self._default_config.set_text(decoded(ChangedFile, delivery.body).text)
+                return self._changes.count_vote(header.partition, decoded(ConfigVote, incoming.body), now)
+            case "Recorded" if incoming.source == RECORD:
+                return self._handle_recorded(header.rm, decoded(Recorded, incoming.body), now)
+            case "WorkerEnded" if incoming.source == SUPERVISOR:
+                return self._handle_worker_ended(header, decoded(WorkerEnded, incoming.body))
+            case "ChangedFile" if incoming.source == FILE:
+                self._default_config.set_text(decoded(ChangedFile, incoming.body).text)
                 return []
             case kind if kind == MALFORMED:
-                return [build_refusal(delivery.source, header, "malformed", header.ref)]
-        return self._handle_call(delivery, now)
+                return [build_refusal(incoming.source, header, "malformed", header.ref)]
+        return self._handle_call(incoming, now)
 
-    def _handle_call(self, delivery: Delivery, now: float) -> list[Send]:
+    def _handle_call(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle a call of an RM or front end about an RM as a whole."""
-        header = delivery.header
+        header = incoming.header
         match header.kind:
             case "RegisterResourceManager":
-                return self._handle_register(delivery, now)
+                return self._handle_register(incoming, now)
             case "Resume":
-                return resume_session(self.state, delivery, decoded(Resume, delivery.body))
+                return resume_session(self.state, incoming, decoded(Resume, incoming.body))
             case "Leave":
-                return handle_leave(self.state, self._changes, delivery)
+                return handle_leave(self.state, self._changes, incoming)
             case "UpdateConfiguration":
-                return self._handle_update(delivery, now)
+                return self._handle_update(incoming, now)
             case "ChangeConfig":
-                message = decoded(ChangeConfig, delivery.body)
+                message = decoded(ChangeConfig, incoming.body)
                 request = UpdateRequest(
                     rm=header.rm,
                     text=message.config,
-                    requester=FrontEndRequester(message.author, message.origin, delivery.source, header.ref),
+                    requester=FrontEndRequester(message.author, message.origin, incoming.source, header.ref),
                     expected=message.expected,
                     overwrite=message.overwrite,
                 )
                 return start_update(self.state, self._changes, request, now)
             case "ReadConfig":
-                return [read_config(self.state, delivery, decoded(ReadConfig, delivery.body))]
+                return [read_config(self.state, incoming, decoded(ReadConfig, incoming.body))]
             case "ListPartitions":
                 listed = list_partitions(self.state, self._started_ns, self._persistence.problem)
-                return [send(delivery.source, listed, Header(kind="PartitionList", ref=header.ref))]
-        return [build_refusal(delivery.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
+                return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
+        return [build_refusal(incoming.source, header, "unknown-kind", f"unknown message {header.kind!r}")]
 
     # Workers --------------------------------------------------------------------------------------------------------
 
-    def _handle_hello(self, delivery: Delivery, hello: Hello, now: float) -> list[Send]:
-        self.metrics.drop_report(delivery.source)
+    def _handle_hello(self, incoming: Incoming, hello: Hello, now: float) -> list[Outgoing]:
+        self.metrics.drop_report(incoming.source)
         if hello.role == SUPERVISOR:
             self._reported_leases = None
         if hello.role == RMPROXY:
-            return mark_proxy_restarted(self.state, delivery.source, now)
-        slot = self._slot_of_sender(delivery)
+            return mark_proxy_restarted(self.state, incoming.source, now)
+        slot = self._slot_of_sender(incoming)
         if hello.role != "worker" or slot is None:
             return []
-        partition = delivery.header.partition
+        partition = incoming.header.partition
         slot.present, slot.last_seen, slot.problem = True, now, ""
         session = self.registry.sessions.get(slot.rm)
         change = self._changes.find_for_partition(partition)
         sends = self._queries.fail_partition(partition)
         if session is not None and partition in session.configs:
-            sends += recover_worker(self.state, session, delivery.header, hello)
+            sends += recover_worker(self.state, session, incoming.header, hello)
         elif session is not None and partition in session.leaving and change is None:
-            sends += self._recover_leaving(session, delivery.header, hello)
+            sends += self._recover_leaving(session, incoming.header, hello)
         if change is None:
             return sends
         change.rollout.discard_vote(partition)
@@ -354,7 +354,7 @@ class BrokerMachine:
             change.rollout.generations[partition] = owner.generation(partition)
         return [*sends, change.rollout.build_prepare(self.registry, partition)]
 
-    def _handle_worker_ended(self, header: Header, ended: WorkerEnded) -> list[Send]:
+    def _handle_worker_ended(self, header: Header, ended: WorkerEnded) -> list[Outgoing]:
         """Handle the end of a worker that was not ready."""
         slot = self.registry.slots.get(header.partition)
         if slot is None or slot.epoch != header.epoch:
@@ -369,7 +369,7 @@ class BrokerMachine:
                 ended = structs.replace(ended, cannot_start=False)  # the next attempt may succeed
         return self._changes.handle_worker_ended(header.partition, ended)
 
-    def _recover_leaving(self, session: RmSession, header: Header, hello: Hello) -> list[Send]:
+    def _recover_leaving(self, session: RmSession, header: Header, hello: Hello) -> list[Outgoing]:
         """Retire a restarted worker whose partition is no longer configured. If it has lost the partition's state, it
         cannot report the releases, and the partition ends.
         """
@@ -382,52 +382,52 @@ class BrokerMachine:
         retirement = build_retirement(self.registry, session, partition)
         return [retirement, *request_resume_after_restart(session, partition)]
 
-    def _handle_retired(self, delivery: Delivery) -> list[Send]:
+    def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
         """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""
-        partition = delivery.header.partition
-        if self._slot_of_sender(delivery) is not None and self._is_ending(partition):
+        partition = incoming.header.partition
+        if self._slot_of_sender(incoming) is not None and self._is_ending(partition):
             self.state.notes.append(f"partition {partition} has been removed")
             self._remove_partition(partition)
         return []
 
     # RMs ------------------------------------------------------------------------------------------------------------
 
-    def _handle_register(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
-        request = decoded(RegisterResourceManager, delivery.body)
+    def _handle_register(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
+        request = decoded(RegisterResourceManager, incoming.body)
         known = self.registry.find_session(header.rm, header.session)
         if known is None:
-            return start_registration(self.state, self._changes, delivery, request, now)
-        if known.call == hash_call(delivery.body):  # the answer to the first call was lost
-            return resume_session(self.state, delivery, Resume())
+            return start_registration(self.state, self._changes, incoming, request, now)
+        if known.call == hash_call(incoming.body):  # the answer to the first call was lost
+            return resume_session(self.state, incoming, Resume())
         reason = "registration of RM failed: this session has registered, begin a new one"
-        return [build_refusal(delivery.source, header, "registration", reason)]
+        return [build_refusal(incoming.source, header, "registration", reason)]
 
-    def _handle_manager_away(self, delivery: Delivery, now: float) -> list[Send]:
+    def _handle_manager_away(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Mark an RM as away, unless it has reconnected through another proxy."""
-        session = self.registry.find_session(delivery.header.rm, delivery.header.session)
-        if session is None or session.proxy != delivery.source:
+        session = self.registry.find_session(incoming.header.rm, incoming.header.session)
+        if session is None or session.proxy != incoming.source:
             return []
         return mark_away(self.state, session, "it is silent or has hung up", now)
 
-    def _handle_update(self, delivery: Delivery, now: float) -> list[Send]:
+    def _handle_update(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the RM's own update. Its settings take effect even if the configuration is refused."""
-        header = delivery.header
-        message = decoded(UpdateConfiguration, delivery.body)
+        header = incoming.header
+        message = decoded(UpdateConfiguration, incoming.body)
         session = self.registry.find_session(header.rm, header.session)
         if session is None or message.rm_id not in ("", header.rm):
             reason = (
                 f"update of configuration failed: RM {message.rm_id or header.rm} has no active partitions, "
                 "make sure it is registered"
             )
-            return [build_refusal(delivery.source, header, "unknown-session", reason)]
-        settings: list[Send] = []
+            return [build_refusal(incoming.source, header, "unknown-session", reason)]
+        settings: list[Outgoing] = []
         if session.extra != message.extra_config:
             session = replace(session, extra=dict(message.extra_config))
             self.registry.set_session(session)
             settings = build_settings(self.registry, session, session.configs)
         origin = FROM_FILE if self.state.watched and not message.config else "update"
-        requester = RmRequester(f"RM {header.rm}", origin, delivery.source, header)
+        requester = RmRequester(f"RM {header.rm}", origin, incoming.source, header)
         text = message.config or self.state.default_text
         request = UpdateRequest(rm=header.rm, text=text, requester=requester, follows_core=not message.config)
         return [*settings, *start_update(self.state, self._changes, request, now)]

@@ -18,7 +18,7 @@ from typing import Final
 
 from broker.config_validation import analyze, encode_analysis
 from common import signals
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import READER
 
@@ -39,13 +39,13 @@ class ValidationProcess:
         self._wake = wake
         self._program = program
         self._limit_s = limit_s
-        self._answers: deque[Delivery] = deque()
+        self._answers: deque[Incoming] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         return self._answers.popleft() if self._answers else None
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         """Start the analysis of a text; needs a running loop."""
         task = asyncio.get_running_loop().create_task(self._process(message))
         self._tasks.add(task)
@@ -55,13 +55,13 @@ class ValidationProcess:
         for task in self._tasks:
             task.cancel()
 
-    async def _process(self, message: Send) -> None:
+    async def _process(self, message: Outgoing) -> None:
         try:
             analysis = await self._run_child(message.body)
         except (OSError, TimeoutError) as error:
             _log.warning("the broker parses a configuration itself, as its process failed: %s", error or "timeout")
             analysis = b""
-        self._answers.append(Delivery(READER, Header(kind="TextRead", ref=message.header.ref), analysis))
+        self._answers.append(Incoming(READER, Header(kind="TextRead", ref=message.header.ref), analysis))
         self._wake()
 
     async def _run_child(self, text: bytes) -> bytes:

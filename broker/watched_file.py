@@ -20,7 +20,7 @@ from typing import Final
 from common.config.model import compute_checksum
 from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, FILE
 from common.wire import decoded
@@ -46,7 +46,7 @@ class WatchedFile:
     def __init__(self, path: Path, *, wake: Callable[[], None]) -> None:
         self.path = path
         self._wake = wake
-        self._changes: deque[Delivery] = deque()
+        self._changes: deque[Incoming] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._last_warning = ""
         self._stamp: _Stamp | None = None
@@ -65,10 +65,10 @@ class WatchedFile:
         if self._timer is not None:
             self._timer.cancel()
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         return self._changes.popleft() if self._changes else None
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
         record. A missing file is created again.
         """
@@ -143,8 +143,8 @@ class WatchedFile:
         self._stamp, self._last_warning = stamp, ""
         if text != self.text:
             self.text = text
-            message = send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))
-            self._changes.append(Delivery(FILE, message.header, message.body))
+            message = make_outgoing(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))
+            self._changes.append(Incoming(FILE, message.header, message.body))
             self._wake()
 
     def _warn_once(self, warning: str) -> None:

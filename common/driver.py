@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from common.machine import Delivery, Machine, Send
+from common.machine import Incoming, Machine, Outgoing
 
 READ_MAX: Final = 256
 """Messages received from an endpoint before the machine runs."""
@@ -26,7 +26,7 @@ a worker busy for a quarter of a second; a whole window of them would delay its 
 _STARTED_WALL: Final = time.time()
 _STARTED_MONOTONIC: Final = time.monotonic()
 
-Turn = Callable[[list[Delivery]], float]
+Turn = Callable[[list[Incoming]], float]
 """Processes received messages; returns the seconds until the machine's deadline."""
 
 
@@ -38,10 +38,10 @@ def clock() -> float:
 class Endpoint(Protocol):
     """A source and destination of messages: a socket, the gRPC port, the journal."""
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         """Return the next message that is already here, without waiting."""
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         """Pass a message on, without waiting."""
 
 
@@ -56,19 +56,19 @@ class Inbox:
     """An endpoint for messages that arise inside the process, such as the requests of the gRPC port."""
 
     def __init__(self, *, wake: Callable[[], None]) -> None:
-        self.deliver: Callable[[Send], None] | None = None
+        self.deliver: Callable[[Outgoing], None] | None = None
         """Called with each message that is sent to this endpoint."""
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Incoming] = deque()
         self._wake = wake
 
-    def put(self, delivery: Delivery) -> None:
-        self._waiting.append(delivery)
+    def put(self, incoming: Incoming) -> None:
+        self._waiting.append(incoming)
         self._wake()
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         return self._waiting.popleft() if self._waiting else None
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         assert self.deliver is not None, message
         self.deliver(message)
 
@@ -91,10 +91,10 @@ class Network(Protocol):
         waiting.
         """
 
-    async def receive(self, timeout_s: float) -> list[Delivery]:
+    async def receive(self, timeout_s: float) -> list[Incoming]:
         """Return messages that arrived, or none after the timeout."""
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         """Pass a message on without waiting."""
 
 
@@ -106,10 +106,10 @@ async def drive(
     `write_notes` is called after each turn, to log what the machine noted.
     """
 
-    def turn(deliveries: list[Delivery]) -> float:
+    def turn(batch: list[Incoming]) -> float:
         now = clock()
-        for delivery in deliveries:
-            for message in machine.handle(delivery, now):
+        for incoming in batch:
+            for message in machine.handle(incoming, now):
                 network.send(message)
         deadline = machine.deadline
         if deadline <= now:
@@ -187,7 +187,7 @@ class Transport:
         else:
             self._wait_at_most(left_s)
 
-    async def receive(self, timeout_s: float) -> list[Delivery]:
+    async def receive(self, timeout_s: float) -> list[Incoming]:
         """Return the messages that are here, within the limits of each endpoint; wait up to `timeout_s` while there are
         none. May return none before the timeout.
         """
@@ -201,7 +201,7 @@ class Transport:
         await self._wait(timeout_s)
         return self._read()
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         for prefix, endpoint in self._endpoints:
             if message.to.startswith(prefix):
                 endpoint.send(message)
@@ -209,16 +209,16 @@ class Transport:
                 return
         raise LookupError(f"no endpoint leads to {message.to!r}")
 
-    def _read(self) -> list[Delivery]:
+    def _read(self) -> list[Incoming]:
         if not self._woken:
             return []
         self._woken = False
-        received: list[Delivery] = []
+        received: list[Incoming] = []
         for _, endpoint in self._endpoints:
             size = count = 0
-            while (delivery := endpoint.receive()) is not None:
-                received.append(delivery)
-                size, count = size + len(delivery.body), count + 1
+            while (incoming := endpoint.receive()) is not None:
+                received.append(incoming)
+                size, count = size + len(incoming.body), count + 1
                 if count == READ_MAX or size >= READ_BYTES_MAX:
                     self._woken = True
                     break

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from common.inspection import INSPECTIONS, PROFILE_MAX_S, inspected
-from common.machine import Delivery, Machine, Send, send
+from common.machine import Incoming, Machine, Outgoing, make_outgoing
 from common.messages import Header
 from common.query_messages import Answer, Query
 from common.wire import WireError, decoded
@@ -20,7 +20,7 @@ class Inspected:
     """
 
     def __init__(
-        self, machine: Machine, pass_on: Callable[[Send], None], *, partition: str = "", epoch: int = 0
+        self, machine: Machine, pass_on: Callable[[Outgoing], None], *, partition: str = "", epoch: int = 0
     ) -> None:
         self._machine = machine
         self._pass_on = pass_on
@@ -33,16 +33,16 @@ class Inspected:
     def deadline(self) -> float:
         return self._machine.deadline
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        query = self._asked(delivery)
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        query = self._asked(incoming)
         if query is None:
-            return self._machine.handle(delivery, now)
+            return self._machine.handle(incoming, now)
         if self._looking is not None and not self._looking.done():
-            return [self._answer(delivery, 503, "somebody else is looking into this process")]
-        self._looking = asyncio.create_task(self._look(delivery, query))
+            return [self._answer(incoming, 503, "somebody else is looking into this process")]
+        self._looking = asyncio.create_task(self._look(incoming, query))
         return []
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         return self._machine.tick(now)
 
     def close(self) -> None:
@@ -50,24 +50,24 @@ class Inspected:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _asked(self, delivery: Delivery) -> Query | None:
+    def _asked(self, incoming: Incoming) -> Query | None:
         """The question, if it is about this process."""
-        if delivery.header.kind != Query.__name__ or delivery.header.partition != self._partition:
+        if incoming.header.kind != Query.__name__ or incoming.header.partition != self._partition:
             return None
         try:
-            query = decoded(Query, delivery.body)
+            query = decoded(Query, incoming.body)
         except WireError:  # the machine says what is wrong with it
             return None
         return query if query.what in INSPECTIONS else None
 
-    async def _look(self, delivery: Delivery, query: Query) -> None:
+    async def _look(self, incoming: Incoming, query: Query) -> None:
         try:
             seconds = min(float(query.args.get("seconds", "0")), PROFILE_MAX_S)
         except ValueError:
-            self._pass_on(self._answer(delivery, 400, "seconds must be a number"))
+            self._pass_on(self._answer(incoming, 400, "seconds must be a number"))
         else:
-            self._pass_on(self._answer(delivery, 200, await inspected(query.what, seconds)))
+            self._pass_on(self._answer(incoming, 200, await inspected(query.what, seconds)))
 
-    def _answer(self, question: Delivery, status: int, text: str) -> Send:
+    def _answer(self, question: Incoming, status: int, text: str) -> Outgoing:
         header = Header(kind=Answer.__name__, partition=self._partition, ref=question.header.ref, epoch=self._epoch)
-        return send(question.source, Answer(status=status, body=text.encode(errors="replace")), header)
+        return make_outgoing(question.source, Answer(status=status, body=text.encode(errors="replace")), header)

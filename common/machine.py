@@ -19,15 +19,13 @@ NEVER: Final = math.inf
 """The deadline of a machine that waits for nothing but messages."""
 
 MALFORMED: Final = "Malformed"
-"""The kind of a delivery that cannot be read; its header's `ref` says why."""
+"""The kind of an incoming message that cannot be read; its header's `ref` says why."""
 
 FORBIDDEN: Final = "Forbidden"
-"""The kind of a delivery whose sender may not speak for the resource manager in its header; the body is the reason, as
-text.
-"""
+"""The kind of an incoming message whose sender may not act for the RM in its header; the body says why."""
 
 
-class Send(Struct, frozen=True, gc=False):
+class Outgoing(Struct, frozen=True, gc=False):
     """A message on its way out: to whom (a peer's name), and the encoded body that no one on the way needs to open."""
 
     to: str
@@ -35,7 +33,7 @@ class Send(Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Delivery(Struct, frozen=True, gc=False):
+class Incoming(Struct, frozen=True, gc=False):
     """A message that arrived: from whom, and still encoded."""
 
     source: str
@@ -43,9 +41,9 @@ class Delivery(Struct, frozen=True, gc=False):
     body: bytes
 
 
-def send(to: str, message: Message, header: Header | None = None) -> Send:
-    """A `Send` of a message; the kind in the header is the message's class unless a header says otherwise."""
-    return Send(to, header or Header(kind=type(message).__name__), body_of(message))
+def make_outgoing(to: str, message: Message, header: Header | None = None) -> Outgoing:
+    """A `Outgoing` of a message; the kind in the header is the message's class unless a header says otherwise."""
+    return Outgoing(to, header or Header(kind=type(message).__name__), body_of(message))
 
 
 class Machine(Protocol):
@@ -55,8 +53,8 @@ class Machine(Protocol):
     def deadline(self) -> float:
         """When it wants `tick`, or NEVER."""
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Take one message; what to send because of it."""
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         """Do what is due; called once `deadline` has passed."""

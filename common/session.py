@@ -58,7 +58,7 @@ _FROM_CORE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class EncodedMessage:
     """A message for the core, ready for the wire."""
 
     header: Header
@@ -97,12 +97,12 @@ class Session:
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def register(self, request: RegisterResourceManager, *, ref: str = "register") -> Outgoing:
+    def register(self, request: RegisterResourceManager, *, ref: str = "register") -> EncodedMessage:
         """The call to send first; its answer arrives through `receive`."""
         self.state = "registering"
         return self._call(request, ref)
 
-    def resume(self, *, ref: str = "resume") -> Outgoing:
+    def resume(self, *, ref: str = "resume") -> EncodedMessage:
         """The call to send on a new connection, or when the core wants it; once it is answered, send what `repeated`
         gives.
         """
@@ -116,41 +116,41 @@ class Session:
         )
         return self._call(request, ref)
 
-    def leave(self, reason: str = "", *, ref: str = "leave") -> Outgoing:
+    def leave(self, reason: str = "", *, ref: str = "leave") -> EncodedMessage:
         """The call to send when the RM goes for good, on whichever connection; answered by `Left`, also if nothing is
         left of it already.
         """
         self.state = "leaving"
         return self._call(Leave(reason=reason), ref)
 
-    def heartbeat(self) -> Outgoing:
+    def heartbeat(self) -> EncodedMessage:
         """What to say when there is nothing to say."""
-        return Outgoing(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), body_of(Heartbeat()))
+        return EncodedMessage(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), body_of(Heartbeat()))
 
-    def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> Outgoing:
+    def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> EncodedMessage:
         """The call for another configuration; answered by `ConfigurationUpdated` or `Refused` with the same `ref`."""
         self._changes.add(ref)
         return self._call(request, ref)
 
-    def update(self, command: Command) -> list[Outgoing]:
+    def update(self, command: Command) -> list[EncodedMessage]:
         """The command as numbered messages, one for each partition that it mentions."""
         return self.numbered(split(self.rm_id, command))
 
-    def numbered(self, parts: Mapping[str, Command]) -> list[Outgoing]:
+    def numbered(self, parts: Mapping[str, Command]) -> list[EncodedMessage]:
         """Commands as numbered messages, by the normalised name of the partition that each is for."""
         return [self._numbered(partition, part) for partition, part in parts.items()]
 
-    def sync_begin(self, partition: str, reason: str = "") -> Outgoing:
+    def sync_begin(self, partition: str, reason: str = "") -> EncodedMessage:
         """From here on the RM reports everything that it has in this partition (its normalised name)."""
         return self._numbered(partition, SyncBegin(reason=reason))
 
-    def sync_end(self, partition: str, counts: SyncEnd) -> Outgoing:
+    def sync_end(self, partition: str, counts: SyncEnd) -> EncodedMessage:
         """That was everything, and so much; answered by `SyncDone`."""
         return self._numbered(partition, counts)
 
-    def say(self, partition: str, command: Command) -> Outgoing:
+    def say(self, partition: str, command: Command) -> EncodedMessage:
         """A command that is not numbered, and not sent again."""
-        return Outgoing(self._header(type(command).__name__, partition), body_of(command))
+        return EncodedMessage(self._header(type(command).__name__, partition), body_of(command))
 
     def full(self, command: Command) -> bool:
         """Whether a partition that this command mentions has too much unacknowledged; then wait for
@@ -171,20 +171,20 @@ class Session:
         found = (decoded(NUMBERED[kind], body) for number, kind, body in lanes.outbox.unacknowledged() if number == seq)
         return next(found, None)
 
-    def repeated(self) -> list[Outgoing]:
+    def repeated(self) -> list[EncodedMessage]:
         """All commands that are not acknowledged, in order."""
         return [
-            Outgoing(self._header(kind, partition, seq=seq), body)
+            EncodedMessage(self._header(kind, partition, seq=seq), body)
             for partition, lanes in self._lanes.items()
             for seq, kind, body in lanes.outbox.unacknowledged()
         ]
 
-    def acknowledgements(self) -> list[Outgoing]:
+    def acknowledgements(self) -> list[EncodedMessage]:
         """What to tell the core after the messages received so far have had their effect; empty if it knows."""
         due = [(name, lanes) for name, lanes in self._lanes.items() if lanes.acknowledged < lanes.inbox.last]
         for _, lanes in due:
             lanes.acknowledged = lanes.inbox.last
-        return [Outgoing(self._header("Ack", name), body_of(Ack())) for name, _ in due]
+        return [EncodedMessage(self._header("Ack", name), body_of(Ack())) for name, _ in due]
 
     # Receiving ------------------------------------------------------------------------------------------------------
 
@@ -287,18 +287,18 @@ class Session:
 
     # Private --------------------------------------------------------------------------------------------------------
 
-    def _call(self, request: Call, ref: str) -> Outgoing:
+    def _call(self, request: Call, ref: str) -> EncodedMessage:
         if not isinstance(request, UpdateConfiguration):
             self._called = ref
         header = Header(kind=type(request).__name__, rm=self.rm_id, session=self.session, ref=ref)
-        return Outgoing(header, body_of(request))
+        return EncodedMessage(header, body_of(request))
 
-    def _numbered(self, partition: str, command: Command) -> Outgoing:
+    def _numbered(self, partition: str, command: Command) -> EncodedMessage:
         kind, body = type(command).__name__, body_of(command)
         lanes = self._lane(partition)
         seq = lanes.outbox.add(kind, body)
         lanes.acknowledged = lanes.inbox.last  # the header says so
-        return Outgoing(self._header(kind, partition, seq=seq), body)
+        return EncodedMessage(self._header(kind, partition, seq=seq), body)
 
     def _header(self, kind: str, partition: str, *, seq: int = 0) -> Header:
         lanes = self._lane(partition)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from common.descriptors import DescriptorGuard
 from common.driver import DroppingEndpoint
-from common.machine import FORBIDDEN, MALFORMED, Delivery, Send
+from common.machine import FORBIDDEN, MALFORMED, Incoming, Outgoing
 from common.messages import Header
 from common.wire import BODY_BYTES_MAX, WireError, check_size, frames_of, header_of
 
@@ -147,7 +147,7 @@ class _Socket(DroppingEndpoint):
             frames.append(frame if len(frames) < FRAMES_MAX else b"")
         return frames
 
-    def _send_to(self, identity: bytes, message: Send) -> None:
+    def _send_to(self, identity: bytes, message: Outgoing) -> None:
         """Send to one peer of a ROUTER socket; drop the message if the peer is not connected or its queue is full."""
         try:
             self.raw.send_multipart([identity, *frames_of(message.header, message.body)], zmq.NOBLOCK)
@@ -175,11 +175,11 @@ class BrokerConnection(_Socket):
             raise OSError(f"cannot connect to {address}: {_text_of(error)}") from error
         self._watch()
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         frames = self._frames()
         return None if frames is None else delivery_of(self.peer, frames)
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         self.raw.send_multipart(frames_of(message.header, message.body), zmq.NOBLOCK)
         self._look()
 
@@ -200,7 +200,7 @@ class BrokerPort(_Socket):
         self._guard = DescriptorGuard(look_every_s=COUNT_EVERY_S)
         self._guard.add(_Listener(self.raw, address))
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         frames = self._frames()
         if frames is None:
             return None
@@ -208,7 +208,7 @@ class BrokerPort(_Socket):
         name = f"{_NAMELESS}{identity.hex()}" if identity[:1] == b"\0" else identity.decode(errors="replace")
         return delivery_of(name, frames[1:])
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         name = message.to
         identity = bytes.fromhex(name.removeprefix(_NAMELESS)) if name.startswith(_NAMELESS) else name.encode()
         self._send_to(identity, message)
@@ -250,17 +250,17 @@ class NativePort(_Socket):
         """Where it listens, with the port that the system chose if none was given."""
         self.listener = _Listener(self.raw, self.address)
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         if self._authenticator is not None:
             return self._authorized(self._authenticator)
         frames = self._frames()
         return None if frames is None else delivery_of(self.prefix + frames[0].hex(), frames[1:])
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         identity = message.to[len(self.prefix) :].partition("@")[0]
         self._send_to(bytes.fromhex(identity), message)
 
-    def _authorized(self, authenticator: Authenticator) -> Delivery | None:
+    def _authorized(self, authenticator: Authenticator) -> Incoming | None:
         """Read the next message; as FORBIDDEN if its sender may not send it.
 
         A peer that chooses its own routing id could receive messages for another one, so only ids that ZeroMQ assigned
@@ -275,13 +275,13 @@ class NativePort(_Socket):
             return None
         key, identity = str(first.get("User-Id")), first.bytes
         source = f"{self.prefix}{identity.hex()}@{authenticator.fingerprint(key)}"
-        delivery = delivery_of(source, self._other_frames())
-        if delivery.header.kind == MALFORMED:
-            return delivery
-        objection = authenticator.objection(key, delivery.header.rm) or _check_routing_id(identity)
+        incoming = delivery_of(source, self._other_frames())
+        if incoming.header.kind == MALFORMED:
+            return incoming
+        objection = authenticator.objection(key, incoming.header.rm) or _check_routing_id(identity)
         if not objection:
-            return delivery
-        return Delivery(source, replace(delivery.header, kind=FORBIDDEN), objection.encode())
+            return incoming
+        return Incoming(source, replace(incoming.header, kind=FORBIDDEN), objection.encode())
 
 
 class _Listener:
@@ -307,14 +307,14 @@ class _Listener:
             raise OSError(error.errno, f"cannot listen on {self._address}: {_text_of(error)}") from error
 
 
-def delivery_of(source: str, frames: list[bytes]) -> Delivery:
+def delivery_of(source: str, frames: list[bytes]) -> Incoming:
     """Decode the header of a message; the kind is MALFORMED if it cannot be read."""
     try:
         header = header_of(frames)
         check_size(frames[2])
     except WireError as error:
-        return Delivery(source, Header(kind=MALFORMED, ref=str(error)), b"")
-    return Delivery(source, header, frames[2])
+        return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")
+    return Incoming(source, header, frames[2])
 
 
 def _check_routing_id(identity: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.driver import clock
 from common.families import Family, encoded
-from common.machine import NEVER, send
+from common.machine import NEVER, make_outgoing
 from common.messages import Header
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
@@ -67,20 +67,20 @@ class Link:
         """Connect and say Hello."""
         self.close()
         self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
-        self._link.send(send(BROKER, Hello(role=SUPERVISOR)))
+        self._link.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
         self.tell()
 
     def tell(self) -> None:
         """Tell our figures, if somebody is there to hear them."""
         if self._link is not None:
-            self._link.send(send(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
+            self._link.send(make_outgoing(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
 
     def report(self, report: Report) -> None:
         """Tell the broker why a worker did not start. One that is not there hears of the next attempt."""
         if self._link is not None:
             header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
             message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
-            self._link.send(send(BROKER, message, header))
+            self._link.send(make_outgoing(BROKER, message, header))
 
     def close(self) -> None:
         """Drop it, if it is there."""
@@ -89,11 +89,11 @@ class Link:
             self._link = None
 
     def _read(self) -> None:
-        while self._link is not None and (delivery := self._link.receive()) is not None:
-            if delivery.header.kind == WorkersWanted.__name__:
-                self._report(decoded(WorkersWanted, delivery.body))
+        while self._link is not None and (incoming := self._link.receive()) is not None:
+            if incoming.header.kind == WorkersWanted.__name__:
+                self._report(decoded(WorkersWanted, incoming.body))
             else:
-                _log.debug("the broker sent %s, which is not for us", delivery.header.kind)
+                _log.debug("the broker sent %s, which is not for us", incoming.header.kind)
 
 
 async def supervise(

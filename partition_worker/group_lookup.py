@@ -18,7 +18,7 @@ from typing import Final
 
 from common.control_messages import GroupsFound, GroupsWanted
 from common.group_ids import group_ids
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.wire import body_of, decoded
 from partition_worker.partition_host import GROUPS
@@ -93,7 +93,7 @@ class GroupLookup:
         self._lookup = lookup
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
-        self._answers: deque[Delivery] = deque()
+        self._answers: deque[Incoming] = deque()
         self._running: dict[str, asyncio.TimerHandle] = {}
         """The users that have been asked for and not answered, with what ends their time."""
         self._threads = 0
@@ -101,7 +101,7 @@ class GroupLookup:
         self._waiting: dict[str, None] = {}
         """Those of them that no thread has taken yet; shared with the threads, under `_changed`."""
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         user = decoded(GroupsWanted, message.body).user
         if user in self._running:
             return  # the answer will be for both
@@ -124,7 +124,7 @@ class GroupLookup:
         else:
             self._threads += 1
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         return self._answers.popleft() if self._answers else None
 
     def _too_late(self, user: str) -> None:
@@ -142,7 +142,7 @@ class GroupLookup:
         self._answer(body)
 
     def _answer(self, body: bytes) -> None:
-        self._answers.append(Delivery(GROUPS, Header(kind="GroupsFound"), body))
+        self._answers.append(Incoming(GROUPS, Header(kind="GroupsFound"), body))
         self._wake()
 
     # In the threads -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.journal_messages import TICK, Append, Kept, NotKept, Step, TakeSnapshot
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
@@ -74,7 +74,7 @@ class OutboxBarrier:
         """Whether somebody waits for what is not handed over."""
         self._news = False
         """Whether for more than an acknowledgement."""
-        self._held: deque[tuple[int, Send]] = deque()
+        self._held: deque[tuple[int, Outgoing]] = deque()
         self._unkept: deque[tuple[int, int]] = deque()
         """(last number, bytes) of what was handed over and is not durable."""
         self._unkept_bytes = 0
@@ -133,12 +133,12 @@ class OutboxBarrier:
             self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(body_of(step))
 
-    def passed(self, sends: Sequence[Send], now: float, *, more: bool = False) -> list[Send]:
+    def passed(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
         that has to wait for them. If there is `more` to come at once, a few steps wait for it: what is decided because
         of an ask becomes durable with it, in one transaction.
         """
-        out: list[Send] = []
+        out: list[Outgoing] = []
         for one in sends:
             if self.last > self.kept and one.to == BROKER and one.header.kind not in BYPASS:
                 self._hold(one)
@@ -157,7 +157,7 @@ class OutboxBarrier:
         """Whether nobody minds if what is not handed over waits for a few decisions."""
         return not self._fresh and sum(map(len, self._lazy)) < (NEWS_BYTES if self._news else PATIENT_BYTES)
 
-    def _hold(self, one: Send) -> None:
+    def _hold(self, one: Outgoing) -> None:
         """Until it is durable. A mere acknowledgement goes where news follow in the same transaction: they have it."""
         if self._lazy:
             self._urgent, self._news = True, self._news or not _only_acknowledges(one.header)
@@ -165,7 +165,7 @@ class OutboxBarrier:
                 self._held.pop()
         self._held.append((self.last, one))
 
-    def flushed(self) -> list[Send]:
+    def flushed(self) -> list[Outgoing]:
         """Hand over what is not handed over yet."""
         if not self._lazy:
             return []
@@ -178,16 +178,16 @@ class OutboxBarrier:
         self._unkept_bytes += size
         self._since_snapshot += size
         self._steps_since_snapshot += len(steps)
-        return [send(JOURNAL, append)]
+        return [make_outgoing(JOURNAL, append)]
 
-    def snapshot(self, now: float) -> list[Send]:
+    def snapshot(self, now: float) -> list[Outgoing]:
         """Have one taken of the partition as it is now, after the last step; nothing if one is being taken."""
         if self._snapping:
             return []
         steps = self.flushed()
         self._snapping, self._snapping_since = True, now
         self._since_snapshot = self._steps_since_snapshot = 0
-        return [*steps, send(JOURNAL, TakeSnapshot(number=self.last))]
+        return [*steps, make_outgoing(JOURNAL, TakeSnapshot(number=self.last))]
 
     def _snapshot_due(self, now: float) -> bool:
         enough = self._since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
@@ -205,17 +205,17 @@ class OutboxBarrier:
 
     # From the journal -----------------------------------------------------------------------------------------------
 
-    def heard_kept(self, message: Kept) -> list[Send]:
+    def heard_kept(self, message: Kept) -> list[Outgoing]:
         """What may be said now."""
         self.kept, self.problem = max(self.kept, message.number), ""
         while self._unkept and self._unkept[0][0] <= self.kept:
             self._unkept_bytes -= self._unkept.popleft()[1]
-        out: list[Send] = []
+        out: list[Outgoing] = []
         while self._held and self._held[0][0] <= self.kept:
             out.append(self._held.popleft()[1])
         return out
 
-    def heard_not_kept(self, message: NotKept, now: float) -> list[Send]:
+    def heard_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
         """Nothing is durable for now, and a snapshot may make room; or never again, and then nothing of it may ever be
         said.
         """

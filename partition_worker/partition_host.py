@@ -25,7 +25,7 @@ from common.control_messages import (
     Settings,
 )
 from common.journal_messages import SetAside
-from common.machine import NEVER, Delivery, Send, send
+from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Command, Header, News
 from common.names import BROKER, usual_name
 from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
@@ -123,7 +123,7 @@ class RMChannel:
             )
         return ""
 
-    def untimely(self, header: Header) -> list[Send] | None:
+    def untimely(self, header: Header) -> list[Outgoing] | None:
         """What is said to a command that is not to be taken now; None for one that is."""
         if self.crowded:
             reason = f"{len(self.outbox)} messages wait to be acknowledged: acknowledge them before you send more"
@@ -141,36 +141,38 @@ class RMChannel:
 
     # What is said ---------------------------------------------------------------------------------------------------
 
-    def tell(self, messages: Iterable[News]) -> list[Send]:
+    def tell(self, messages: Iterable[News]) -> list[Outgoing]:
         """Numbered news, kept until they are acknowledged. What is held goes out when the RM resumes."""
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         for message in messages:
             kind, body = type(message).__name__, body_of(message)
             seq = self.outbox.add(kind, body)
             self._told.append((seq, kind, body))
             if not self.unconfirmed:
-                sends.append(Send(BROKER, self.header(kind, seq), body))
+                sends.append(Outgoing(BROKER, self.header(kind, seq), body))
         return sends
 
-    def ask(self, question: PredicatesAsked | StateDumpAsked) -> Send:
+    def ask(self, question: PredicatesAsked | StateDumpAsked) -> Outgoing:
         """A question, which is not numbered: whoever needs an answer asks again if it is lost."""
-        return send(BROKER, question, self.header(type(question).__name__))
+        return make_outgoing(BROKER, question, self.header(type(question).__name__))
 
-    def inform(self, message: ReleasesIgnored) -> Send:
+    def inform(self, message: ReleasesIgnored) -> Outgoing:
         """Send news without a number: the RM does not acknowledge it, and it is not repeated if it is lost."""
-        return send(BROKER, message, self.header(type(message).__name__))
+        return make_outgoing(BROKER, message, self.header(type(message).__name__))
 
-    def received(self, ref: str = "") -> Send:
-        return send(BROKER, Received(), self.header("Received", ref=ref))
+    def received(self, ref: str = "") -> Outgoing:
+        return make_outgoing(BROKER, Received(), self.header("Received", ref=ref))
 
-    def refusal(self, header: Header, code: str, reason: str) -> Send:
+    def refusal(self, header: Header, code: str, reason: str) -> Outgoing:
         mark = "" if header.seq else header.ref
-        return send(BROKER, Refused(code=code, reason=reason, seq=header.seq), self.header("Refused", ref=mark))
+        return make_outgoing(
+            BROKER, Refused(code=code, reason=reason, seq=header.seq), self.header("Refused", ref=mark)
+        )
 
-    def again(self) -> list[Send]:
+    def again(self) -> list[Outgoing]:
         """Everything that the RM has not acknowledged, after an acknowledgement of what it has said."""
         waiting = self.outbox.unacknowledged()
-        return [self.received(), *(Send(BROKER, self.header(kind, seq), body) for seq, kind, body in waiting)]
+        return [self.received(), *(Outgoing(BROKER, self.header(kind, seq), body) for seq, kind, body in waiting)]
 
     def taken(self) -> list[SentMessage]:
         """What has been told since this was asked last, once."""
@@ -256,43 +258,43 @@ class PartitionHost:
         self.announcements: list[str] = []
         self.warnings: list[str] = []
 
-    def take(self, delivery: Delivery, now: float) -> list[Send]:
+    def take(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Let a message have its effect; what is said because of it.
 
         Raises:
             TypeError: for a kind that changes nothing.
         """
         self._changing(now)
-        match delivery.header.kind:
+        match incoming.header.kind:
             case kind if kind in NUMBERED:
-                return self._command(delivery, now)
+                return self._command(incoming, now)
             case "SetAside":
-                return self._refuse_set_aside(delivery, now)
+                return self._refuse_set_aside(incoming, now)
             case "PredicatesAnswered":
-                return self._heard(delivery, now)
+                return self._heard(incoming, now)
             case "KillApplication" | "MoveApplication" | "Schedule":
-                return self._act(delivery, now)
+                return self._act(incoming, now)
             case "GroupsFound":
-                return self._looked_up(decoded(GroupsFound, delivery.body), now)
+                return self._looked_up(decoded(GroupsFound, incoming.body), now)
             case "PrepareConfig":
-                return [self._prepare(delivery)]
+                return [self._prepare(incoming)]
             case "CommitConfig":
-                return self._commit(decoded(CommitConfig, delivery.body).rollout, now)
+                return self._commit(decoded(CommitConfig, incoming.body).rollout, now)
             case "AbortConfig":
                 self.prepared = None
                 return []
             case "RetirePartition":
                 return self._retire(now)
             case "Settings":
-                return self._set(decoded(Settings, delivery.body))
-        raise TypeError(delivery.header.kind)
+                return self._set(decoded(Settings, incoming.body))
+        raise TypeError(incoming.header.kind)
 
-    def pass_by(self, now: float, budget: int) -> list[Send]:
+    def pass_by(self, now: float, budget: int) -> list[Outgoing]:
         """Let timers go off, then make up to so many decisions."""
         partition = self.partition
         assert partition is not None, "time changes nothing where nothing runs"
         self._changing(now)
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         if elapsed := self.noted(partition.elapse(now)):
             sends += self.lane.tell(outgoing_messages.build_messages(elapsed))
             sends += [self.lane.ask(question) for question in outgoing_messages.select_questions(elapsed)]
@@ -304,11 +306,11 @@ class PartitionHost:
         self.changes += 1
         self.changed_at = now
 
-    def retired(self) -> list[Send]:
+    def retired(self) -> list[Outgoing]:
         """Once the RM has acknowledged everything, this partition may go."""
         if not self.retiring or len(self.lane.outbox):
             return []
-        return [send(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
+        return [make_outgoing(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
 
     def noted(self, effects: list[Effect]) -> list[Effect]:
         """The same effects, after what is for the log and for the history has gone there."""
@@ -321,20 +323,20 @@ class PartitionHost:
                 self.events.add(happenings, self.partition.now)
         return effects
 
-    def lookups(self) -> list[Send]:
+    def lookups(self) -> list[Outgoing]:
         """Whose groups have to be looked up again: whoever was asked is gone."""
         users = [] if self.partition is None else self.partition.waiting.users()
-        return [send(GROUPS, GroupsWanted(user=user)) for user in users]
+        return [make_outgoing(GROUPS, GroupsWanted(user=user)) for user in users]
 
     # Commands of the RM ---------------------------------------------------------------------------------------------
 
-    def _command(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _command(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         assert self.partition is not None, header
         if header.seq:
             self.lane.inbox.took(header.seq)
         try:
-            command = decoded(NUMBERED[header.kind], delivery.body)
+            command = decoded(NUMBERED[header.kind], incoming.body)
             check_length(command)
         except WireError as error:
             return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
@@ -343,18 +345,18 @@ class PartitionHost:
         if not sends or header.ref:  # who counts what is under way without a number waits for its mark
             sends.append(self.lane.received(header.ref))
         sends += self._ignored_releases(effects, now)
-        sends += [send(GROUPS, wanted) for wanted in outgoing_messages.select_lookups(effects)]
+        sends += [make_outgoing(GROUPS, wanted) for wanted in outgoing_messages.select_lookups(effects)]
         return sends
 
-    def _refuse_set_aside(self, delivery: Delivery, now: float) -> list[Send]:
+    def _refuse_set_aside(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """A command of the RM counts as received and has no effect. What it would have added, and what is not known
         already, is rejected, each item by itself. A `SyncEnd` is answered, as the RM waits for that.
         """
-        header, partition = delivery.header, self.partition
+        header, partition = incoming.header, self.partition
         assert partition is not None, header
         if header.seq:
             self.lane.inbox.took(header.seq)
-        message = decoded(SetAside, delivery.body)
+        message = decoded(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason
         nodes = [one for one in message.nodes if partition.fleet.get(one) is None]
@@ -380,23 +382,23 @@ class PartitionHost:
         self.poisons += 1
         self.poison = (reason, now)
 
-    def _heard(self, delivery: Delivery, now: float) -> list[Send]:
+    def _heard(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """The RM says which asks may run where."""
         assert self.partition is not None
         try:
-            answered = decoded(PredicatesAnswered, delivery.body)
+            answered = decoded(PredicatesAnswered, incoming.body)
         except WireError as error:
-            return [self.lane.refusal(delivery.header, "malformed", str(error))]
+            return [self.lane.refusal(incoming.header, "malformed", str(error))]
         return self._tell(self.partition.take_verdicts(answered, now))
 
-    def _looked_up(self, found: GroupsFound, now: float) -> list[Send]:
+    def _looked_up(self, found: GroupsFound, now: float) -> list[Outgoing]:
         """What waited for the groups of a user goes on."""
         if self.partition is None:
             return []
         effects = self.partition.go_on(found, now)
         return [*self._tell(effects), *self._ignored_releases(effects, now)]
 
-    def _ignored_releases(self, effects: list[Effect], now: float) -> list[Send]:
+    def _ignored_releases(self, effects: list[Effect], now: float) -> list[Outgoing]:
         """Report releases that had no effect: to the RM, in the counter, and in the log with at most one warning every
         IGNORED_WARNING_S.
         """
@@ -414,24 +416,24 @@ class PartitionHost:
             )
         return [self.lane.inform(message)]
 
-    def _tell(self, effects: list[Effect]) -> list[Send]:
+    def _tell(self, effects: list[Effect]) -> list[Outgoing]:
         return self.lane.tell(outgoing_messages.build_messages(self.noted(effects)))
 
     # Configuration --------------------------------------------------------------------------------------------------
 
-    def _prepare(self, delivery: Delivery) -> Send:
+    def _prepare(self, incoming: Incoming) -> Outgoing:
         """Vote: could this worker run the configuration?"""
-        message = decoded(PrepareConfig, delivery.body)
+        message = decoded(PrepareConfig, incoming.body)
         if self.partition is None or not message.live:
             problems = [str(problem) for problem in find_build_problems(message.config)]
         else:
             problems = self.partition.objections(message.config)
-        self.prepared = None if problems else (delivery.header, message)
+        self.prepared = None if problems else (incoming.header, message)
         vote = ConfigVote(rollout=message.rollout, reason="; ".join(problems))
-        header = Header(kind="ConfigVote", rm=delivery.header.rm, partition=self.name, epoch=self.epoch)
-        return send(BROKER, vote, header)
+        header = Header(kind="ConfigVote", rm=incoming.header.rm, partition=self.name, epoch=self.epoch)
+        return make_outgoing(BROKER, vote, header)
 
-    def _commit(self, rollout: int, now: float) -> list[Send]:
+    def _commit(self, rollout: int, now: float) -> list[Outgoing]:
         """Run what was prepared. A worker that was started between vote and commit gets both again."""
         if self.prepared is None or self.prepared[1].rollout != rollout:
             self.warnings.append(f"commit of roll-out {rollout} ignored, as this worker has not prepared it")
@@ -462,7 +464,7 @@ class PartitionHost:
             problem = self.partition.placement_problem
             self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
 
-    def _set(self, settings: Settings) -> list[Send]:
+    def _set(self, settings: Settings) -> list[Outgoing]:
         """The RM's settings are these from now on."""
         self.settings, self.capabilities = dict(settings.values), list(settings.capabilities)
         self.understand()
@@ -477,7 +479,7 @@ class PartitionHost:
             self.partition.auditor.every_s = self.extra.health_check_interval_s
             self.partition.fleet.predicates.asks_manager = PREDICATES in self.capabilities
 
-    def _retire(self, now: float) -> list[Send]:
+    def _retire(self, now: float) -> list[Outgoing]:
         """The partition is no longer configured: the RM hears what becomes of everything in it."""
         if self.partition is None or self.retiring:  # asked again, as the answer may not have counted
             self.retiring = True
@@ -487,24 +489,24 @@ class PartitionHost:
 
     # Administrators -------------------------------------------------------------------------------------------------
 
-    def _act(self, delivery: Delivery, now: float) -> list[Send]:
+    def _act(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Do what an administrator wants; the RM hears of it before they do."""
         assert self.partition is not None
         rm = self.lane.rm
-        match delivery.header.kind:
+        match incoming.header.kind:
             case "KillApplication":
                 answer, effects = admin_actions.kill_application(
-                    self.partition, rm, decoded(KillApplication, delivery.body), now
+                    self.partition, rm, decoded(KillApplication, incoming.body), now
                 )
             case "MoveApplication":
                 answer, effects = admin_actions.move_application(
-                    self.partition, rm, decoded(MoveApplication, delivery.body), now
+                    self.partition, rm, decoded(MoveApplication, incoming.body), now
                 )
             case _:
-                wanted = decoded(Schedule, delivery.body)
+                wanted = decoded(Schedule, incoming.body)
                 answer, effects = admin_actions.make_decisions(self.partition, rm, wanted, now, manual=self.manual)
-        header = Header(kind="Answer", partition=self.name, ref=delivery.header.ref, epoch=self.epoch)
-        return [*self._tell(effects), send(BROKER, answer, header)]
+        header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
+        return [*self._tell(effects), make_outgoing(BROKER, answer, header)]
 
 
 def check_length(command: Command) -> None:

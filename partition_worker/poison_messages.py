@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from common.journal_messages import SetAside
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Command, Header
 from common.names import usual_name
 from common.rm_messages import (
@@ -49,7 +49,7 @@ class Poison(NamedTuple):
     at: float
     """Unix seconds."""
     identity: bytes
-    delivery: Delivery
+    incoming: Incoming
     reason: str
 
 
@@ -97,11 +97,11 @@ def reason(header: Header, body: bytes, partition: str) -> str:
     )
 
 
-def set_aside(delivery: Delivery, why: str, *, itemized: bool) -> Delivery:
+def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
     """The message that takes the place of a command of the RM. If `itemized`, it names what the command would have
     added; for that the command has to be decoded.
     """
-    header, body = delivery.header, delivery.body
+    header, body = incoming.header, incoming.body
     message = SetAside(kind=header.kind, reason=why)
     command: Command | None = None
     if itemized:
@@ -122,4 +122,4 @@ def set_aside(delivery: Delivery, why: str, *, itemized: bool) -> Delivery:
                 for one in asked
             ]
             message = SetAside(kind=header.kind, reason=why, allocations=rejected)
-    return Delivery(delivery.source, replace(header, kind=SetAside.__name__), body_of(message))
+    return Incoming(incoming.source, replace(header, kind=SetAside.__name__), body_of(message))

@@ -15,7 +15,7 @@ from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
 from common.families import Family
 from common.inspector import Inspected
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
@@ -52,10 +52,10 @@ class _Timed:
     def deadline(self) -> float:
         return self._worker.deadline
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        return self._worker.handle(delivery, now)
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        return self._worker.handle(incoming, now)
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         started_s = time.perf_counter()
         sends = self._worker.tick(now)
         self._worker.took(time.perf_counter() - started_s)
@@ -114,7 +114,9 @@ async def _signs_of_life(args: argparse.Namespace, link: BrokerConnection) -> No
     """To read a long journal takes longer than a lease lasts: say that somebody does."""
     while True:
         await asyncio.sleep(args.heartbeat)
-        link.send(send(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch)))
+        link.send(
+            make_outgoing(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch))
+        )
 
 
 async def _begun(args: argparse.Namespace, wire: Transport) -> StartedWorker:

@@ -11,7 +11,7 @@ import msgspec
 
 from common.control_messages import PrepareConfig
 from common.journal_messages import TICK, Step
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Header
 from common.names import usual_name
 from common.outbox import Inbox, Outbox
@@ -126,7 +126,7 @@ def _replay_step(replica: PartitionHost, step: Step) -> None:
     """Let a step have its effect once more."""
     replica.lane.outbox.acknowledge(step.acknowledged)
     if step.header.kind != TICK:
-        replica.take(Delivery(step.source, step.header, step.body), step.at)
+        replica.take(Incoming(step.source, step.header, step.body), step.at)
     elif replica.partition is None:
         raise ReplayDiverged(f"in step {step.number} time passes in a partition that has not begun")
     else:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.json import decode, encode
 
-from common.machine import NEVER, Delivery, Send, send
+from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.query_messages import Answer
@@ -40,12 +40,12 @@ class StateDumpRequests:
         self._waiting: dict[int, tuple[float, Header]] = {}
         """Number of a question to its deadline and the header of the answer, the oldest first."""
 
-    def ask(self, lane: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str) -> Send:
+    def ask(self, lane: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str) -> Outgoing:
         """The question to the RM of this lane; or at once the answer, where it cannot be asked: it has no such
         capability, there is an `obstacle`, or too many wait.
         """
         if STATE_DUMP not in capabilities:
-            return send(BROKER, _document(NO_DUMP), reply)
+            return make_outgoing(BROKER, _document(NO_DUMP), reply)
         if obstacle:
             return _failed(obstacle, reply)
         if len(self._waiting) >= WAITING_MAX:
@@ -55,20 +55,20 @@ class StateDumpRequests:
         self.deadline = min(self.deadline, now + ANSWER_MAX_S)
         return lane.ask(StateDumpAsked(question=self._last, deadline_milli_seconds=int(ANSWER_MAX_S * 1000)))
 
-    def heard(self, lane: RMChannel, delivery: Delivery) -> list[Send]:
+    def heard(self, lane: RMChannel, incoming: Incoming) -> list[Outgoing]:
         """The RM's answer goes to whoever waits for it."""
-        header = delivery.header
+        header = incoming.header
         if header.life != lane.life or not lane.admits(header):
             return []
         try:
-            answered = decoded(StateDumpAnswered, delivery.body)
+            answered = decoded(StateDumpAnswered, incoming.body)
         except WireError as error:
             return [lane.refusal(header, "malformed", str(error))]
         question = self._waiting.pop(answered.question, None)
         self._look()
         return [] if question is None else [_answer(answered, question[1])]
 
-    def expired(self, now: float) -> list[Send]:
+    def expired(self, now: float) -> list[Outgoing]:
         """What those are told who have waited for too long."""
         late = [number for number, (deadline, _) in self._waiting.items() if deadline <= now]
         told = f"the resource manager did not answer within {ANSWER_MAX_S:g} s"
@@ -80,7 +80,7 @@ class StateDumpRequests:
         self.deadline = min((deadline for deadline, _ in self._waiting.values()), default=NEVER)
 
 
-def _answer(answered: StateDumpAnswered, reply: Header) -> Send:
+def _answer(answered: StateDumpAnswered, reply: Header) -> Outgoing:
     if answered.problem:
         return _failed(answered.problem, reply)
     text = answered.text.encode()
@@ -91,11 +91,11 @@ def _answer(answered: StateDumpAnswered, reply: Header) -> Send:
         decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
         return _failed(f"the resource manager's answer is no JSON object: {error}", reply)
-    return send(BROKER, Answer(status=200, body=text), reply)
+    return make_outgoing(BROKER, Answer(status=200, body=text), reply)
 
 
-def _failed(problem: str, reply: Header) -> Send:
-    return send(BROKER, _document({"Error": problem}), reply)
+def _failed(problem: str, reply: Header) -> Outgoing:
+    return make_outgoing(BROKER, _document({"Error": problem}), reply)
 
 
 def _document(found: Mapping[str, str]) -> Answer:

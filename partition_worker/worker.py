@@ -18,7 +18,7 @@ from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
 from common.families import Family
 from common.histogram import Histogram
 from common.journal_messages import Kept, NotKept, SetAside, SnapshotTaken, Step
-from common.machine import NEVER, Delivery, Send, send
+from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
@@ -131,7 +131,7 @@ class Worker:
             and not (recorder is not None and recorder.behind)
         )
 
-    def hello(self) -> Send:
+    def hello(self) -> Outgoing:
         """The first message to a broker: what runs here."""
         prepared = self.replica.prepared[1].rollout if self.replica.prepared is not None else 0
         message = Hello(
@@ -141,40 +141,40 @@ class Worker:
             problem=self.problem,
             recovered=self.replica.lane.unconfirmed,
         )
-        return send(BROKER, message, self.replica.lane.header("Hello"))
+        return make_outgoing(BROKER, message, self.replica.lane.header("Hello"))
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         if self.over:
             return []
-        if delivery.source == JOURNAL:
-            return self._from_journal(delivery, now)
+        if incoming.source == JOURNAL:
+            return self._from_journal(incoming, now)
         try:
-            sends = self._taken(delivery, now)
+            sends = self._taken(incoming, now)
         except WireError as error:
-            sends = self._unreadable(delivery, str(error))
+            sends = self._unreadable(incoming, str(error))
         self.attempts.end()  # whatever else is raised ends the process, and counts
         return sends
 
-    def _taken(self, delivery: Delivery, now: float) -> list[Send]:
-        if delivery.header.kind == "Query":
-            why = self._begin_attempt(delivery, now)
-            return [self._turned_away(delivery, why)] if why else self._queried(delivery, now)
-        sends = self._answered(delivery)
+    def _taken(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        if incoming.header.kind == "Query":
+            why = self._begin_attempt(incoming, now)
+            return [self._turned_away(incoming, why)] if why else self._queried(incoming, now)
+        sends = self._answered(incoming)
         if sends is None:
-            why = self._begin_attempt(delivery, now)
-            if why and delivery.header.kind not in NUMBERED:
-                return [self._turned_away(delivery, why)]
-            delivery = self._set_aside_command(delivery, why) if why else delivery
+            why = self._begin_attempt(incoming, now)
+            if why and incoming.header.kind not in NUMBERED:
+                return [self._turned_away(incoming, why)]
+            incoming = self._set_aside_command(incoming, why) if why else incoming
             began_s = self.stopwatch()
-            sends = self.replica.take(delivery, now)
-            if delivery.header.kind == "Schedule":
+            sends = self.replica.take(incoming, now)
+            if incoming.header.kind == "Schedule":
                 self.cycles.observe(self.stopwatch() - began_s)
-            self._write(delivery, now)
+            self._write(incoming, now)
         if self.recorder is None:
             return sends
         return self.recorder.passed(sends, now, more=self.deadline <= now)  # a tick follows, with decisions perhaps
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         """Let timers go off, then decide as much as the budget allows."""
         self._scheduled = False
         if self.over:
@@ -182,11 +182,11 @@ class Worker:
         free = self._state_questions.expired(now) if self._state_questions.deadline <= now else []
         if self._beat_at <= now:
             self._beat_at = now + self._heartbeat_s
-            free.append(send(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
+            free.append(make_outgoing(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
         partition = self.replica.partition
         if partition is None or self.replica.lane.unconfirmed:
             return [*free, *self._passed([], now)]
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         budget = BUDGET_DECISIONS if self._decides else 0
         if budget or partition.next_change <= now:
             sends += self.replica.pass_by(now, budget)
@@ -197,7 +197,7 @@ class Worker:
         sends += self._pushed(now)
         return [*free, *self._passed(sends, now)]
 
-    def _pushed(self, now: float) -> list[Send]:
+    def _pushed(self, now: float) -> list[Outgoing]:
         """Events for an RM that wants them and is there, if it is time."""
         replica = self.replica
         if EVENTS not in replica.capabilities or self._paused:
@@ -207,16 +207,16 @@ class Worker:
         if not self._push.due(now):
             return []
         batch = self._push.batch(replica.events, replica.extra.event_request_capacity, replica.lane.outbox)
-        return [] if batch is None else [send(BROKER, batch, replica.lane.header("EventResponse"))]
+        return [] if batch is None else [make_outgoing(BROKER, batch, replica.lane.header("EventResponse"))]
 
     def took(self, seconds: float) -> None:
         """So long the latest tick took. What is decided when somebody asks for it is timed at once."""
         if self._scheduled:
             self.cycles.observe(seconds)
 
-    def _begin_attempt(self, delivery: Delivery, now: float) -> str:
+    def _begin_attempt(self, incoming: Incoming, now: float) -> str:
         """Mark what is handled from now on; why it is set aside instead, empty if it is not."""
-        header, body = delivery.header, delivery.body
+        header, body = incoming.header, incoming.body
         if header.kind not in poison_messages.REFUSABLE:
             return ""
         identity = poison_messages.identity(header.kind, body)
@@ -226,46 +226,48 @@ class Worker:
         why = poison_messages.reason(header, body, self.name)
         if identity not in self._set_aside:
             self._set_aside[identity] = None
-            self.poisons.append(poison_messages.Poison(now, identity, delivery, why))
+            self.poisons.append(poison_messages.Poison(now, identity, incoming, why))
         if header.kind not in NUMBERED:
             self.replica.note_poison(why, now)
         return why
 
-    def _set_aside_command(self, delivery: Delivery, why: str) -> Delivery:
+    def _set_aside_command(self, incoming: Incoming, why: str) -> Incoming:
         """What takes the place of a command. To decode the command may be what ended the workers: that is an attempt of
         its own, and left out once it has ended as many.
         """
-        identity = poison_messages.identity(SetAside.__name__, delivery.body)
+        identity = poison_messages.identity(SetAside.__name__, incoming.body)
         itemized = self.attempts.deaths(identity) < poison_messages.ATTEMPTS_MAX
         self.attempts.begin(identity)
-        return poison_messages.set_aside(delivery, why, itemized=itemized)
+        return poison_messages.set_aside(incoming, why, itemized=itemized)
 
-    def _turned_away(self, delivery: Delivery, why: str) -> Send:
+    def _turned_away(self, incoming: Incoming, why: str) -> Outgoing:
         """The answer to what is set aside and is no command with a number of its own."""
-        header = delivery.header
+        header = incoming.header
         match header.kind:
             case "PredicatesAnswered":
                 return self.replica.lane.refusal(header, "poison", why)
             case "PrepareConfig":
-                vote = ConfigVote(rollout=decoded(PrepareConfig, delivery.body).rollout, reason=why)
-                return send(
+                vote = ConfigVote(rollout=decoded(PrepareConfig, incoming.body).rollout, reason=why)
+                return make_outgoing(
                     BROKER, vote, Header(kind="ConfigVote", rm=header.rm, partition=self.name, epoch=self.epoch)
                 )
-        return send(BROKER, Answer(status=500, body=why.encode()), self._reply(header))
+        return make_outgoing(BROKER, Answer(status=500, body=why.encode()), self._reply(header))
 
     # What changes nothing -------------------------------------------------------------------------------------------
 
-    def _unreadable(self, delivery: Delivery, problem: str) -> list[Send]:
+    def _unreadable(self, incoming: Incoming, problem: str) -> list[Outgoing]:
         """Nobody has opened it on its way. Whoever asked is told, and nothing has happened."""
-        header = delivery.header
+        header = incoming.header
         if header.kind in _QUESTIONS:
-            return [send(BROKER, Answer(status=400, body=problem.encode(errors="replace")), self._reply(header))]
-        self.replica.warnings.append(f"a message from {delivery.source} cannot be read: {problem}")
+            return [
+                make_outgoing(BROKER, Answer(status=400, body=problem.encode(errors="replace")), self._reply(header))
+            ]
+        self.replica.warnings.append(f"a message from {incoming.source} cannot be read: {problem}")
         return []
 
-    def _answered(self, delivery: Delivery) -> list[Send] | None:
+    def _answered(self, incoming: Incoming) -> list[Outgoing] | None:
         """What is said to a message that changes nothing here or may not; None for one that has to be taken."""
-        header = delivery.header
+        header = incoming.header
         kind = header.kind
         if self.replica.lane.unconfirmed and (kind in _WAIT or kind == "Ack"):
             problem = self.replica.lane.lost(header)
@@ -276,36 +278,36 @@ class Worker:
         if kind == "PredicatesAnswered":
             same = header.life == self.replica.lane.life
             return None if same and self.replica.lane.admits(header) else []
-        if kind in _ORDERS or (kind == "GroupsFound" and delivery.source == GROUPS):
+        if kind in _ORDERS or (kind == "GroupsFound" and incoming.source == GROUPS):
             return None
         if kind in _ACTIONS:
             return self._not_now(header)
-        return self._aside(delivery)
+        return self._aside(incoming)
 
-    def _aside(self, delivery: Delivery) -> list[Send]:
+    def _aside(self, incoming: Incoming) -> list[Outgoing]:
         """What the replica does not hear of."""
-        header, replica = delivery.header, self.replica
+        header, replica = incoming.header, self.replica
         match header.kind:
             case "Ack":
                 return replica.retired() if replica.lane.admits(header) else []
             case "StateDumpAnswered":
-                return self._state_questions.heard(replica.lane, delivery)
+                return self._state_questions.heard(replica.lane, incoming)
             case "Repeat":
-                return self._repeat(header, decoded(Repeat, delivery.body))
+                return self._repeat(header, decoded(Repeat, incoming.body))
             case "Pause":
                 self._paused = True
                 return []
             case "Heartbeat":
-                return self._beaten(decoded(Heartbeat, delivery.body))
-        replica.notes.append(f"{header.kind} from {delivery.source} is not for a worker")
+                return self._beaten(decoded(Heartbeat, incoming.body))
+        replica.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
 
-    def _beaten(self, beat: Heartbeat) -> list[Send]:
+    def _beaten(self, beat: Heartbeat) -> list[Outgoing]:
         """The broker lives. One that does not say which it is has not heard our Hello: it began anew since."""
         waits = self.recorder is not None and self.recorder.holds("Hello")
         return [] if beat.incarnation or waits else [self.hello()]
 
-    def _untimely(self, header: Header) -> list[Send] | None:
+    def _untimely(self, header: Header) -> list[Outgoing] | None:
         """What a command is answered that is not to be taken now; None for one that is."""
         answer = self.replica.lane.untimely(header)
         if answer is None:
@@ -314,7 +316,7 @@ class Worker:
             self._missing = True
         return answer
 
-    def _repeat(self, header: Header, repeat: Repeat) -> list[Send]:
+    def _repeat(self, header: Header, repeat: Repeat) -> list[Outgoing]:
         """The RM is back after a break: it says what it has, and gets the rest again."""
         lane = self.replica.lane
         if header.session != lane.session:
@@ -335,7 +337,7 @@ class Worker:
             self.recorder.superseded()
         return [*lane.again(), *self.replica.retired(), *lookups]
 
-    def _begins_anew(self, problem: str) -> list[Send]:
+    def _begins_anew(self, problem: str) -> list[Outgoing]:
         """Tell the broker that this is not what the RM knows: the journal has lost its end, or was replaced.
 
         Logged once, as the RM may say it as often as it likes until the partition has begun anew.
@@ -346,7 +348,7 @@ class Worker:
         self._paused = True
         return [self.hello()]
 
-    def _not_now(self, header: Header) -> list[Send] | None:
+    def _not_now(self, header: Header) -> list[Outgoing] | None:
         """Why nothing is done for an administrator, or None if it can be."""
         lane = self.replica.lane
         if self.replica.partition is None:
@@ -357,11 +359,11 @@ class Worker:
             reason = f"the resource manager has {len(lane.outbox)} messages to acknowledge before it is told more"
         else:
             return None
-        return [send(BROKER, Answer(status=503, body=reason.encode()), self._reply(header))]
+        return [make_outgoing(BROKER, Answer(status=503, body=reason.encode()), self._reply(header))]
 
-    def _queried(self, delivery: Delivery, now: float) -> list[Send]:
+    def _queried(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """The answer at once, as somebody may want to know why nothing becomes durable; or a question to the RM."""
-        query, reply, replica = decoded(Query, delivery.body), self._reply(delivery.header), self.replica
+        query, reply, replica = decoded(Query, incoming.body), self._reply(incoming.header), self.replica
         problem = self.recorder.problem if self.recorder is not None else ""
         if query.what == "rm-state" and replica.partition is not None:
             obstacle = f"the resource manager is not asked while nothing becomes durable: {problem}" if problem else ""
@@ -381,7 +383,7 @@ class Worker:
                 memo=self._memo,
             )
         answer = replace(answer, took_micro_seconds=round((self.stopwatch() - began_s) * 1e6))
-        return [send(BROKER, answer, reply)]
+        return [make_outgoing(BROKER, answer, reply)]
 
     def _reply(self, header: Header) -> Header:
         return Header(kind="Answer", partition=self.name, ref=header.ref, epoch=self.epoch)
@@ -411,7 +413,7 @@ class Worker:
         for lines in (replica.notes, replica.announcements, replica.warnings):
             lines.clear()
 
-    def leave(self, now: float) -> list[Send]:
+    def leave(self, now: float) -> list[Outgoing]:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
         to play again; unless nobody comes, as all has been said of a partition that has ended.
         """
@@ -420,10 +422,10 @@ class Worker:
             return []
         return [*self.recorder.flushed(), *self.recorder.snapshot(now)]
 
-    def _passed(self, sends: list[Send], now: float) -> list[Send]:
+    def _passed(self, sends: list[Outgoing], now: float) -> list[Outgoing]:
         return sends if self.recorder is None else self.recorder.passed(sends, now)
 
-    def _write(self, delivery: Delivery, now: float) -> None:
+    def _write(self, incoming: Incoming, now: float) -> None:
         """Note what was taken. What begins a partition is noted with what it was prepared from, and needs nothing
         before it.
         """
@@ -439,9 +441,9 @@ class Worker:
             self.recorder.note(at=now, source=BROKER, header=header, body=body_of(config), fresh=True)
         self.recorder.note(
             at=now,
-            source=delivery.source,
-            header=delivery.header,
-            body=delivery.body,
+            source=incoming.source,
+            header=incoming.header,
+            body=incoming.body,
             told=told,
             acknowledged=replica.lane.outbox.acknowledged,
         )
@@ -452,16 +454,16 @@ class Worker:
         if self.recorder is not None:
             self.recorder.note(at=now, budget=budget, told=told, acknowledged=lane.outbox.acknowledged)
 
-    def _from_journal(self, delivery: Delivery, now: float) -> list[Send]:
+    def _from_journal(self, incoming: Incoming, now: float) -> list[Outgoing]:
         recorder, replica = self.recorder, self.replica
         assert recorder is not None
-        match delivery.header.kind:
+        match incoming.header.kind:
             case "Kept":
                 if recorder.problem:
                     replica.announcements.append("the journal can be written again, and results are sent")
-                return recorder.heard_kept(decoded(Kept, delivery.body))
+                return recorder.heard_kept(decoded(Kept, incoming.body))
             case "NotKept":
-                message = decoded(NotKept, delivery.body)
+                message = decoded(NotKept, incoming.body)
                 sends = recorder.heard_not_kept(message, now)
                 hope = "" if message.fenced else "; this is tried again each second"
                 replica.warnings.append(
@@ -471,7 +473,7 @@ class Worker:
                     self.over = f"{self.name}: {message.problem}"
                 return sends
             case "SnapshotTaken":
-                taken = decoded(SnapshotTaken, delivery.body)
+                taken = decoded(SnapshotTaken, incoming.body)
                 recorder.heard_snapshot(now)
                 if taken.problem:
                     replica.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")

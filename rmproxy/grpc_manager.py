@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from common.control_messages import ManagerAway
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -40,7 +40,7 @@ from common.rm_messages import (
     ResumeWanted,
     UpdateConfiguration,
 )
-from common.session import Outgoing, Session
+from common.session import EncodedMessage, Session
 from common.split import split
 from common.wire import WireError, body_of, decoded
 from rmproxy import grpc_status
@@ -91,7 +91,7 @@ class GrpcRm:
     """One registration of one RM: its session with the core, its streams, and the responses that wait for them."""
 
     def __init__(
-        self, *, rm_id: str, session: str, deliver: Callable[[Delivery], None], streamless_s: float = STREAMLESS_S
+        self, *, rm_id: str, session: str, deliver: Callable[[Incoming], None], streamless_s: float = STREAMLESS_S
     ) -> None:
         self.session: Final = Session(rm_id=rm_id, session=session)
         self.status: Status | None = None
@@ -162,12 +162,12 @@ class GrpcRm:
         ref = self._reference()
         rm, session = self.session.rm_id, self.session.session
         header = Header(kind=Query.__name__, rm=rm, partition=partition, session=session, ref=ref)
-        answer = await self._answer(ref, Outgoing(header, body_of(query)))
+        answer = await self._answer(ref, EncodedMessage(header, body_of(query)))
         if not isinstance(answer, Answer):
             raise WireError(f"expected an answer, got {answer}")
         return answer
 
-    async def _answer(self, ref: str, outgoing: Outgoing) -> Message:
+    async def _answer(self, ref: str, outgoing: EncodedMessage) -> Message:
         if self.status is not None:
             raise StatusError(self.status)
         self._asked[ref] = asyncio.get_running_loop().create_future()
@@ -181,8 +181,8 @@ class GrpcRm:
         self._calls += 1
         return f"{self.session.session}-{self._calls}"
 
-    def _send(self, outgoing: Outgoing) -> None:
-        self._deliver(Delivery(source=self._source, header=outgoing.header, body=outgoing.body))
+    def _send(self, outgoing: EncodedMessage) -> None:
+        self._deliver(Incoming(source=self._source, header=outgoing.header, body=outgoing.body))
 
     # From the core --------------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class GrpcRm:
 
     def _send_away(self) -> None:
         header = Header(kind=ManagerAway.__name__, rm=self.session.rm_id, session=self.session.session)
-        self._send(Outgoing(header, body_of(ManagerAway())))
+        self._send(EncodedMessage(header, body_of(ManagerAway())))
 
     # The end --------------------------------------------------------------------------------------------------------
 
@@ -418,7 +418,7 @@ class GrpcRegistry:
 
     def __init__(
         self,
-        deliver: Callable[[Delivery], None],
+        deliver: Callable[[Incoming], None],
         *,
         new_session: Callable[[], str] = secrets.token_hex,
         registration_s: float = REGISTRATION_S,
@@ -436,7 +436,7 @@ class GrpcRegistry:
         self._outcomes: set[asyncio.Task[None]] = set()
         """Tasks that wait for the answers to these."""
 
-    def receive(self, message: Send) -> None:
+    def receive(self, message: Outgoing) -> None:
         """Handle a message of the proxy's machine to the peer `grpc:<rm-id>`."""
         rm_id, header = message.to.removeprefix(PEER), message.header
         session = header.session or parse_session(header.ref)
@@ -452,7 +452,7 @@ class GrpcRegistry:
                 return
         if header.kind == Registered.__name__:  # too late: this session has ended here
             away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
-            self._deliver(Delivery(message.to, away, body_of(ManagerAway())))
+            self._deliver(Incoming(message.to, away, body_of(ManagerAway())))
 
     async def register(self, request: RegisterResourceManager) -> None:
         """Register an RM, or register it again.

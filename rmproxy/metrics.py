@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.families import Family, counter, gauge
-from common.machine import Send
+from common.machine import Outgoing
 from common.names import BROKER
 from common.outbox import WINDOW_MESSAGES
 from common.rm_messages import Refused
@@ -45,7 +45,7 @@ class ProxyMetrics:
         """Count a message of an RM."""
         self._count(rm, "in", body)
 
-    def count_outgoing(self, sends: list[Send]) -> list[Send]:
+    def count_outgoing(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Count those messages that go to RMs; return all of them."""
         for one in sends:
             if one.to != BROKER:

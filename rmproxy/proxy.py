@@ -19,7 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.control_messages import Hello, ManagerAway, NodesAstray
-from common.machine import FORBIDDEN, MALFORMED, NEVER, Delivery, Send, send
+from common.machine import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, RMPROXY, normalised
 from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
@@ -98,16 +98,18 @@ class Proxy:
     def deadline(self) -> float:
         return self._beat_at
 
-    def hello(self) -> Send:
+    def hello(self) -> Outgoing:
         """Return the first message to the broker."""
-        return send(BROKER, Hello(role=RMPROXY))
+        return make_outgoing(BROKER, Hello(role=RMPROXY))
 
-    def goodbye(self) -> list[Send]:
+    def goodbye(self) -> list[Outgoing]:
         """Return the last messages to all RMs, when the process stops in order."""
         told = Goodbye(reason="the core is stopping", retry_after_milli_seconds=RETRY_AFTER_MS)
-        return [send(session.peer, told, _about(session, rm, "Goodbye")) for rm, session in self._sessions.items()]
+        return [
+            make_outgoing(session.peer, told, _about(session, rm, "Goodbye")) for rm, session in self._sessions.items()
+        ]
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         """Send a heartbeat to the broker, and report RMs that have become silent.
 
         A process that was suspended finds no new messages, which does not make the RMs silent: the time by which this
@@ -117,90 +119,90 @@ class Proxy:
             return []
         late = now - self._beat_at if self._beat_at else 0.0
         self._beat_at = now + self._heartbeat_s
-        sends = [send(BROKER, Heartbeat())]
+        sends = [make_outgoing(BROKER, Heartbeat())]
         for rm, session in self._sessions.items():
             session.last_message_at = min(now, session.last_message_at + late)
             if session.is_watched and not session.is_away and now - session.last_message_at >= self._silence_s:
                 session.is_away, session.resume_requested = True, False
-                sends.append(send(BROKER, ManagerAway(), _about(session, rm, "ManagerAway")))
+                sends.append(make_outgoing(BROKER, ManagerAway(), _about(session, rm, "ManagerAway")))
         return self.metrics.count_outgoing(sends)
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        if delivery.source == BROKER:
-            return self.metrics.count_outgoing(self._handle_core(delivery, now))
-        sends = self._handle_rm(delivery, now)
-        self.metrics.count_incoming(delivery.header.rm, delivery.body)
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        if incoming.source == BROKER:
+            return self.metrics.count_outgoing(self._handle_core(incoming, now))
+        sends = self._handle_rm(incoming, now)
+        self.metrics.count_incoming(incoming.header.rm, incoming.body)
         return self.metrics.count_outgoing(sends)
 
     # From RMs -------------------------------------------------------------------------------------------------------
 
-    def _handle_rm(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _handle_rm(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind not in _SESSION_KINDS:
-            return self._handle_call(delivery, now)
-        session = self._session_of(delivery)
+            return self._handle_call(incoming, now)
+        session = self._session_of(incoming)
         if session is None:
             if header.kind == "Heartbeat":
                 return []  # its registration is in progress, or it will miss the reply and resume
             reason = f'received {header.kind}, but RmID="{header.rm}" not registered'
-            return self._refuse(delivery, "unknown-session", reason, now)
+            return self._refuse(incoming, "unknown-session", reason, now)
         session.last_message_at = now
-        sends = self._forward(delivery, session, now)
+        sends = self._forward(incoming, session, now)
         if sends and sends[-1].to == BROKER:
-            self.rate_limiter.count_valid(delivery.source)
+            self.rate_limiter.count_valid(incoming.source)
         if session.is_away and not session.resume_requested:
             session.resume_requested = True
             told = ResumeWanted(reason="no message of this resource manager arrived for a while")
-            sends.insert(0, send(session.peer, told, _about(session, header.rm, "ResumeWanted")))
+            sends.insert(0, make_outgoing(session.peer, told, _about(session, header.rm, "ResumeWanted")))
         return sends
 
-    def _session_of(self, delivery: Delivery) -> RmSession | None:
+    def _session_of(self, incoming: Incoming) -> RmSession | None:
         """Return the session that a message belongs to; None if its sender has no such session."""
-        session = self._sessions.get(delivery.header.rm)
-        if session is None or session.session != delivery.header.session or session.peer != delivery.source:
+        session = self._sessions.get(incoming.header.rm)
+        if session is None or session.session != incoming.header.session or session.peer != incoming.source:
             return None
         return session
 
-    def _handle_call(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _handle_call(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind in _CALLS:
-            return self._call(delivery, now)
+            return self._call(incoming, now)
         if header.kind == MALFORMED:
-            return self._refuse(delivery, "malformed", header.ref, now)
+            return self._refuse(incoming, "malformed", header.ref, now)
         if header.kind == FORBIDDEN:
-            reason = delivery.body[:REASON_BYTES_MAX].decode(errors="replace")
-            return self._refuse(delivery, "forbidden", reason, now)
-        session = self._session_of(delivery)
-        if header.kind in _GRPC_ONLY and delivery.source.startswith(GRPC) and session is not None:
+            reason = incoming.body[:REASON_BYTES_MAX].decode(errors="replace")
+            return self._refuse(incoming, "forbidden", reason, now)
+        session = self._session_of(incoming)
+        if header.kind in _GRPC_ONLY and incoming.source.startswith(GRPC) and session is not None:
             if header.kind == "Query":
-                return self._forward_call(delivery)
-            return [Send(BROKER, _about(session, header.rm, "ManagerAway"), delivery.body)]
-        return self._refuse(delivery, "unknown-kind", f"an RM does not send {header.kind!r}", now)
+                return self._forward_call(incoming)
+            return [Outgoing(BROKER, _about(session, header.rm, "ManagerAway"), incoming.body)]
+        return self._refuse(incoming, "unknown-kind", f"an RM does not send {header.kind!r}", now)
 
-    def _call(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _call(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         if len(header.rm) > NAME_MAX or len(header.session) > NAME_MAX:
-            return self._refuse(delivery, "malformed", f"RM id and session have at most {NAME_MAX} characters", now)
-        if not self.rate_limiter.allow_call(delivery.source, now):
-            return self._refuse(delivery, "flood", rate_limit.CALL_LIMIT, now)
-        return self._forward_call(delivery)
+            return self._refuse(incoming, "malformed", f"RM id and session have at most {NAME_MAX} characters", now)
+        if not self.rate_limiter.allow_call(incoming.source, now):
+            return self._refuse(incoming, "flood", rate_limit.CALL_LIMIT, now)
+        return self._forward_call(incoming)
 
-    def _forward_call(self, delivery: Delivery) -> list[Send]:
+    def _forward_call(self, incoming: Incoming) -> list[Outgoing]:
         """Forward a call under a number of our own, by which its answer is matched."""
-        header = delivery.header
+        header = incoming.header
         self._call_count += 1
         number = f"{self._instance}{self._call_count}"
-        self._calls[number] = (delivery.source, header)
+        self._calls[number] = (incoming.source, header)
         if len(self._calls) > CALLS_MAX:
             del self._calls[next(iter(self._calls))]
-        return [Send(BROKER, replace(_back(header.kind, header), ref=number), delivery.body)]
+        return [Outgoing(BROKER, replace(_back(header.kind, header), ref=number), incoming.body)]
 
-    def _forward(self, delivery: Delivery, session: RmSession, now: float) -> list[Send]:
-        header = delivery.header
+    def _forward(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind == "Heartbeat":
             return self._answer_heartbeat(session, header.rm, now)
         if not header.partition:
-            return self._split(delivery, session, now)
+            return self._split(incoming, session, now)
         partition = header.partition
         window = session.windows.get(partition)
         if window is None:
@@ -210,99 +212,101 @@ class Proxy:
             if window is None or header.life != window.life:
                 return []  # not expected any more
             due = window.admit_ack(header.ack) if header.kind == "Ack" else window.admit_answer()
-            return [Send(BROKER, _to(header, partition), delivery.body)] if due else []
+            return [Outgoing(BROKER, _to(header, partition), incoming.body)] if due else []
         if window is None or partition not in session.windows:
-            return self._refuse_items(delivery, partition, now)
+            return self._refuse_items(incoming, partition, now)
         if header.seq and header.life != window.life:
             if header.life >= window.born:
                 return []  # sent before the RM learned of the partition's restart: it will report everything again
-            anew = Delivery(delivery.source, replace(header, seq=0, life=window.life), delivery.body)
+            anew = Incoming(incoming.source, replace(header, seq=0, life=window.life), incoming.body)
             return self._refuse_items(anew, partition, now)
-        if not window.admit_command(header, len(delivery.body)):
+        if not window.admit_command(header, len(incoming.body)):
             reason = "too many messages are in flight: wait for acknowledgements"
-            return self._refuse(delivery, "window", reason, now)
-        return [Send(BROKER, _to(header, partition, make_ref(header, len(delivery.body))), delivery.body)]
+            return self._refuse(incoming, "window", reason, now)
+        return [Outgoing(BROKER, _to(header, partition, make_ref(header, len(incoming.body))), incoming.body)]
 
-    def _answer_heartbeat(self, session: RmSession, rm: str, now: float) -> list[Send]:
+    def _answer_heartbeat(self, session: RmSession, rm: str, now: float) -> list[Outgoing]:
         """Rate-limits heartbeat replies."""
         if self._heartbeat_s != NEVER and now - session.heartbeat_answered_at < self._heartbeat_s / 4:
             return []
         session.heartbeat_answered_at = now
-        return [send(session.peer, Heartbeat(), _about(session, rm, "Heartbeat"))]
+        return [make_outgoing(session.peer, Heartbeat(), _about(session, rm, "Heartbeat"))]
 
-    def _split(self, delivery: Delivery, session: RmSession, now: float) -> list[Send]:
-        header = delivery.header
+    def _split(self, incoming: Incoming, session: RmSession, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind not in UPDATES or header.seq:
             reason = f"{header.kind} belongs to one partition: name it"
             if header.seq:
                 reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
-            return self._refuse(delivery, "no-partition", reason, now)
+            return self._refuse(incoming, "no-partition", reason, now)
         try:
-            command = decoded(UPDATES[header.kind], delivery.body)
+            command = decoded(UPDATES[header.kind], incoming.body)
         except WireError as error:
-            return self._refuse(delivery, "malformed", str(error), now)
-        sends: list[Send] = []
+            return self._refuse(incoming, "malformed", str(error), now)
+        sends: list[Outgoing] = []
         for partition, part in split(header.rm, command).items():
-            own = Delivery(delivery.source, _to(header, partition), body_of(part))
+            own = Incoming(incoming.source, _to(header, partition), body_of(part))
             sends += self._forward(own, session, now)
         return sends
 
-    def _refuse_items(self, delivery: Delivery, partition: str, now: float) -> list[Send]:
+    def _refuse_items(self, incoming: Incoming, partition: str, now: float) -> list[Outgoing]:
         """Refuse the items of a command for a partition that does not exist, and acknowledge the command. The broker
         counts the nodes among them.
         """
-        header = delivery.header
-        wrong: list[Send] = []
+        header = incoming.header
+        wrong: list[Outgoing] = []
         try:
-            command = decoded(NUMBERED[header.kind], delivery.body)
+            command = decoded(NUMBERED[header.kind], incoming.body)
             answer = refuse_items(command, partition)
             if (ignored := report_ignored_releases(command, partition)) is not None:
-                wrong = [send(delivery.source, ignored, _for_unknown_partition(header, "ReleasesIgnored"))]
+                wrong = [make_outgoing(incoming.source, ignored, _for_unknown_partition(header, "ReleasesIgnored"))]
         except WireError as error:
-            answer, wrong = Received(), self._refuse(delivery, "malformed", str(error), now)
+            answer, wrong = Received(), self._refuse(incoming, "malformed", str(error), now)
             if not header.seq:
                 return wrong
         if isinstance(answer, NodeResponse) and answer.rejected:
             told = NodesAstray(count=len(answer.rejected))
-            wrong = [send(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
+            wrong = [make_outgoing(BROKER, told, Header(kind="NodesAstray", rm=header.rm, session=header.session))]
         if not has_content(answer):
             answer = Received()
         return [
             *wrong,
-            send(delivery.source, answer, _for_unknown_partition(header, type(answer).__name__, ack=header.seq)),
+            make_outgoing(
+                incoming.source, answer, _for_unknown_partition(header, type(answer).__name__, ack=header.seq)
+            ),
         ]
 
     # From the core --------------------------------------------------------------------------------------------------
 
-    def _handle_core(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def _handle_core(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind == "Echo":
-            return [Send(BROKER, header, delivery.body)]
+            return [Outgoing(BROKER, header, incoming.body)]
         if header.kind == "Heartbeat":
-            return self._handle_heartbeat(decoded(Heartbeat, delivery.body).incarnation)
+            return self._handle_heartbeat(decoded(Heartbeat, incoming.body).incarnation)
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
-            return self._register(delivery, call, now) if call else []
+            return self._register(incoming, call, now) if call else []
         if call and header.kind in ("Refused", "Answer", "Left"):
             if header.kind == "Left":
                 self._remove(call[1])
-            return [Send(call[0], _back(header.kind, call[1]), delivery.body)]
+            return [Outgoing(call[0], _back(header.kind, call[1]), incoming.body)]
         session = self._sessions.get(header.rm)
         if session is None or session.session != header.session:
             return []
         if header.kind == "ConfigurationUpdated":
-            return [self._reconfigure(delivery, session, call)]
+            return [self._reconfigure(incoming, session, call)]
         if header.kind in NUMBERED:  # returned by the broker: the partition was removed meanwhile
-            return self._refuse_items(Delivery(session.peer, header, delivery.body), header.partition, now)
+            return self._refuse_items(Incoming(session.peer, header, incoming.body), header.partition, now)
         if header.partition:
-            return [self._forward_news(delivery, session)]
-        if header.kind == "Left" or (header.kind == "Refused" and not decoded(Refused, delivery.body).seq):
+            return [self._forward_news(incoming, session)]
+        if header.kind == "Left" or (header.kind == "Refused" and not decoded(Refused, incoming.body).seq):
             if header.ref:
                 return []  # for a call of an earlier proxy, or one that was dropped
             del self._sessions[header.rm]  # the session has ended: another one replaced it, or it expired
-        return [Send(session.peer, header, delivery.body)]
+        return [Outgoing(session.peer, header, incoming.body)]
 
-    def _handle_heartbeat(self, incarnation: str) -> list[Send]:
+    def _handle_heartbeat(self, incarnation: str) -> list[Outgoing]:
         """Detect a restarted broker. Messages in flight may be lost, so the proxy introduces itself again, refuses all
         calls in progress with `busy`, and tells all RMs to resume.
 
@@ -315,18 +319,20 @@ class Proxy:
         sends = [self.hello()]
         for peer, header in self._calls.values():
             if header.kind == "Query":
-                sends.append(send(peer, Answer(status=503, body=reason.encode()), _back("Answer", header)))
+                sends.append(make_outgoing(peer, Answer(status=503, body=reason.encode()), _back("Answer", header)))
             elif header.kind != "UpdateConfiguration":
-                sends.append(send(peer, Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header)))
+                sends.append(
+                    make_outgoing(peer, Refused(code="busy", reason=f"{reason}: try again"), _back("Refused", header))
+                )
         self._calls.clear()
         for rm, session in self._sessions.items():
-            sends.append(send(session.peer, ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")))
+            sends.append(make_outgoing(session.peer, ResumeWanted(reason=reason), _about(session, rm, "ResumeWanted")))
         return sends
 
-    def _register(self, delivery: Delivery, call: tuple[str, Header], now: float) -> list[Send]:
-        header = delivery.header
+    def _register(self, incoming: Incoming, call: tuple[str, Header], now: float) -> list[Outgoing]:
+        header = incoming.header
         peer, asked = call
-        registered = decoded(Registered, delivery.body)
+        registered = decoded(Registered, incoming.body)
         before = self._sessions.get(header.rm)
         self._sessions[header.rm] = open_session(peer, header.session, registered, before, now)
         watched = self._heartbeat_s != NEVER
@@ -337,10 +343,10 @@ class Proxy:
             window_messages=WINDOW_MESSAGES,
             window_bytes=WINDOW_BYTES,
         )
-        sends = [send(peer, told, _back("Registered", asked))]
+        sends = [make_outgoing(peer, told, _back("Registered", asked))]
         if before is not None and before.session != header.session:
             superseded = Refused(code="superseded", reason=f"RM {header.rm!r} registered again")
-            sends.append(send(before.peer, superseded, _about(before, header.rm, "Refused")))
+            sends.append(make_outgoing(before.peer, superseded, _about(before, header.rm, "Refused")))
         return sends
 
     def _remove(self, asked: Header) -> None:
@@ -349,28 +355,28 @@ class Proxy:
         if session is not None and session.session == asked.session:
             del self._sessions[asked.rm]
 
-    def _reconfigure(self, delivery: Delivery, session: RmSession, call: tuple[str, Header] | None) -> Send:
+    def _reconfigure(self, incoming: Incoming, session: RmSession, call: tuple[str, Header] | None) -> Outgoing:
         """Apply the RM's new partitions, and tell the RM on its present connection."""
-        session.change_partitions(decoded(ConfigurationUpdated, delivery.body))
-        told = replace(_about(session, delivery.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
-        return Send(session.peer, told, delivery.body)
+        session.change_partitions(decoded(ConfigurationUpdated, incoming.body))
+        told = replace(_about(session, incoming.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
+        return Outgoing(session.peer, told, incoming.body)
 
-    def _forward_news(self, delivery: Delivery, session: RmSession) -> Send:
+    def _forward_news(self, incoming: Incoming, session: RmSession) -> Outgoing:
         """Forward a message of a partition."""
-        header = delivery.header
+        header = incoming.header
         if header.kind == "PartitionRestarted":
             session.restart_partition(header)
         else:
             session.window_of(header.partition).count_message(header)
-        return Send(session.peer, replace(header, ref="") if header.ref else header, delivery.body)
+        return Outgoing(session.peer, replace(header, ref="") if header.ref else header, incoming.body)
 
-    def _refuse(self, delivery: Delivery, code: str, reason: str, now: float) -> list[Send]:
+    def _refuse(self, incoming: Incoming, code: str, reason: str, now: float) -> list[Outgoing]:
         """Refuse a message, unless its sender is over the rate limit."""
-        header = delivery.header
-        if not delivery.source.startswith(
+        header = incoming.header
+        if not incoming.source.startswith(
             GRPC
         ):  # each gRPC caller waits for its answer, and gRPC limits the number of callers
-            match self.rate_limiter.count_invalid(delivery.source, f"{code}: {reason}", now):
+            match self.rate_limiter.count_invalid(incoming.source, f"{code}: {reason}", now):
                 case ReplyTo.NONE:
                     return []
                 case ReplyTo.FLOOD:
@@ -378,7 +384,7 @@ class Proxy:
         answer = Header(kind="Refused", rm=header.rm, session=header.session, ref=header.ref)
         if header.kind == MALFORMED:
             answer = Header(kind="Refused")
-        return [send(delivery.source, Refused(code=code, reason=reason, seq=header.seq), answer)]
+        return [make_outgoing(incoming.source, Refused(code=code, reason=reason, seq=header.seq), answer)]
 
 
 def _about(session: RmSession, rm: str, kind: str) -> Header:

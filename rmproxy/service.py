@@ -14,7 +14,7 @@ from common.descriptors import DescriptorGuard
 from common.driver import Inbox, Transport, drive
 from common.families import encoded
 from common.keys import read_pair, server_file
-from common.machine import send
+from common.machine import make_outgoing
 from common.memory import MemoryLimit
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
@@ -96,7 +96,7 @@ def _report_metrics(machine: Proxy, transport: Transport) -> ExitStack:
 
     def report() -> None:
         families = encoded([*process.families(), *machine.metrics.families()])
-        transport.send(send(BROKER, Figures(process=RMPROXY, families=families)))
+        transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
 
     stack.callback(Teller(report).close)
     return stack

@@ -4,7 +4,7 @@ from typing import Final
 
 from common.config.model import PartitionConfig
 from common.config.validation import load
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.wire import body_of, decoded
 
@@ -35,15 +35,15 @@ def header(kind: str, **fields: str | int) -> Header:
     return Header(**{"kind": kind, "rm": RM, "session": SESSION, **fields})  # type: ignore[arg-type]
 
 
-def arrives(source: str, message: Message, **fields: str | int) -> Delivery:
-    return Delivery(source, header(type(message).__name__, **fields), body_of(message))
+def arrives(source: str, message: Message, **fields: str | int) -> Incoming:
+    return Incoming(source, header(type(message).__name__, **fields), body_of(message))
 
 
-def sent(to: str, message: Message, **fields: str | int) -> Send:
-    return Send(to, header(type(message).__name__, **fields), body_of(message))
+def sent(to: str, message: Message, **fields: str | int) -> Outgoing:
+    return Outgoing(to, header(type(message).__name__, **fields), body_of(message))
 
 
-def said(sends: list[Send]) -> list[Message]:
+def said(sends: list[Outgoing]) -> list[Message]:
     """What was sent, without to whom."""
     return [decoded(Message.kinds[one.header.kind], one.body) for one in sends]
 

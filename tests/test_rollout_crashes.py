@@ -12,7 +12,7 @@ import pytest
 
 from common.config.model import compute_checksum
 from common.config.validation import load
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, normalised
 from common.query_messages import ChangeConfig
@@ -43,13 +43,13 @@ def a_world(seed: int) -> tuple[World, RM]:
     return world, rm
 
 
-def by_the_rm(rm: RM) -> tuple[str, list[Send]]:
+def by_the_rm(rm: RM) -> tuple[str, list[Outgoing]]:
     return rm.peer, rm.reconfigure(NEW)
 
 
-def by_a_front_end(rm: RM) -> tuple[str, list[Send]]:
+def by_a_front_end(rm: RM) -> tuple[str, list[Outgoing]]:
     change = ChangeConfig(config=NEW, author="alice")
-    return "webservice", [send(BROKER, change, Header(kind="ChangeConfig", rm=rm.rm_id, ref="1"))]
+    return "webservice", [make_outgoing(BROKER, change, Header(kind="ChangeConfig", rm=rm.rm_id, ref="1"))]
 
 
 def running(world: World) -> dict[str, object]:
@@ -90,7 +90,7 @@ def nothing_is_lost(world: World, rm: RM, text: str) -> None:
 
 
 @pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
-def test_undisturbed_the_change_reaches_everybody(ask: Callable[[RM], tuple[str, list[Send]]]) -> None:
+def test_undisturbed_the_change_reaches_everybody(ask: Callable[[RM], tuple[str, list[Outgoing]]]) -> None:
     world, rm = a_world(1)
     world.carry(*ask(rm))
     world.settle()
@@ -145,7 +145,7 @@ def test_what_is_said_to_a_partition_before_it_comes_is_answered_and_it_works_af
 @pytest.mark.parametrize("mortal", MORTALS)
 @pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
 def test_whoever_dies_and_whenever_all_partitions_have_one_configuration(
-    mortal: str, ask: Callable[[RM], tuple[str, list[Send]]]
+    mortal: str, ask: Callable[[RM], tuple[str, list[Outgoing]]]
 ) -> None:
     ends = set()
     for step in range(STEPS):

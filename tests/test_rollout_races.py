@@ -14,7 +14,7 @@ import pytest
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.outgoing import ECHO_MAX_S
 from common.config.model import compute_checksum
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.query_messages import ChangeConfig
@@ -26,9 +26,9 @@ OTHER: Final = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {MORE}}}
 TEXTS: Final = {compute_checksum(text): text for text in (OLD, NEW, OTHER)}
 
 
-def wish(text: str, ref: str = "1", *, rm: str = "rm-1") -> tuple[str, list[Send]]:
+def wish(text: str, ref: str = "1", *, rm: str = "rm-1") -> tuple[str, list[Outgoing]]:
     header = Header(kind="ChangeConfig", rm=rm, ref=ref)
-    return "webservice", [send(BROKER, ChangeConfig(config=text, author="alice"), header)]
+    return "webservice", [make_outgoing(BROKER, ChangeConfig(config=text, author="alice"), header)]
 
 
 def in_force(world: World, rm: RM) -> str:
@@ -56,7 +56,9 @@ def works(world: World, rm: RM, partition: str = "stays") -> None:
 
 
 @pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
-def test_a_proxy_that_dies_during_a_change_costs_nobody_anything(ask: Callable[[RM], tuple[str, list[Send]]]) -> None:
+def test_a_proxy_that_dies_during_a_change_costs_nobody_anything(
+    ask: Callable[[RM], tuple[str, list[Outgoing]]],
+) -> None:
     ends = set()
     for step in range(STEPS):
         world, rm = a_world(step)
@@ -78,7 +80,7 @@ def test_a_proxy_that_dies_during_a_change_costs_nobody_anything(ask: Callable[[
 
 @pytest.mark.parametrize("ask", [by_the_rm, by_a_front_end])
 def test_an_rm_whose_connection_breaks_during_a_change_finds_out_what_became_of_it(
-    ask: Callable[[RM], tuple[str, list[Send]]],
+    ask: Callable[[RM], tuple[str, list[Outgoing]]],
 ) -> None:
     for step in range(STEPS):
         world, rm = a_world(step)

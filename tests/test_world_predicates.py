@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
 from common.wire import decoded
@@ -22,17 +22,17 @@ class Choosy(RM):
         self.asleep = False
         self.questions: list[tuple[str, PredicatesAsked]] = []
 
-    def register(self) -> list[Send]:
+    def register(self) -> list[Outgoing]:
         request = RegisterResourceManager(rm_id=self.rm_id, config=CONFIG, capabilities=[PREDICATES, "flight"])
         return self._sends([self.session.register(request)])
 
-    def hear(self, header: Header, body: bytes) -> list[Send]:
+    def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         if header.kind != PredicatesAsked.__name__:
             return super().hear(header, body)
         self.questions.append((header.partition, decoded(PredicatesAsked, body)))
         return [] if self.asleep else self.answers()
 
-    def answers(self) -> list[Send]:
+    def answers(self) -> list[Outgoing]:
         """To the last question."""
         partition, asked = self.questions[-1]
         return self._sends([self.session.say(partition, answer(asked, self.predicate))])
@@ -137,5 +137,5 @@ def test_the_answer_of_a_stranger_is_not_heard() -> None:
     assert rm.allocated == []
 
 
-def replace_session(one: Send, session: str) -> Send:
-    return Send(one.to, replace(one.header, session=session), one.body)
+def replace_session(one: Outgoing, session: str) -> Outgoing:
+    return Outgoing(one.to, replace(one.header, session=session), one.body)

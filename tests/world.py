@@ -30,7 +30,7 @@ from common.control_messages import (
     WorkersWanted,
     WriteFile,
 )
-from common.machine import NEVER, Delivery, Machine, Send, send
+from common.machine import NEVER, Incoming, Machine, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
@@ -142,7 +142,7 @@ class World:
         self._incarnation += 1
         self._switch = self._broker()
         hello = Hello(role="supervisor")
-        self.carry(SUPERVISOR, [send(BROKER, hello)])
+        self.carry(SUPERVISOR, [make_outgoing(BROKER, hello)])
         for worker in self.workers.values():
             self.carry(worker_name(worker.name, worker.epoch), [worker.hello()])
         for rm in self.rms.values():
@@ -165,7 +165,7 @@ class World:
     def edit(self, text: str) -> None:
         """Somebody writes the watched file, and the broker's shell sees it."""
         self.file = text
-        self.carry(FILE, [send(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
+        self.carry(FILE, [make_outgoing(BROKER, ChangedFile(text=text), Header(kind="ChangedFile"))])
 
     def _broker(self) -> BrokerMachine:
         return BrokerMachine(
@@ -227,7 +227,7 @@ class World:
             return self._switch
         return self._front if name == PROXY else self.workers[name]
 
-    def carry(self, source: str, sends: list[Send]) -> None:
+    def carry(self, source: str, sends: list[Outgoing]) -> None:
         """Put messages on their way: each link keeps its order."""
         for one in sends:
             link = (source, one.to)
@@ -267,10 +267,10 @@ class World:
         self.answers.append((answer.status, answer.body))
 
     def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
-        delivery = Delivery(packet.source, header, body)
+        incoming = Incoming(packet.source, header, body)
         name = partition_of(packet.to) or packet.to
         if name in (BROKER, PROXY) or (name in self.workers and packet.to == self._peer(name)):
-            self.carry(packet.to, self.machine(name).handle(delivery, self.now))
+            self.carry(packet.to, self.machine(name).handle(incoming, self.now))
         else:
             self._to_rm(packet.to, header, body)
 
@@ -305,7 +305,7 @@ class World:
             kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
             rows = [(one.number, one.checksum, one.at_ns, one.author, one.origin, one.config) for one in kept]
             told = build_version_answer(header.rm, asked.version, rows[0] if rows else None)
-            self.carry(RECORD, [send(BROKER, told, Header(kind="Answer", ref=header.ref))])
+            self.carry(RECORD, [make_outgoing(BROKER, told, Header(kind="Answer", ref=header.ref))])
             return
         wanted = decoded(ManagerRecord, body)
         if wanted.facts:
@@ -315,7 +315,7 @@ class World:
         if wanted.version is not None:
             self.record.append((header.rm, wanted.version))
         to = Header(kind="Recorded", rm=header.rm)
-        self.carry(RECORD, [send(BROKER, Recorded(number=wanted.number), to)])
+        self.carry(RECORD, [make_outgoing(BROKER, Recorded(number=wanted.number), to)])
 
     def _start(self, partition: str, epoch: int, *, problem: str = "") -> None:
         worker = Worker(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins)

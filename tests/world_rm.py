@@ -1,6 +1,6 @@
 """A resource manager for the simulated world: a session, and books of its own about what it asked for and heard."""
 
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Command, Header
 from common.rm_messages import (
     AddApplicationRequest,
@@ -23,7 +23,7 @@ from common.rm_messages import (
     UpdateConfiguration,
     UserGroupInformation,
 )
-from common.session import Outgoing, Session
+from common.session import EncodedMessage, Session
 from common.wire import WireError
 
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
@@ -71,36 +71,36 @@ class RM:
 
     # What it says ---------------------------------------------------------------------------------------------------
 
-    def ask_again(self) -> list[Send]:
+    def ask_again(self) -> list[Outgoing]:
         """The core began anew, as its proxy says: what was asked may never have been heard."""
         if self.session.state == "registering":
             return self.register()
         return [*self.resume(), *(self.reconfigure(self._wanted) if self._asking else [])]
 
-    def begin_again(self) -> list[Send]:
+    def begin_again(self) -> list[Outgoing]:
         """A new process: a new session, on a new connection."""
         self._sessions += 1
         self.session = Session(rm_id=self.rm_id, session=f"s{self._sessions}")
         self.reconnected()
         return self.register()
 
-    def register(self) -> list[Send]:
+    def register(self) -> list[Outgoing]:
         return self._sends([self.session.register(RegisterResourceManager(rm_id=self.rm_id, config=self.config))])
 
-    def reconfigure(self, text: str) -> list[Send]:
+    def reconfigure(self, text: str) -> list[Outgoing]:
         """Ask for another configuration, which becomes its own once it hears that it is in force."""
         self._wanted, self._asking = text, True
         return self._sends([self.session.update_configuration(UpdateConfiguration(rm_id=self.rm_id, config=text))])
 
-    def resume(self) -> list[Send]:
+    def resume(self) -> list[Outgoing]:
         return self._sends([self.session.resume()])
 
-    def update(self, command: Command) -> list[Send]:
+    def update(self, command: Command) -> list[Outgoing]:
         """Say it now, or once the session has been resumed."""
         outgoing = self.session.update(command)
         return self._sends(outgoing) if self.connected and self.open else []
 
-    def furnish(self, partition: str, *, nodes: int, vcore: int) -> list[Send]:
+    def furnish(self, partition: str, *, nodes: int, vcore: int) -> list[Outgoing]:
         """Nodes and an application in a partition."""
         infos = [
             NodeInfo(
@@ -115,7 +115,7 @@ class RM:
         new = AddApplicationRequest(application_id="app", queue_name="root.batch", partition_name=partition, ugi=user)
         return [*self.update(NodeRequest(nodes=infos)), *self.update(ApplicationRequest(new=[new]))]
 
-    def ask(self, partition: str, *keys: str) -> list[Send]:
+    def ask(self, partition: str, *keys: str) -> list[Outgoing]:
         """For one vcore each."""
         return self.update(
             AllocationRequest(
@@ -131,7 +131,7 @@ class RM:
             )
         )
 
-    def release(self, partition: str, *keys: str) -> list[Send]:
+    def release(self, partition: str, *keys: str) -> list[Outgoing]:
         releases = [
             AllocationRelease(partition_name=partition, application_id="app", allocation_key=key) for key in keys
         ]
@@ -139,7 +139,7 @@ class RM:
 
     # What it hears --------------------------------------------------------------------------------------------------
 
-    def hear(self, header: Header, body: bytes) -> list[Send]:
+    def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         """Note it, and what to say because of it.
 
         After two breaks in a row, news that were repeated because of the first may arrive on the third connection with
@@ -179,5 +179,5 @@ class RM:
                 self.restarts.append(partition)
         return self._sends(self.session.acknowledgements())
 
-    def _sends(self, outgoing: list[Outgoing]) -> list[Send]:
-        return [Send("rmproxy", one.header, one.body) for one in outgoing]
+    def _sends(self, outgoing: list[EncodedMessage]) -> list[Outgoing]:
+        return [Outgoing("rmproxy", one.header, one.body) for one in outgoing]

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from common.driver import Transport
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import BROKER, WEBSERVICE
 from common.process import HEARTBEAT_S
@@ -87,20 +87,20 @@ class BrokerClient:
         self._instance = secrets.token_hex(4)  # so that no answer for a predecessor matches a query of this process
         self._numbers = itertools.count(1)
         #: All and only messages that were sent and have no answer and no timeout yet.
-        self._open: dict[str, asyncio.Future[Delivery]] = {}
+        self._open: dict[str, asyncio.Future[Incoming]] = {}
         #: Those of them that may be sent again.
-        self._repeatable: dict[str, Send] = {}
+        self._repeatable: dict[str, Outgoing] = {}
 
     async def run(self) -> None:
         """Receive answers until cancelled."""
         self._send_heartbeat()
         try:
             while True:
-                for delivery in await self.wire.receive(math.inf):
-                    if delivery.header.kind == Heartbeat.__name__:
-                        self._check_incarnation(decoded(Heartbeat, delivery.body).incarnation)
+                for incoming in await self.wire.receive(math.inf):
+                    if incoming.header.kind == Heartbeat.__name__:
+                        self._check_incarnation(decoded(Heartbeat, incoming.body).incarnation)
                     else:
-                        self._settle(delivery)
+                        self._settle(incoming)
         finally:
             if self._next_beat is not None:
                 self._next_beat.cancel()
@@ -108,7 +108,7 @@ class BrokerClient:
 
     def _send_heartbeat(self) -> None:
         """Send a heartbeat, now and periodically."""
-        self.wire.send(send(BROKER, Heartbeat()))
+        self.wire.send(make_outgoing(BROKER, Heartbeat()))
         self._next_beat = asyncio.get_running_loop().call_later(self._heartbeat_s, self._send_heartbeat)
 
     def _check_incarnation(self, incarnation: str) -> None:
@@ -147,14 +147,14 @@ class BrokerClient:
         async with self._changes:
             try:
                 async with asyncio.timeout(self._change_max_s):
-                    delivery = await self._exchange(Header(kind="", rm=rm, partition=partition), wanted)
+                    incoming = await self._exchange(Header(kind="", rm=rm, partition=partition), wanted)
             except TimeoutError:
                 look = _CHANGED[type(wanted)]
                 said = f"{whom} did not answer within {self._change_max_s:g} s"
                 raise RequestError(
                     503, f"{said}. Whether the change was made is not known: read {look} before trying again"
                 ) from None
-        return _read(delivery, Answer, whom=whom)
+        return _read(incoming, Answer, whom=whom)
 
     async def partitions(self) -> PartitionList:
         """All registered RMs and partitions.
@@ -173,16 +173,16 @@ class BrokerClient:
     async def _query(self, to: Header, message: Message, answer: type[_M], *, whom: str) -> _M:
         try:
             async with asyncio.timeout(self._answer_max_s), self._slots:
-                delivery = await self._exchange(to, message)
+                incoming = await self._exchange(to, message)
         except TimeoutError:
             raise RequestError(503, f"{whom} did not answer within {self._answer_max_s:g} s") from None
-        return _read(delivery, answer, whom=whom)
+        return _read(incoming, answer, whom=whom)
 
-    async def _exchange(self, to: Header, message: Message) -> Delivery:
+    async def _exchange(self, to: Header, message: Message) -> Incoming:
         """Send a message to the RM or partition in the header, and wait for its answer."""
         ref = f"{self._instance}-{next(self._numbers)}"
         header = replace(to, kind=type(message).__name__, ref=ref)
-        wanted = Send(BROKER, header, body_of(message))
+        wanted = Outgoing(BROKER, header, body_of(message))
         self._open[ref] = asyncio.get_running_loop().create_future()
         if not isinstance(message, Change):
             self._repeatable[ref] = wanted
@@ -193,21 +193,21 @@ class BrokerClient:
             del self._open[ref]
             self._repeatable.pop(ref, None)
 
-    def _settle(self, delivery: Delivery) -> None:
-        question = self._open.get(delivery.header.ref)
+    def _settle(self, incoming: Incoming) -> None:
+        question = self._open.get(incoming.header.ref)
         if question is None or question.done():
-            _log.debug("%s for question %s, which is closed", delivery.header.kind, delivery.header.ref)
+            _log.debug("%s for question %s, which is closed", incoming.header.kind, incoming.header.ref)
         else:
-            question.set_result(delivery)
+            question.set_result(incoming)
 
 
-def _read(delivery: Delivery, answer: type[_M], *, whom: str) -> _M:
-    kind = delivery.header.kind
+def _read(incoming: Incoming, answer: type[_M], *, whom: str) -> _M:
+    kind = incoming.header.kind
     try:
         if kind == Refused.__name__:
-            raise RequestError(503, f"{whom} cannot answer: {decoded(Refused, delivery.body).reason}")
+            raise RequestError(503, f"{whom} cannot answer: {decoded(Refused, incoming.body).reason}")
         if kind != answer.__name__:
             raise WireError(f"{kind} instead of {answer.__name__}")
-        return decoded(answer, delivery.body)
+        return decoded(answer, incoming.body)
     except WireError as error:
         raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None

@@ -37,7 +37,7 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import Outgoing, Session, SessionState
+from common.session import EncodedMessage, Session, SessionState
 from common.split import split
 from common.wire import WireError, decoded, header_of
 from yunishard.exceptions import (
@@ -176,7 +176,7 @@ class Changes:
         )
         return reference
 
-    def sent(self, session: Session) -> list[Outgoing]:
+    def sent(self, session: Session) -> list[EncodedMessage]:
         """What is to be sent now, as the session is open; once."""
         due = [(reference, change) for reference, change in self._changes.items() if not change.sent]
         for _, change in due:
@@ -265,7 +265,7 @@ class Dialogue:
         self._leaving: str | None = None
         """Why we leave; None as long as we stay."""
         self._syncs = Syncs()
-        self._to_send: list[Outgoing] = []
+        self._to_send: list[EncodedMessage] = []
         self._buffer: deque[Result | tuple[Header, bytes]] = deque()
         """What the consumer has not taken: messages of the kinds in `_CONSUMED` as they came, and ready results."""
         self._faults: dict[str, int] = {}
@@ -278,7 +278,7 @@ class Dialogue:
         self._state_wanted: list[tuple[str, StateDumpAsked]] = []
         """Partitions that want to know what we know, and their questions, until somebody takes them."""
 
-    def to_send(self) -> list[Outgoing]:
+    def to_send(self) -> list[EncodedMessage]:
         """What is to be sent now, in this order."""
         due, self._to_send = self._to_send, []
         return due
@@ -493,7 +493,7 @@ class Dialogue:
         """Forget the news that nobody took: the core sends them again when we resume."""
         self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
 
-    def _say(self, outgoing: Outgoing) -> None:
+    def _say(self, outgoing: EncodedMessage) -> None:
         if self.session.state == "open":
             self._to_send.append(outgoing)
 

@@ -51,8 +51,8 @@ def write_poison(files: Files, poison: Poison) -> Path:
     Raises:
         OSError: it cannot be written.
     """
-    delivery = poison.delivery
-    step = Step(number=0, at=poison.at, source=delivery.source, header=delivery.header, body=delivery.body)
+    incoming = poison.incoming
+    step = Step(number=0, at=poison.at, source=incoming.source, header=incoming.header, body=incoming.body)
     path = files.poison(poison.identity)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)

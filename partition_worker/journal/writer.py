@@ -30,7 +30,7 @@ import msgspec
 
 from common.histogram import Histogram
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import JOURNAL
 from common.wire import body_of, decoded
@@ -338,7 +338,7 @@ class Journal:
         self._process: SnapshotProcess | None = None
         self._wake = wake
         self._loop = asyncio.get_running_loop()
-        self._answers: deque[Delivery] = deque()
+        self._answers: deque[Incoming] = deque()
         self.snapshot_at, self.snapshot_took_s = time.monotonic(), 0.0
         """Monotonic start time of the latest snapshot (or of the process, before the first one), and its duration."""
         self._writer = Writer(database, bytes_max=bytes_max, reply=self._reply)
@@ -369,7 +369,7 @@ class Journal:
 
     # Endpoint -------------------------------------------------------------------------------------------------------
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> Incoming | None:
         """The next answer.
 
         Raises:
@@ -379,7 +379,7 @@ class Journal:
             raise OSError(self._writer.failure)
         return self._answers.popleft() if self._answers else None
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         match message.header.kind:
             case "Append":
                 append = decoded(Append, message.body)
@@ -427,5 +427,5 @@ class Journal:
             return  # the event loop has ended, and the process ends
 
 
-def _answer(message: WriterReply) -> Delivery:
-    return Delivery(JOURNAL, Header(kind=type(message).__name__), body_of(message))
+def _answer(message: WriterReply) -> Incoming:
+    return Incoming(JOURNAL, Header(kind=type(message).__name__), body_of(message))

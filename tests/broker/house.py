@@ -21,7 +21,7 @@ from common.control_messages import (
     Retired,
     WorkersWanted,
 )
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Message
 from common.names import FILE, RECORD, worker_name
 from common.query_messages import Answer, ChangeConfig, ReadConfig
@@ -81,24 +81,24 @@ class House:
             records=list(self.facts.values()),
         )
 
-    def hear(self, source: str, message: Message, **fields: str | int) -> list[Send]:
+    def hear(self, source: str, message: Message, **fields: str | int) -> list[Outgoing]:
         """A partition as source stands for its worker, and in what is sent too."""
         seat = self.switch.registry.slots.get(source)
         peer = seat.worker if seat is not None else source
         return self.recorded(self.switch.handle(arrives(peer, message, **fields), self.now))
 
-    def wait(self, until: float) -> list[Send]:
+    def wait(self, until: float) -> list[Outgoing]:
         """Time passes, and everything that is due by then is done in time."""
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         while self.switch.deadline <= until:
             self.now = max(self.now, self.switch.deadline)
             sends += self.recorded(self.switch.tick(self.now))
         self.now = until
         return sends
 
-    def recorded(self, sends: list[Send]) -> list[Send]:
+    def recorded(self, sends: list[Outgoing]) -> list[Outgoing]:
         """What is sent to others, once the record has taken or refused what was sent to it."""
-        others: list[Send] = []
+        others: list[Outgoing] = []
         for one in sends:
             if one.header.kind == "Echo" and self.echoes:
                 others += self.hear(one.to, Echo(), rm="", session="", ref=one.header.ref)
@@ -107,7 +107,7 @@ class House:
                 others += self.hear(RECORD, Recorded(number=0, problem=self.disk_problem), rm="", session="")
                 continue
             if one.header.kind != "ManagerRecord":
-                others.append(Send(partition_of(one.to) or one.to, one.header, one.body))
+                others.append(Outgoing(partition_of(one.to) or one.to, one.header, one.body))
                 continue
             assert one.to == RECORD
             number = self._write(one.header.rm, decoded(ManagerRecord, one.body))
@@ -127,32 +127,32 @@ class House:
 
     def call(
         self, config: str = ONE_QUEUE, *, rm: str = RM, session: str = SESSION, proxy: str = PROXY, ref: str = "call"
-    ) -> list[Send]:
+    ) -> list[Outgoing]:
         request = RegisterResourceManager(rm_id=rm, config=config, build_info={"v": "1"})
         return self.hear(proxy, request, rm=rm, session=session, ref=ref)
 
     def epoch(self, partition: str) -> int:
         return self.switch.registry.slots[partition].epoch
 
-    def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Send]:
+    def hello(self, partition: str, *, epoch: int | None = None, problem: str = "") -> list[Outgoing]:
         """A worker comes that runs nothing, perhaps because of a problem with its journal."""
         lease = self.epoch(partition) if epoch is None else epoch
         hello = Hello(role="worker", problem=problem)
         return self.hear(worker_name(partition, lease), hello, rm="", session="", partition=partition, epoch=lease)
 
-    def lost(self, partition: str) -> list[Send]:
+    def lost(self, partition: str) -> list[Outgoing]:
         """A worker comes that cannot read its journal, after something was heard of its partition."""
         self.speaks(partition)
         return self.hello(partition, problem="damaged")
 
-    def speaks(self, partition: str) -> list[Send]:
+    def speaks(self, partition: str) -> list[Outgoing]:
         """A partition acknowledges something."""
         owner = self.switch.registry.owner(partition)
         assert owner is not None
         told = {"rm": owner.rm, "session": owner.session, "life": owner.generation(partition)}
         return self.hear(partition, Received(), partition=partition, epoch=self.epoch(partition), **told)
 
-    def returns(self, partition: str, *, rollout: int | None = None, **fields: str | int) -> list[Send]:
+    def returns(self, partition: str, *, rollout: int | None = None, **fields: str | int) -> list[Outgoing]:
         """A worker comes that runs what its journal says; what its RM registered, unless said otherwise."""
         owner = self.switch.registry.owner(partition)
         assert owner is not None
@@ -161,26 +161,26 @@ class House:
         hello = Hello(role="worker", rollout=owner.rollout if rollout is None else rollout)
         return self.hear(worker_name(partition, lease), hello, partition=partition, **runs)
 
-    def from_peer(self, name: str, message: Message, **fields: str | int) -> Delivery:
+    def from_peer(self, name: str, message: Message, **fields: str | int) -> Incoming:
         """From whoever is called so, which may be a worker that no longer counts."""
         return arrives(name, message, **fields)
 
-    def away(self) -> list[Send]:
+    def away(self) -> list[Outgoing]:
         """The proxy hears nothing of the RM any more."""
         return self.hear(PROXY, ManagerAway())
 
-    def resume(self, **received: dict[str, int]) -> list[Send]:
+    def resume(self, **received: dict[str, int]) -> list[Outgoing]:
         """The RM is back."""
         return self.hear(PROXY, Resume(**received), ref="again")
 
-    def yes(self, asked: Send) -> list[Send]:
+    def yes(self, asked: Outgoing) -> list[Outgoing]:
         """The worker that was asked votes yes; what is sent at once, before the record has taken anything."""
         seat = self.switch.registry.slots[asked.header.partition]
         vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
         told = {"session": "", "partition": asked.header.partition, "epoch": seat.epoch}
         return self.switch.handle(arrives(seat.worker, vote, **told), self.now)
 
-    def vote(self, asked: Send, reason: str = "") -> list[Send]:
+    def vote(self, asked: Outgoing, reason: str = "") -> list[Outgoing]:
         """The worker that was asked votes."""
         number = decoded(PrepareConfig, asked.body).rollout
         partition = asked.header.partition
@@ -191,18 +191,18 @@ class House:
 
     def register(
         self, config: str = ONE_QUEUE, *, rm: str = RM, session: str = SESSION, proxy: str = PROXY
-    ) -> list[Send]:
+    ) -> list[Outgoing]:
         """Everything up to the answer, with workers that are willing; what is sent at the last vote."""
         asked = [one for one in self.call(config, rm=rm, session=session, proxy=proxy) if is_prepare(one)]
         for partition, seat in tuple(self.switch.registry.slots.items()):
             if not seat.present:
                 asked += [one for one in self.hello(partition) if is_prepare(one)]
-        last: list[Send] = []
+        last: list[Outgoing] = []
         for one in asked:
             last = self.vote(one)
         return last
 
-    def agree(self, sends: list[Send]) -> list[Send]:
+    def agree(self, sends: list[Outgoing]) -> list[Outgoing]:
         """Every worker that is asked in these sends votes yes; all that was sent meanwhile."""
         everything = list(sends)
         for one in sends:
@@ -214,23 +214,23 @@ class House:
 
     def update(
         self, config: str, *, rm: str = RM, session: str = SESSION, proxy: str = PROXY, **extra: str
-    ) -> list[Send]:
+    ) -> list[Outgoing]:
         """The RM's own call, with its settings."""
         request = UpdateConfiguration(rm_id=rm, config=config, extra_config=extra)
         return self.hear(proxy, request, rm=rm, session=session, ref="update")
 
     def change(
         self, config: str, *, rm: str = RM, expected: str = "", origin: str = "api", overwrite: bool = False
-    ) -> list[Send]:
+    ) -> list[Outgoing]:
         """Somebody at a front end."""
         request = ChangeConfig(config=config, author="alice", expected=expected, origin=origin, overwrite=overwrite)
         return self.hear(WEB, request, rm=rm, session="", ref="web 1")
 
-    def edit(self, text: str) -> list[Send]:
+    def edit(self, text: str) -> list[Outgoing]:
         """The watched file has another text."""
         return self.hear(FILE, ChangedFile(text=text), rm="", session="")
 
-    def retired(self, partition: str) -> list[Send]:
+    def retired(self, partition: str) -> list[Outgoing]:
         """The worker has nothing left."""
         return self.hear(partition, Retired(), rm="", session="", partition=partition, epoch=self.epoch(partition))
 
@@ -251,18 +251,18 @@ def joined(partitions: list[str], config: str = ONE_QUEUE, **lives: int) -> Regi
     )
 
 
-def kinds(sends: list[Send]) -> list[tuple[str, str]]:
+def kinds(sends: list[Outgoing]) -> list[tuple[str, str]]:
     """To whom, and what."""
     return [(one.to, one.header.kind) for one in sends]
 
 
-def answers(sends: list[Send]) -> list[tuple[int, str]]:
+def answers(sends: list[Outgoing]) -> list[tuple[int, str]]:
     """What front ends are told: status and text."""
     found = [decoded(Answer, one.body) for one in sends if one.header.kind == "Answer"]
     return [(one.status, one.body.decode()) for one in found]
 
 
-def news(sends: list[Send]) -> list[tuple[str, str, ConfigurationUpdated]]:
+def news(sends: list[Outgoing]) -> list[tuple[str, str, ConfigurationUpdated]]:
     """What RMs hear of another configuration: by which proxy, for which call, what."""
     return [
         (one.to, one.header.ref, decoded(ConfigurationUpdated, one.body))
@@ -271,11 +271,11 @@ def news(sends: list[Send]) -> list[tuple[str, str, ConfigurationUpdated]]:
     ]
 
 
-def is_prepare(send: Send) -> bool:
+def is_prepare(send: Outgoing) -> bool:
     return send.header.kind == "PrepareConfig"
 
 
-def wanted(sends: list[Send]) -> list[dict[str, int]]:
+def wanted(sends: list[Outgoing]) -> list[dict[str, int]]:
     """What the supervisor is told to run."""
     return [decoded(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
 

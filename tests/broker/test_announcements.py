@@ -3,7 +3,7 @@
 from broker.outgoing import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.control_messages import Echo
-from common.machine import Send
+from common.machine import Outgoing
 from tests.broker.house import GPU, PROXY, House, kinds, registered
 from tests.machines import ONE_QUEUE, two_partitions
 
@@ -17,7 +17,7 @@ def silent() -> House:
     return house
 
 
-def added(house: House) -> list[Send]:
+def added(house: House) -> list[Outgoing]:
     """What is sent at the last vote on a partition more."""
     return house.agree([*house.change(two_partitions()), *house.hello(GPU)])
 

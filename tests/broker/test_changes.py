@@ -4,7 +4,7 @@ import re
 
 from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S
 from common.control_messages import WorkerEnded
-from common.machine import Send
+from common.machine import Outgoing
 from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
@@ -17,7 +17,7 @@ FULL = "rm-1_default.sqlite: the journal cannot be used: database or disk is ful
 CAUSE = f"the worker of partition rm-1_default cannot start: {FULL}; correct that, then try again"
 
 
-def ends(house: House, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR) -> list[Send]:
+def ends(house: House, partition: str, reason: str, *, epoch: int = 0, source: str = SUPERVISOR) -> list[Outgoing]:
     """The supervisor reports that a worker ended before it was ready; one that crashed has no `.sqlite` to name."""
     ended = WorkerEnded(reason=reason, cannot_start=".sqlite" in reason)
     return house.hear(source, ended, partition=partition, epoch=epoch or house.epoch(partition), **NONE)
@@ -28,7 +28,7 @@ def problems(house: House) -> dict[str, str]:
     return {one.full_name: one.problem for one in decoded(PartitionList, listed.body).partitions}
 
 
-def refusals(sends: list[Send]) -> list[str]:
+def refusals(sends: list[Outgoing]) -> list[str]:
     return [one.reason for one in said(sends) if isinstance(one, Refused)]
 
 
@@ -67,7 +67,7 @@ def test_each_vote_gives_the_other_workers_of_a_registration_as_much_time_again(
 def test_a_registration_takes_no_longer_than_its_bound_and_names_only_some_of_the_workers_that_are_missing() -> None:
     house = House()
     house.call(config(MANY))
-    sends: list[Send] = []
+    sends: list[Outgoing] = []
     for number in range(MANY):
         sends += house.wait(house.now + ROLLOUT_MAX_S - 1)
         if sends:

@@ -11,7 +11,7 @@ from broker.config_validation import (
     encode_analysis,
 )
 from common.control_messages import ChangedFile, Hello
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import READER
 from common.query_messages import ChangeConfig
@@ -31,12 +31,12 @@ class Notebook:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        self.heard.append(f"{delivery.header.kind} {delivery.header.ref}")
-        return [Send("peer", delivery.header, b"")]
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        self.heard.append(f"{incoming.header.kind} {incoming.header.ref}")
+        return [Outgoing("peer", incoming.header, b"")]
 
-    def tick(self, now: float) -> list[Send]:
-        return [Send("peer", Header(kind="Tick"), b"")]
+    def tick(self, now: float) -> list[Outgoing]:
+        return [Outgoing("peer", Header(kind="Tick"), b"")]
 
 
 class Scene:
@@ -44,12 +44,12 @@ class Scene:
         self.notebook, self.cache = Notebook(), AnalysisCache()
         self.foresight = ConfigPreloader(self.notebook, self.cache)
 
-    def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Send]:
+    def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Outgoing]:
         header = Header(kind=type(message).__name__, ref=ref, partition=partition)
-        return self.foresight.handle(Delivery("peer", header, body_of(message)), 1.0)
+        return self.foresight.handle(Incoming("peer", header, body_of(message)), 1.0)
 
-    def read(self, number: int, judgement: bytes) -> list[Send]:
-        return self.foresight.handle(Delivery(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
+    def read(self, number: int, judgement: bytes) -> list[Outgoing]:
+        return self.foresight.handle(Incoming(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)
 
 
 JUDGEMENT = encode_analysis(analyze(LARGE))
@@ -134,7 +134,7 @@ def test_when_too_many_wait_nobody_does() -> None:
 
 def test_what_cannot_be_read_as_a_message_is_the_machines() -> None:
     scene = Scene()
-    scene.foresight.handle(Delivery("peer", Header(kind="ChangedFile"), b"\xc1" * PRELOAD_BYTES_MIN), 1.0)
+    scene.foresight.handle(Incoming("peer", Header(kind="ChangedFile"), b"\xc1" * PRELOAD_BYTES_MIN), 1.0)
     assert scene.notebook.heard == ["ChangedFile "]
 
 

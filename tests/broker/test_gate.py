@@ -1,16 +1,16 @@
 """What waits for what, and what does not."""
 
 from broker.outgoing import HELD_MAX, OutboxBarrier
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Header
 
 
-def about(message: Send) -> str:
+def about(message: Outgoing) -> str:
     return message.header.rm
 
 
-def say(rm: str, number: int = 0) -> Send:
-    return Send("somebody", Header(kind="Answer", rm=rm, ref=str(number)), b"")
+def say(rm: str, number: int = 0) -> Outgoing:
+    return Outgoing("somebody", Header(kind="Answer", rm=rm, ref=str(number)), b"")
 
 
 def test_an_open_gate_lets_everything_pass() -> None:

@@ -3,7 +3,7 @@
 from broker.rm_records import PROBE_S, RETRY_S
 from broker.routing import BrokerMachine
 from common.control_messages import Hello, ManagerRecord, Recorded
-from common.machine import NEVER, Send
+from common.machine import NEVER, Outgoing
 from common.names import RECORD, worker_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
@@ -14,7 +14,7 @@ from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitio
 NONE = {"rm": "", "session": ""}
 
 
-def lost(house: House, partition: str = PARTITION) -> list[Send]:
+def lost(house: House, partition: str = PARTITION) -> list[Outgoing]:
     """A worker without its journal comes; what is sent at once."""
     house.speaks(partition)
     epoch = house.epoch(partition)

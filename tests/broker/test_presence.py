@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello, ManagerAway, Pause, Repeat
-from common.machine import NEVER, Send
+from common.machine import NEVER, Outgoing
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, House, joined, kinds, registered, wanted
@@ -129,7 +129,7 @@ def test_a_change_of_an_rm_that_ends_ends_too() -> None:
 # Leaving ------------------------------------------------------------------------------------------------------------
 
 
-def leave(house: House, session: str = SESSION) -> list[Send]:
+def leave(house: House, session: str = SESSION) -> list[Outgoing]:
     return house.hear(PROXY, Leave(reason="done"), session=session, ref="bye")
 
 

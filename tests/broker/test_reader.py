@@ -5,7 +5,7 @@ import sys
 
 from broker.config_validation import analyze, encode_analysis
 from broker.validation_process import ValidationProcess
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import READER
 
@@ -13,7 +13,7 @@ TEXT = "partitions:\n- name: default\n  queues:\n  - name: root\n"
 PATIENCE_S = 30.0
 
 
-async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
+async def answer(*program: str, limit_s: float = PATIENCE_S) -> Incoming:
     """What is heard of the text."""
     came = asyncio.Event()
     reader = (
@@ -21,7 +21,7 @@ async def answer(*program: str, limit_s: float = PATIENCE_S) -> Delivery:
         if program
         else ValidationProcess(wake=came.set)
     )
-    reader.send(Send(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
+    reader.send(Outgoing(READER, Header(kind="ReadText", ref="5"), TEXT.encode()))
     assert reader.receive() is None
     async with asyncio.timeout(PATIENCE_S):
         await came.wait()
@@ -49,9 +49,9 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
 
 
 def test_who_closes_waits_for_nothing() -> None:
-    async def closed() -> Delivery | None:
+    async def closed() -> Incoming | None:
         reader = ValidationProcess(wake=lambda: None, program=(sys.executable, "-c", "import time; time.sleep(60)"))
-        reader.send(Send(READER, Header(kind="ReadText", ref="1"), b""))
+        reader.send(Outgoing(READER, Header(kind="ReadText", ref="1"), b""))
         await asyncio.sleep(0)
         reader.close()
         await asyncio.gather(*reader._tasks, return_exceptions=True)

@@ -12,7 +12,7 @@ from broker.rm_records import RmRecord, encode_record
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Message
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
@@ -31,7 +31,7 @@ class Paper:
     def ring(self) -> None:
         self.rings += 1
 
-    def told(self, message: Message, **fields: str | int) -> Delivery | None:
+    def told(self, message: Message, **fields: str | int) -> Incoming | None:
         self.record.send(sent(RECORD, message, **{"session": "", **fields}))
         return self.record.receive()
 

@@ -7,7 +7,7 @@ from broker.record_file import RecordFile
 from broker.rm_records import RmRecord, decode_record, encode_record
 from broker.routing import BrokerMachine
 from common.control_messages import ManagerAway, ManagerRecord
-from common.machine import send
+from common.machine import make_outgoing
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ListPartitions, PartitionList
@@ -120,7 +120,7 @@ def recorded(path: Path, *found: bytes) -> list[RmRecord]:
     record = RecordFile(path, wake=lambda: None)
     for number, facts in enumerate(found, 1):
         header = Header(kind="ManagerRecord", rm=f"rm-{number}")
-        record.send(send(RECORD, ManagerRecord(number=number, facts=facts), header))
+        record.send(make_outgoing(RECORD, ManagerRecord(number=number, facts=facts), header))
     read = record.read_records()
     record.close()
     return read

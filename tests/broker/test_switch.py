@@ -4,7 +4,7 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkersWanted
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import FILE, RECORD
 from common.query_messages import (
@@ -29,7 +29,7 @@ SUPERVISOR = "supervisor"
 NONE = {"rm": "", "session": ""}
 
 
-def refused(reason: str, code: str = "registration", **fields: str | int) -> Send:
+def refused(reason: str, code: str = "registration", **fields: str | int) -> Outgoing:
     return sent(PROXY, Refused(code=code, reason=reason), **{"ref": "call", **fields})
 
 
@@ -102,7 +102,7 @@ def test_an_rm_must_have_a_name_and_it_must_be_its_own() -> None:
     assert House().call(rm="") == [refused(unnamed, rm="")]
     house = House()
     other = house.switch.handle(
-        Delivery(PROXY, header("RegisterResourceManager", ref="call"), b"\x81\xa4rmID\xa4rm-2"), 0
+        Incoming(PROXY, header("RegisterResourceManager", ref="call"), b"\x81\xa4rmID\xa4rm-2"), 0
     )
     assert other == [refused("registration of RM failed: RM id 'rm-2' in a message of 'rm-1'")]
 
@@ -169,8 +169,8 @@ def test_a_name_is_free_again_when_its_registration_was_refused() -> None:
 @pytest.mark.parametrize("kind", ["NodeRequest", "ApplicationRequest", "AllocationRequest", "Ack"])
 def test_a_command_goes_to_its_partition_unopened(kind: str) -> None:
     whole = header(kind, partition=PARTITION, seq=5, ack=3, life=1)
-    assert registered().switch.handle(Delivery(PROXY, whole, b"not opened"), 2) == [
-        Send(f"{PARTITION}#1", whole, b"not opened")
+    assert registered().switch.handle(Incoming(PROXY, whole, b"not opened"), 2) == [
+        Outgoing(f"{PARTITION}#1", whole, b"not opened")
     ]
 
 
@@ -218,7 +218,7 @@ def test_a_vote_under_an_old_lease_does_not_count() -> None:
     house.call()
     [asked] = house.hello(PARTITION)
     for name in (f"{PARTITION}#99", PARTITION):
-        vote = Delivery(name, Header(kind="ConfigVote", rm=RM, partition=PARTITION, epoch=1), b"\x81\xa7rollout\x01")
+        vote = Incoming(name, Header(kind="ConfigVote", rm=RM, partition=PARTITION, epoch=1), b"\x81\xa7rollout\x01")
         assert house.switch.handle(vote, 1) == []
     assert house.vote(asked)[-1].header.kind == "Registered"
 
@@ -305,19 +305,19 @@ def test_a_front_end_hears_who_is_registered() -> None:
 
 def test_a_malformed_body_is_refused_with_its_place() -> None:
     for kind in ("RegisterResourceManager", "Resume"):
-        [answer] = registered().switch.handle(Delivery(PROXY, header(kind, ref="call"), b"\x90"), 0)
+        [answer] = registered().switch.handle(Incoming(PROXY, header(kind, ref="call"), b"\x90"), 0)
         assert answer == refused(f"{kind}: Expected `object`, got `array`", "malformed")
 
 
 def test_an_unknown_kind_is_refused() -> None:
     for kind in ("", "Nonsense"):
-        [answer] = House().switch.handle(Delivery(PROXY, header(kind, ref="call"), b""), 0)
+        [answer] = House().switch.handle(Incoming(PROXY, header(kind, ref="call"), b""), 0)
         assert answer == refused(f"unknown message {kind!r}", "unknown-kind")
 
 
 def test_what_could_not_be_read_is_refused_with_the_reason() -> None:
     unread = header("Malformed", ref="body of 99 bytes, at most 9 are allowed")
-    [answer] = House().switch.handle(Delivery(PROXY, unread, b""), 0)
+    [answer] = House().switch.handle(Incoming(PROXY, unread, b""), 0)
     assert answer == refused(unread.ref, "malformed", ref=unread.ref)
 
 

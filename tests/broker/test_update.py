@@ -16,7 +16,7 @@ from common.control_messages import (
     Recorded,
     Settings,
 )
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.names import RECORD, worker_name
 from common.rm_messages import UpdateConfiguration
 from common.wire import decoded
@@ -34,13 +34,13 @@ RESTARTED = [
 ]
 
 
-def _yes(house: House, asked: Send) -> Delivery:
+def _yes(house: House, asked: Outgoing) -> Incoming:
     vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
     epoch = house.epoch(asked.to)
     return arrives(worker_name(asked.to, epoch), vote, session="", partition=asked.to, epoch=epoch)
 
 
-def commits(sends: list[Send]) -> list[str]:
+def commits(sends: list[Outgoing]) -> list[str]:
     return [one.to for one in sends if one.header.kind == "CommitConfig"]
 
 
@@ -336,7 +336,7 @@ def test_one_that_restarts_before_its_vote_begins_with_the_old_and_is_asked_agai
     first, second = house.change(TWO_MORE)
     sends = house.lost(PARTITION)
     assert kinds(sends) == RESTARTED
-    assert sends[-1] == Send(first.to, replace(first.header, life=1), first.body)
+    assert sends[-1] == Outgoing(first.to, replace(first.header, life=1), first.body)
     house.vote(second)
     assert commits(house.vote(first)) == [PARTITION, GPU]
 

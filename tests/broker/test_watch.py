@@ -6,7 +6,7 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
 from broker.state import BrokerPolicy
 from common.control_messages import ManagerAway
-from common.machine import NEVER, Send
+from common.machine import NEVER, Outgoing
 from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
 from common.wire import decoded
 from tests.broker.house import GPU, PROXY, WEB, House, kinds, wanted
@@ -28,9 +28,9 @@ def beat(house: House, source: str, **fields: str | int) -> list[str]:
     return [decoded(Heartbeat, one.body).incarnation for one in sends if one.header.kind == "Heartbeat"]
 
 
-def together(house: House, seconds: float, *alive: str) -> list[Send]:
+def together(house: House, seconds: float, *alive: str) -> list[Outgoing]:
     """Time passes, and these send heartbeats."""
-    sends: list[Send] = []
+    sends: list[Outgoing] = []
     until = house.now + seconds
     while house.now < until:
         for name in alive:

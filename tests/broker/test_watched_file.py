@@ -36,9 +36,9 @@ class Desk:
 
     def told(self) -> list[str]:
         found: list[str] = []
-        while (delivery := self.file.receive()) is not None:
-            assert (delivery.source, delivery.header) == (FILE, header("ChangedFile", rm="", session=""))
-            found.append(decoded(ChangedFile, delivery.body).text)
+        while (incoming := self.file.receive()) is not None:
+            assert (incoming.source, incoming.header) == (FILE, header("ChangedFile", rm="", session=""))
+            found.append(decoded(ChangedFile, incoming.body).text)
         return found
 
     def write(self, text: str) -> list[str]:

@@ -7,7 +7,7 @@ Not here: the steps of the scenario (`player.py`), the requests (`answers.py`).
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
 
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import WEBSERVICE
 from common.query_messages import Answer, ListPartitions, PartitionList, Query, ReadConfig
@@ -46,7 +46,7 @@ class ScenarioManager(RM):
         self._described = described
         self.extra: dict[str, str] = {}
 
-    def register(self) -> list[Send]:
+    def register(self) -> list[Outgoing]:
         request = RegisterResourceManager(
             rm_id=self.rm_id,
             version=self._described.version,
@@ -58,11 +58,11 @@ class ScenarioManager(RM):
         )
         return self._sends([self.session.register(request)])
 
-    def reconfigure(self, text: str) -> list[Send]:
+    def reconfigure(self, text: str) -> list[Outgoing]:
         request = UpdateConfiguration(rm_id=self.rm_id, policy_group="queues", config=text, extra_config=self.extra)
         return self._sends([self.session.update_configuration(request)])
 
-    def hear(self, header: Header, body: bytes) -> list[Send]:
+    def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         if header.kind != StateDumpAsked.__name__:
             return super().hear(header, body)
         question = decoded(StateDumpAsked, body).question
@@ -112,7 +112,7 @@ class System(World):
         """What comes back for a message of the web service."""
         self._told = None
         header = Header(kind=type(message).__name__, rm=to.rm, partition=to.partition, ref=QUESTION_REF)
-        self.carry(WEBSERVICE, [send(BROKER, message, header)])
+        self.carry(WEBSERVICE, [make_outgoing(BROKER, message, header)])
         for _ in range(STEPS_MAX):
             if self._told is not None:
                 return self._told

@@ -5,7 +5,7 @@ import pytest
 
 from common.control_messages import Hello
 from common.driver import Inbox, Transport, clock, drive
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header
 from common.wire import body_of
 
@@ -22,12 +22,12 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def delivery(kind: str) -> Delivery:
-    return Delivery("peer", Header(kind=kind), b"")
+def incoming(kind: str) -> Incoming:
+    return Incoming("peer", Header(kind=kind), b"")
 
 
-def message(kind: str) -> Send:
-    return Send("peer", Header(kind=kind), b"")
+def message(kind: str) -> Outgoing:
+    return Outgoing("peer", Header(kind=kind), b"")
 
 
 class Network:
@@ -39,17 +39,17 @@ class Network:
         self.sent: list[str] = []
         self._turns = list(turns)
 
-    def follow(self, turn: Callable[[list[Delivery]], float]) -> None:
+    def follow(self, turn: Callable[[list[Incoming]], float]) -> None:
         self.turn = turn
 
-    async def receive(self, timeout_s: float) -> list[Delivery]:
+    async def receive(self, timeout_s: float) -> list[Incoming]:
         self.timeouts.append(timeout_s)
         arrived = self._turns.pop(0)
         if not self._turns:
             self.stopping.set()
-        return [delivery(kind) for kind in arrived]
+        return [incoming(kind) for kind in arrived]
 
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         self.sent.append(message.header.kind)
 
 
@@ -64,13 +64,13 @@ class Machine:
     def deadline(self) -> float:
         return self._deadline()
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         self.times.append(now)
-        if delivery.header.kind == "broken":
+        if incoming.header.kind == "broken":
             raise ValueError("a defect")
-        return [message(delivery.header.kind)]
+        return [message(incoming.header.kind)]
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         self.times.append(now)
         return [message("tick")]
 
@@ -143,7 +143,7 @@ def inbox_of(transport: Transport) -> Inbox:
     return inbox
 
 
-async def waiting(transport: Transport) -> "asyncio.Task[list[Delivery]]":
+async def waiting(transport: Transport) -> "asyncio.Task[list[Incoming]]":
     """A task that waits for messages."""
     task = asyncio.create_task(transport.receive(float("inf")))
     await asyncio.sleep(0)
@@ -155,15 +155,15 @@ def test_messages_that_arrive_are_processed_before_the_wait_ends() -> None:
         transport, turns = Transport(), list[int]()
         inbox = inbox_of(transport)
 
-        def turn(deliveries: list[Delivery]) -> float:
-            turns.append(len(deliveries))
+        def turn(batch: list[Incoming]) -> float:
+            turns.append(len(batch))
             if len(turns) == 1:  # what a turn brings about in the process itself gets one, too
-                inbox.put(Delivery("@self", HEADER, BODY))
+                inbox.put(Incoming("@self", HEADER, BODY))
             return 1000.0 if len(turns) < 4 else 0.0
 
         transport.follow(turn)
         task = await waiting(transport)
-        inbox._waiting.extend([Delivery("@self", HEADER, BODY)] * 2)
+        inbox._waiting.extend([Incoming("@self", HEADER, BODY)] * 2)
         transport.arrived()
         assert turns == [2, 1]
         transport.arrived()
@@ -180,8 +180,8 @@ def test_messages_that_arrive_before_the_wait_are_received() -> None:
     async def story() -> None:
         transport, turns = Transport(), list[int]()
         inbox = inbox_of(transport)
-        transport.follow(lambda deliveries: turns.append(len(deliveries)) or 0.0)
-        inbox._waiting.append(Delivery("@self", HEADER, BODY))
+        transport.follow(lambda batch: turns.append(len(batch)) or 0.0)
+        inbox._waiting.append(Incoming("@self", HEADER, BODY))
         transport.arrived()
         assert len(await transport.receive(float("inf"))) == 1
         assert turns == []
@@ -193,7 +193,7 @@ def test_an_exception_of_a_turn_is_raised_by_receive() -> None:
     async def story() -> None:
         transport = Transport()
 
-        def turn(_: list[Delivery]) -> float:
+        def turn(_: list[Incoming]) -> float:
             raise ValueError("a defect")
 
         transport.follow(turn)
@@ -219,7 +219,7 @@ def test_the_event_loop_runs_other_callbacks_under_load() -> None:
 
         beside = asyncio.create_task(others())
         for _ in range(20):
-            inbox.put(Delivery("@self", HEADER, BODY))
+            inbox.put(Incoming("@self", HEADER, BODY))
             assert len(await transport.receive(float("inf"))) == 1
         beside.cancel()
         assert turns >= 9
@@ -231,15 +231,15 @@ def test_messages_from_inside_the_process_arrive_like_others() -> None:
     async def story() -> None:
         transport = Transport()
         inbox = Inbox(wake=transport.wake)
-        given: list[Send] = []
+        given: list[Outgoing] = []
         inbox.deliver = given.append
         transport.add("grpc:", inbox)
         waiting = asyncio.create_task(transport.receive(float("inf")))
         await asyncio.sleep(0)
-        inbox.put(Delivery("grpc:rm-1", HEADER, BODY))
-        assert await waiting == [Delivery("grpc:rm-1", HEADER, BODY)]
-        transport.send(Send("grpc:rm-1", HEADER, BODY))
-        assert given == [Send("grpc:rm-1", HEADER, BODY)]
+        inbox.put(Incoming("grpc:rm-1", HEADER, BODY))
+        assert await waiting == [Incoming("grpc:rm-1", HEADER, BODY)]
+        transport.send(Outgoing("grpc:rm-1", HEADER, BODY))
+        assert given == [Outgoing("grpc:rm-1", HEADER, BODY)]
 
     play(story)
 
@@ -253,7 +253,7 @@ def test_a_message_goes_to_the_endpoint_with_the_longest_prefix() -> None:
             inbox.deliver = lambda message, box=box: box.append(message.to)
             transport.add(prefix, inbox)
         for to in ("grpc:rm-1", "grp", "broker"):
-            transport.send(Send(to, HEADER, BODY))
+            transport.send(Outgoing(to, HEADER, BODY))
         assert given == {"": ["grp", "broker"], "grpc:": ["grpc:rm-1"]}
 
     play(story)
@@ -262,6 +262,6 @@ def test_a_message_goes_to_the_endpoint_with_the_longest_prefix() -> None:
 def test_a_message_that_no_endpoint_leads_to_is_a_defect() -> None:
     async def story() -> None:
         with pytest.raises(LookupError, match="no endpoint leads to 'elsewhere'"):
-            Transport().send(Send("elsewhere", HEADER, BODY))
+            Transport().send(Outgoing("elsewhere", HEADER, BODY))
 
     play(story)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from common.inspector import Inspected
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header, Message
 from common.query_messages import Answer, Query
 from common.wire import body_of, decoded
@@ -16,31 +16,31 @@ class FakeMachine:
     deadline = NEVER
 
     def __init__(self) -> None:
-        self.heard: list[Delivery] = []
+        self.heard: list[Incoming] = []
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        self.heard.append(delivery)
-        return [Send("peer", delivery.header, b"")]
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        self.heard.append(incoming)
+        return [Outgoing("peer", incoming.header, b"")]
 
-    def tick(self, now: float) -> list[Send]:
-        return [Send("peer", Header(kind="Tick"), b"")]
+    def tick(self, now: float) -> list[Outgoing]:
+        return [Outgoing("peer", Header(kind="Tick"), b"")]
 
 
 class Process:
     def __init__(self) -> None:
         self.machine = FakeMachine()
-        self.sent: asyncio.Queue[Send] = asyncio.Queue()
+        self.sent: asyncio.Queue[Outgoing] = asyncio.Queue()
         self.inspected = Inspected(self.machine, self.sent.put_nowait, partition="rm_p", epoch=3)
 
-    def ask(self, message: Message, ref: str = "1", partition: str = "rm_p") -> list[Send]:
+    def ask(self, message: Message, ref: str = "1", partition: str = "rm_p") -> list[Outgoing]:
         header = Header(kind=type(message).__name__, ref=ref, partition=partition)
-        return self.inspected.handle(Delivery(ASKER, header, body_of(message)), 1.0)
+        return self.inspected.handle(Incoming(ASKER, header, body_of(message)), 1.0)
 
     async def answer(self) -> tuple[str, Answer]:
         return read(await self.sent.get())
 
 
-def read(sent: Send) -> tuple[str, Answer]:
+def read(sent: Outgoing) -> tuple[str, Answer]:
     assert (sent.to, sent.header.kind, sent.header.partition, sent.header.epoch) == (ASKER, "Answer", "rm_p", 3)
     return sent.header.ref, decoded(Answer, sent.body)
 
@@ -91,7 +91,7 @@ def test_everything_else_is_the_machines() -> None:
         assert len(process.ask(Query(what="queues"))) == 1
         assert len(process.ask(Query(what="stack"), partition="rm_q")) == 1
         assert len(process.ask(Answer(status=200, body=b"stack"))) == 1
-        nonsense = Delivery(ASKER, Header(kind="Query", partition="rm_p"), b"\xc1")
+        nonsense = Incoming(ASKER, Header(kind="Query", partition="rm_p"), b"\xc1")
         assert len(process.inspected.handle(nonsense, 1.0)) == 1
         assert len(process.machine.heard) == 4
         assert process.inspected.deadline == NEVER

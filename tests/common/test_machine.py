@@ -1,17 +1,19 @@
 from common.control_messages import Hello
-from common.machine import NEVER, Send, send
+from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Header
 from common.rm_messages import Received
 from common.wire import body_of
 
 
 def test_a_message_is_sent_under_its_class_name() -> None:
-    assert send("broker", Hello(role="worker")) == Send("broker", Header(kind="Hello"), body_of(Hello(role="worker")))
+    assert make_outgoing("broker", Hello(role="worker")) == Outgoing(
+        "broker", Header(kind="Hello"), body_of(Hello(role="worker"))
+    )
 
 
 def test_a_header_may_say_more() -> None:
     header = Header(kind="Received", rm="rm-1", ack=7)
-    assert send("rmproxy", Received(), header) == Send("rmproxy", header, b"\x80")
+    assert make_outgoing("rmproxy", Received(), header) == Outgoing("rmproxy", header, b"\x80")
 
 
 def test_never_is_later_than_any_time() -> None:

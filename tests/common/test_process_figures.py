@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from common.driver import Inbox, Transport
 from common.families import Family
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.process_figures import LAG_EVERY_S, ProcessFigures, Teller
 from common.process_up import up
@@ -80,7 +80,7 @@ def test_a_loop_that_was_busy_is_late() -> None:
 
 
 class Sink(Inbox):
-    def send(self, message: Send) -> None:
+    def send(self, message: Outgoing) -> None:
         """Takes anything."""
 
 
@@ -90,9 +90,9 @@ def test_messages_are_counted_in_each_direction_and_those_that_wait() -> None:
         sink = Sink(wake=wire.wake)
         wire.add("", sink)
         for _ in range(3):
-            sink.put(Delivery("peer", Header(kind="Ack"), b""))
+            sink.put(Incoming("peer", Header(kind="Ack"), b""))
         await wire.receive(0.0)
-        wire.send(Send("peer", Header(kind="Ack"), b""))
+        wire.send(Outgoing("peer", Header(kind="Ack"), b""))
         figures = ProcessFigures("broker", wire=wire)
         found = figures.families()
         figures.close()

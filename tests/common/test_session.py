@@ -24,7 +24,7 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import STRANGERS_MAX, Outgoing, Session
+from common.session import STRANGERS_MAX, EncodedMessage, Session
 from common.wire import WireError, body_of, decoded
 from tests.machines import PARTITION, RM, SESSION, header
 
@@ -51,7 +51,7 @@ def opened() -> Session:
     return session
 
 
-def numbered(outgoing: list[Outgoing]) -> list[tuple[str, str, int, int]]:
+def numbered(outgoing: list[EncodedMessage]) -> list[tuple[str, str, int, int]]:
     return [(one.header.kind, one.header.partition, one.header.seq, one.header.ack) for one in outgoing]
 
 
@@ -62,7 +62,7 @@ def test_a_session_begins_with_a_registration_and_is_open_when_it_is_answered() 
     session = Session(rm_id=RM, session=SESSION)
     assert session.state == "new"
     call = session.register(REQUEST)
-    assert call == Outgoing(header("RegisterResourceManager", ref="register"), body_of(REQUEST))
+    assert call == EncodedMessage(header("RegisterResourceManager", ref="register"), body_of(REQUEST))
     assert session.state == "registering"
     answer = Registered(partitions=[PARTITION])
     assert told(session, answer) == answer
@@ -130,7 +130,7 @@ def test_news_are_heard_once_and_acknowledged_once() -> None:
     assert told(session, news("a"), partition=PARTITION, seq=1) == news("a")
     assert told(session, news("a"), partition=PARTITION, seq=1) is None
     assert told(session, news("b"), partition=PARTITION, seq=2) == news("b")
-    expected = Outgoing(header("Ack", partition=PARTITION, ack=2), body_of(Ack()))
+    expected = EncodedMessage(header("Ack", partition=PARTITION, ack=2), body_of(Ack()))
     assert session.acknowledgements() == [expected]
     assert session.acknowledgements() == []
 
@@ -272,7 +272,7 @@ UPDATED = ConfigurationUpdated(checksum="c", partitions=[PARTITION])
 def test_a_call_for_another_configuration_is_answered_with_the_partitions_from_then_on() -> None:
     session = opened()
     call = session.update_configuration(UPDATE, ref="7")
-    assert call == Outgoing(header("UpdateConfiguration", ref="7"), body_of(UPDATE))
+    assert call == EncodedMessage(header("UpdateConfiguration", ref="7"), body_of(UPDATE))
     assert session.state == "open"
     assert told(session, UPDATED, ref="7") == UPDATED
     assert session.partitions == (PARTITION,)
@@ -389,13 +389,13 @@ def test_a_call_that_was_made_twice_is_answered_once() -> None:
 
 def test_heartbeats_name_the_session_and_say_nothing() -> None:
     session = opened()
-    assert session.heartbeat() == Outgoing(header("Heartbeat"), body_of(Heartbeat()))
+    assert session.heartbeat() == EncodedMessage(header("Heartbeat"), body_of(Heartbeat()))
     assert told(session, Heartbeat(incarnation="7")) is None
 
 
 def test_who_leaves_has_left_when_the_core_says_so() -> None:
     session = opened()
-    assert session.leave("done") == Outgoing(header("Leave", ref="leave"), body_of(Leave(reason="done")))
+    assert session.leave("done") == EncodedMessage(header("Leave", ref="leave"), body_of(Leave(reason="done")))
     assert session.state == "leaving"
     told(session, Registered(partitions=[PARTITION]))
     assert session.state == "leaving"

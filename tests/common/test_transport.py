@@ -13,7 +13,7 @@ from common import transport as transport_module
 from common import wire as wire_module
 from common.control_messages import Hello
 from common.driver import READ_BYTES_MAX, READ_MAX, Transport
-from common.machine import MALFORMED, Delivery, Send
+from common.machine import MALFORMED, Incoming, Outgoing
 from common.messages import Header
 from common.transport import BrokerConnection, BrokerPort, NativePort
 from common.wire import body_of, frames_of
@@ -99,13 +99,13 @@ def plain_socket(kind: int, identity: bytes = b"") -> Iterator["zmq.Socket[bytes
         one.close()
 
 
-async def arrival(wire: Transport) -> Delivery:
-    [delivery] = await arrivals(wire, 1)
-    return delivery
+async def arrival(wire: Transport) -> Incoming:
+    [incoming] = await arrivals(wire, 1)
+    return incoming
 
 
-async def arrivals(wire: Transport, count: int) -> list[Delivery]:
-    got: list[Delivery] = []
+async def arrivals(wire: Transport, count: int) -> list[Incoming]:
+    got: list[Incoming] = []
     while len(got) < count:
         got += await wire.receive(float("inf"))
     return got
@@ -124,8 +124,8 @@ def test_peers_from_outside_are_called_by_their_routing_id_in_hex_after_a_prefix
         async with listening() as (server, router):
             with plain(router.address, b"\x01\xff ") as rm:
                 rm.send_multipart(GOOD)
-                assert await arrival(server) == Delivery("native:01ff20", HEADER, BODY)
-                server.send(Send("native:01ff20", HEADER, BODY))
+                assert await arrival(server) == Incoming("native:01ff20", HEADER, BODY)
+                server.send(Outgoing("native:01ff20", HEADER, BODY))
                 assert await answer(rm) == GOOD
 
     play(story)
@@ -175,7 +175,7 @@ def test_a_malformed_message_arrives_as_malformed_and_the_next_one_as_it_is(
                 first, second = await arrivals(server, 2)
                 assert (first.source, first.header.kind, first.body) == (RAW, MALFORMED, b"")
                 assert first.header.ref.startswith(reason)
-                assert second == Delivery(RAW, HEADER, BODY)
+                assert second == Incoming(RAW, HEADER, BODY)
 
     play(story)
 
@@ -186,15 +186,15 @@ def test_a_malformed_message_arrives_as_malformed_and_the_next_one_as_it_is(
 def test_a_message_for_a_peer_that_is_not_there_is_counted_and_dropped() -> None:
     async def story() -> None:
         async with listening() as (server, router):
-            server.send(Send("native:00", HEADER, BODY))
+            server.send(Outgoing("native:00", HEADER, BODY))
             assert router.dropped == 1
             with plain(router.address) as peer:
                 peer.send_multipart(GOOD)
                 await arrival(server)
-                server.send(Send(RAW, HEADER, BODY))
+                server.send(Outgoing(RAW, HEADER, BODY))
                 assert await answer(peer) == GOOD
             while router.dropped == 1:  # until the break has been noticed
-                server.send(Send(RAW, HEADER, BODY))
+                server.send(Outgoing(RAW, HEADER, BODY))
                 await asyncio.sleep(0)
             assert router.dropped == 2
 
@@ -212,7 +212,7 @@ def test_a_stranger_that_does_not_listen_loses_what_is_too_much_for_it(monkeypat
                 peer.send_multipart(GOOD)
                 source = (await arrival(server)).source
                 while router.dropped == 0:  # what the operating system keeps for it comes on top
-                    server.send(Send(source, HEADER, body))
+                    server.send(Outgoing(source, HEADER, body))
                     await asyncio.sleep(0)
                 peer.send_multipart(GOOD)
                 assert (await arrival(server)).source == source, "it is still there"
@@ -230,7 +230,7 @@ def test_a_stranger_cannot_take_over_the_name_of_another() -> None:
                     thief.send_multipart(GOOD)
                     witness.send_multipart(GOOD)
                     assert (await arrival(server)).source == f"native:{b'two'.hex()}"
-                    server.send(Send(peer, HEADER, BODY))
+                    server.send(Outgoing(peer, HEADER, BODY))
                     assert await answer(first) == GOOD
                     assert not thief.poll(0)
 
@@ -244,7 +244,7 @@ def test_a_flood_is_read_a_part_at_a_time_and_in_order() -> None:
             with plain(router.address) as peer:
                 for number in range(count):
                     peer.send_multipart(frames_of(Header(kind="k", seq=number), b""))
-                got: list[Delivery] = []
+                got: list[Incoming] = []
                 while len(got) < count:
                     part = await server.receive(float("inf"))
                     assert len(part) <= READ_MAX
@@ -261,7 +261,7 @@ def test_large_messages_are_read_only_a_few_at_a_time() -> None:
             with plain(router.address) as peer:
                 for number in range(count):
                     peer.send_multipart(frames_of(Header(kind="k", seq=number), body))
-                got: list[Delivery] = []
+                got: list[Incoming] = []
                 while len(got) < count:
                     part = await server.receive(float("inf"))
                     assert len(part) <= 2
@@ -277,10 +277,10 @@ def test_large_messages_are_read_only_a_few_at_a_time() -> None:
 def test_messages_go_both_ways(address: str) -> None:
     async def story() -> None:
         async with broker_port(address) as (server, _), connected(address) as client:
-            client.send(Send("broker", HEADER, BODY))
-            assert await arrival(server) == Delivery("worker-1", HEADER, BODY)
-            server.send(Send("worker-1", HEADER, b""))
-            assert await arrival(client) == Delivery("broker", HEADER, b"")
+            client.send(Outgoing("broker", HEADER, BODY))
+            assert await arrival(server) == Incoming("worker-1", HEADER, BODY)
+            server.send(Outgoing("worker-1", HEADER, b""))
+            assert await arrival(client) == Incoming("broker", HEADER, b"")
 
     play(story)
 
@@ -295,19 +295,19 @@ def test_other_zeromq_programs_can_be_either_end(address: str, size: int) -> Non
             with plain_socket(zmq.DEALER, b"raw") as client:
                 client.connect(address)
                 client.send_multipart(frames)
-                assert await arrival(server) == Delivery("raw", HEADER, body)
-                server.send(Send("raw", HEADER, body))
+                assert await arrival(server) == Incoming("raw", HEADER, body)
+                server.send(Outgoing("raw", HEADER, body))
                 assert await answer(client) == frames
         with plain_socket(zmq.ROUTER) as router:
             router.bind(address)
             async with connected(address) as link:
                 for _ in range(2):
-                    link.send(Send("broker", HEADER, body))
+                    link.send(Outgoing("broker", HEADER, body))
                 waiting = asyncio.create_task(arrival(link))  # who receives writes, too
                 assert await answer(router) == [b"worker-1", *frames]
                 assert await answer(router) == [b"worker-1", *frames]
                 router.send_multipart([b"worker-1", *frames])
-                assert await waiting == Delivery("broker", HEADER, body)
+                assert await waiting == Incoming("broker", HEADER, body)
 
     play(story)
 
@@ -319,8 +319,8 @@ def test_connections_without_a_name_get_one(address: str) -> None:
                 for client in (one, other):
                     client.connect(address)
                     client.send_multipart(GOOD)
-                for delivery in await arrivals(server, 2):
-                    server.send(Send(delivery.source, HEADER, BODY))
+                for incoming in await arrivals(server, 2):
+                    server.send(Outgoing(incoming.source, HEADER, BODY))
                 assert [await answer(one), await answer(other)] == [GOOD, GOOD]
 
     play(story)
@@ -349,7 +349,7 @@ def test_a_malformed_message_of_a_process_arrives_as_malformed(address: str) -> 
                 first, second = await arrivals(server, 2)
                 assert (first.source, first.header.kind) == ("raw", MALFORMED)
                 assert first.header.ref == "expected 3 frames (protocol, header, body), got 10000"
-                assert second == Delivery("raw", HEADER, BODY)
+                assert second == Incoming("raw", HEADER, BODY)
 
     play(story)
 
@@ -365,8 +365,8 @@ def test_a_client_of_another_protocol_is_disconnected(address: str) -> None:
                 await loop.sock_sendall(stranger, b"GET / HTTP/1.1\r\n" + bytes(64))
                 while await loop.sock_recv(stranger, 1000):
                     pass
-            client.send(Send("broker", HEADER, BODY))
-            assert await receiving == Delivery("worker-1", HEADER, BODY)
+            client.send(Outgoing("broker", HEADER, BODY))
+            assert await receiving == Incoming("worker-1", HEADER, BODY)
 
     play(story)
 
@@ -377,16 +377,16 @@ def test_a_client_of_another_protocol_is_disconnected(address: str) -> None:
 def test_a_message_for_a_process_that_is_not_connected_is_counted_and_dropped(address: str) -> None:
     async def story() -> None:
         async with broker_port(address) as (server, port):
-            server.send(Send("worker-1", HEADER, BODY))
+            server.send(Outgoing("worker-1", HEADER, BODY))
             assert (port.dropped, server.dropped) == (1, 1)
             async with connected(address) as client:
-                client.send(Send("broker", HEADER, BODY))
+                client.send(Outgoing("broker", HEADER, BODY))
                 await arrival(server)
-                server.send(Send("worker-1", HEADER, BODY))
+                server.send(Outgoing("worker-1", HEADER, BODY))
                 await arrival(client)
             while port.dropped == 1:  # until the end has been noticed
                 assert await server.receive(0) == []
-                server.send(Send("worker-1", HEADER, BODY))
+                server.send(Outgoing("worker-1", HEADER, BODY))
 
     play(story)
 
@@ -394,12 +394,12 @@ def test_a_message_for_a_process_that_is_not_connected_is_counted_and_dropped(ad
 def test_a_restarted_process_takes_over_its_name(address: str) -> None:
     async def story() -> None:
         async with broker_port(address) as (server, _), connected(address) as first:
-            first.send(Send("broker", HEADER, b"first"))
+            first.send(Outgoing("broker", HEADER, b"first"))
             assert (await arrival(server)).body == b"first"
             async with connected(address) as second:
-                second.send(Send("broker", HEADER, b"second"))
+                second.send(Outgoing("broker", HEADER, b"second"))
                 assert (await arrival(server)).body == b"second"
-                server.send(Send("worker-1", HEADER, b"for the second"))
+                server.send(Outgoing("worker-1", HEADER, b"for the second"))
                 assert (await arrival(second)).body == b"for the second"
 
     play(story)
@@ -413,15 +413,15 @@ def test_messages_sent_before_the_broker_starts_arrive_and_a_connection_reconnec
     async def story() -> None:
         async with connected(address) as client:
             waiting = asyncio.create_task(client.receive(float("inf")))
-            client.send(Send("broker", HEADER, b"1"))
+            client.send(Outgoing("broker", HEADER, b"1"))
             async with broker_port(address) as (server, _):
                 assert (await arrival(server)).body == b"1"
-                server.send(Send("worker-1", HEADER, b"2"))
+                server.send(Outgoing("worker-1", HEADER, b"2"))
                 assert (await waiting)[0].body == b"2"
             async with broker_port(address) as (server, _):
                 receiving = asyncio.create_task(arrivals(server, 1))
                 while not receiving.done():  # a message sent before the disconnect is noticed may be lost
-                    client.send(Send("broker", HEADER, b"3"))
+                    client.send(Outgoing("broker", HEADER, b"3"))
                     await asyncio.sleep(0.01)
                 assert receiving.result()[0].body == b"3"
 
@@ -433,7 +433,7 @@ def test_a_socket_that_was_left_behind_is_replaced(address: str) -> None:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(address.removeprefix("ipc://"))
         async with broker_port(address) as (server, _), connected(address) as client:
-            client.send(Send("broker", HEADER, BODY))
+            client.send(Outgoing("broker", HEADER, BODY))
             await arrival(server)
 
     play(story)
@@ -446,7 +446,7 @@ def test_many_large_messages_arrive_in_order_without_blocking_the_sender(address
         async with broker_port(address) as (server, _), connected(address) as client:
             receiving = asyncio.create_task(client.receive(float("inf")))
             for number in range(20):
-                client.send(Send("broker", Header(kind="k", seq=number), body))
+                client.send(Outgoing("broker", Header(kind="k", seq=number), body))
             got = await arrivals(server, 20)
             assert [(one.header.seq, len(one.body)) for one in got] == [(number, 1 << 20) for number in range(20)]
             receiving.cancel()
@@ -458,9 +458,9 @@ def test_the_last_message_before_closing_arrives(address: str) -> None:
     async def story() -> None:
         async with broker_port(address) as (server, _):
             async with connected(address) as client:
-                client.send(Send("broker", HEADER, BODY))
+                client.send(Outgoing("broker", HEADER, BODY))
                 await arrival(server)
-                client.send(Send("broker", HEADER, b"goodbye"))
+                client.send(Outgoing("broker", HEADER, b"goodbye"))
             assert (await arrival(server)).body == b"goodbye"
 
     play(story)
@@ -474,12 +474,12 @@ def test_a_flood_of_two_processes_is_read_in_parts_and_in_turn(address: str) -> 
             connected(address, name="b") as b,
         ):
             for client in (a, b):
-                client.send(Send("broker", HEADER, BODY))
+                client.send(Outgoing("broker", HEADER, BODY))
             await arrivals(server, 2)
             for number in range(READ_MAX):
                 for client in (a, b):
-                    client.send(Send("broker", Header(kind="k", seq=number), b""))
-            got: list[Delivery] = []
+                    client.send(Outgoing("broker", Header(kind="k", seq=number), b""))
+            got: list[Incoming] = []
             while len(got) < 2 * READ_MAX:
                 part = await server.receive(float("inf"))
                 assert len(part) <= READ_MAX
@@ -496,10 +496,10 @@ def test_unread_messages_wake_once_and_stay_readable(address: str) -> None:
         woken = asyncio.Semaphore(0)
         async with broker_port(address) as (server, _):
             link = BrokerConnection(address, peer="broker", name="worker-1", wake=woken.release)
-            link.send(Send("broker", HEADER, BODY))
+            link.send(Outgoing("broker", HEADER, BODY))
             await arrival(server)
             for _ in range(100):
-                server.send(Send("worker-1", HEADER, BODY))
+                server.send(Outgoing("worker-1", HEADER, BODY))
                 await asyncio.sleep(0)
             await woken.acquire()
             assert woken.locked()
@@ -508,7 +508,7 @@ def test_unread_messages_wake_once_and_stay_readable(address: str) -> None:
                 got += link.receive() is not None
                 await asyncio.sleep(0)  # the port may have kept some of them until its socket takes more
             assert link.receive() is None
-            server.send(Send("worker-1", HEADER, BODY))
+            server.send(Outgoing("worker-1", HEADER, BODY))
             await woken.acquire()
             assert link.receive() is not None
             link.close()
@@ -521,7 +521,7 @@ def test_large_messages_of_processes_are_read_only_a_few_at_a_time(address: str)
         async with broker_port(address) as (server, _), connected(address) as client:
             receiving = asyncio.create_task(client.receive(float("inf")))
             for _ in range(10):
-                client.send(Send("broker", HEADER, bytes(READ_BYTES_MAX // 2)))
+                client.send(Outgoing("broker", HEADER, bytes(READ_BYTES_MAX // 2)))
             count = 0
             while count < 10:
                 part = await server.receive(float("inf"))

@@ -7,7 +7,7 @@ does not have are the processes' drivers: a few traces are played through real p
 import asyncio
 from typing import Any, Final
 
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import (
     AllocationResponse,
@@ -69,13 +69,13 @@ class _VirtualManager(RM):
         self._extra = extra
         self._hear = hear
 
-    def register(self) -> list[Send]:
+    def register(self) -> list[Outgoing]:
         request = RegisterResourceManager(
             rm_id=self.rm_id, version="1", policy_group="queues", config=self.config, extra_config=self._extra
         )
         return self._sends([self.session.register(request)])
 
-    def hear(self, header: Header, body: bytes) -> list[Send]:
+    def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         message = self.session.receive(header, body)
         match message:
             case Registered():

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.control_messages import Repeat
-from common.machine import MALFORMED, Delivery, Send
+from common.machine import MALFORMED, Incoming, Outgoing
 from common.messages import Header
 from common.names import BROKER, worker_name
 from common.wire import WireError, check_size, header_of
@@ -43,14 +43,14 @@ ROUND: Final = 50
 """Messages after which everything may settle, and everything is looked at."""
 
 
-def delivered(source: str, frames: Frames) -> Delivery:
+def delivered(source: str, frames: Frames) -> Incoming:
     """As the sockets do it."""
     try:
         header = header_of(frames)
         check_size(frames[2])
     except WireError as error:
-        return Delivery(source, Header(kind=MALFORMED, ref=str(error)), b"")
-    return Delivery(source, header, frames[2])
+        return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")
+    return Incoming(source, header, frames[2])
 
 
 class Arena:
@@ -76,9 +76,9 @@ class Arena:
             self._count(sends)
             world.carry(PROXY, sends)
         elif place == "worker":
-            worker, delivery = world.workers.get(MAD.partition), delivered(BROKER, frames)
-            if worker is not None and delivery.header.kind not in _CHECKED:
-                world.carry(self._worker_name(), worker.handle(delivery, world.now))
+            worker, incoming = world.workers.get(MAD.partition), delivered(BROKER, frames)
+            if worker is not None and incoming.header.kind not in _CHECKED:
+                world.carry(self._worker_name(), worker.handle(incoming, world.now))
         else:
             source = "mad" if place == "process" else self._worker_name()
             world.carry(BROKER, world.machine(BROKER).handle(delivered(source, frames), world.now))
@@ -109,7 +109,7 @@ class Arena:
         self._complaints += len(front.rate_limiter.log_lines)  # type: ignore[attr-defined]
         front.rate_limiter.log_lines.clear()  # type: ignore[attr-defined]
 
-    def _count(self, sends: list[Send]) -> None:
+    def _count(self, sends: list[Outgoing]) -> None:
         """Nobody is answered more than once, nor for ever."""
         refusals = [one for one in sends if one.to == PEER and one.header.kind == "Refused"]
         assert len(refusals) <= 1, refusals

@@ -24,7 +24,7 @@ from common.config.problems import ConfigError
 from common.config.validation import load
 from common.journal_messages import Step
 from common.keys import KeyFileError, Pair, read_pair, write_pair
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import BROKER
 from common.rm_messages import Registered, RegisterResourceManager, Resume
@@ -316,16 +316,16 @@ async def _hear_grpc(header: bytes, body: bytes) -> None:
         said = header_of([b"YSH1", header, body])
     except WireError:
         return
-    registry = GrpcRegistry(lambda delivery: None, new_session=lambda: VOICE.session)
+    registry = GrpcRegistry(lambda incoming: None, new_session=lambda: VOICE.session)
     request = examples()["RegisterResourceManager"]
     assert isinstance(request, RegisterResourceManager)
     joining = asyncio.create_task(registry.register(replace(request, rm_id=VOICE.rm)))
     await asyncio.sleep(0)
     to = f"grpc:{VOICE.rm}"
     registered = Registered(partitions=[VOICE.partition])
-    registry.receive(Send(to, VOICE.header("Registered", partition=""), body_of(registered)))
+    registry.receive(Outgoing(to, VOICE.header("Registered", partition=""), body_of(registered)))
     await joining
-    registry.receive(Send(to, said, body))
+    registry.receive(Outgoing(to, said, body))
     await asyncio.sleep(0)
     registry.stop(stopping())
 
@@ -335,7 +335,7 @@ def _hear_front(header: bytes, body: bytes) -> None:
     front = Proxy()
     register, resume = VOICE.registers(), VOICE.says(Resume(), partition="")
     for frames in (register, resume):
-        front.handle(Delivery("native:00", header_of(frames), frames[2]), 1.0)
-    front.handle(Delivery(BROKER, header_of([b"YSH1", header, body]), body), 2.0)
+        front.handle(Incoming("native:00", header_of(frames), frames[2]), 1.0)
+    front.handle(Incoming(BROKER, header_of([b"YSH1", header, body]), body), 2.0)
     front.tick(3.0)
     front.goodbye()

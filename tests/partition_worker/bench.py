@@ -2,7 +2,7 @@
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Message
 from common.rm_messages import (
     AddApplicationRequest,
@@ -42,7 +42,7 @@ class Bench:
         if running:
             self.configure()
 
-    def hear(self, message: Message, **fields: str | int) -> list[Send]:
+    def hear(self, message: Message, **fields: str | int) -> list[Outgoing]:
         return self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), NOW)
 
     def configure(self, config: str = "", *, rollout: int = 1, session: str = SESSION, life: int = 0) -> None:
@@ -51,7 +51,7 @@ class Bench:
         self.hear(CommitConfig(rollout=rollout), session=session, life=life)
         self.seq = 0
 
-    def tell(self, command: Message, **fields: str | int) -> list[Send]:
+    def tell(self, command: Message, **fields: str | int) -> list[Outgoing]:
         """The next numbered command of the session."""
         self.seq += 1
         return self.hear(command, **{"seq": self.seq, **fields})
@@ -61,9 +61,9 @@ class Bench:
         self.tell(NODES)
         self.tell(APP)
 
-    def schedule(self) -> list[Send]:
+    def schedule(self) -> list[Outgoing]:
         """Until there is nothing to decide."""
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         while self.worker.deadline <= NOW:
             sends += self.worker.tick(NOW)
         return sends
@@ -73,9 +73,9 @@ class Bench:
         check(self.worker.partition)
 
 
-def news(message: Message, seq: int, ack: int, **fields: str | int) -> Send:
+def news(message: Message, seq: int, ack: int, **fields: str | int) -> Outgoing:
     return sent(BROKER, message, **{"partition": PARTITION, "seq": seq, "ack": ack, "epoch": EPOCH, **fields})
 
 
-def placed(sends: list[Send]) -> list[str]:
+def placed(sends: list[Outgoing]) -> list[str]:
     return [one.allocation_key for m in said(sends) if isinstance(m, AllocationResponse) for one in m.new]

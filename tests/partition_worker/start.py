@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Message
 from common.names import BROKER, JOURNAL
 from partition_worker.bootstrap import StartedWorker, recover_or_start_empty
@@ -48,18 +48,18 @@ class Start:
         assert recorder is not None
         self.give(start, recorder.flushed())
         while recorder.kept < recorder.last:
-            delivery = await self.hears(start)
-            self.give(start, start.worker.handle(delivery, NOW))
+            incoming = await self.hears(start)
+            self.give(start, start.worker.handle(incoming, NOW))
 
-    async def hears(self, start: StartedWorker) -> Delivery:
+    async def hears(self, start: StartedWorker) -> Incoming:
         assert start.journal is not None
         async with asyncio.timeout(PATIENCE_S):
-            while (delivery := start.journal.receive()) is None:
+            while (incoming := start.journal.receive()) is None:
                 self.woken.clear()
                 await self.woken.wait()
-        return delivery
+        return incoming
 
-    def give(self, start: StartedWorker, sends: list[Send]) -> None:
+    def give(self, start: StartedWorker, sends: list[Outgoing]) -> None:
         assert start.journal is not None
         for message in sends:
             if message.to == JOURNAL:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.control_messages import Repeat
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Message
 from common.outbox import WINDOW_MESSAGES
 from common.query_messages import STEPS_MAX, Actor, Answer, KillApplication, MoveApplication, Schedule
@@ -191,7 +191,7 @@ def manual() -> Bench:
     return one
 
 
-def steps(manual: Bench, count: int) -> tuple[dict[str, object], list[Send]]:
+def steps(manual: Bench, count: int) -> tuple[dict[str, object], list[Outgoing]]:
     """What is answered, and what is sent before."""
     *sends, last = manual.hear(Schedule(steps=count), ref="ws 1")
     (told,) = said([last])

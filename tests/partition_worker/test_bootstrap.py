@@ -132,9 +132,9 @@ def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None
         start = await one.begins()
         await one.goes_on(start, *CONFIGURE)
         one.give(start, start.worker.leave(NOW))
-        while (delivery := await one.hears(start)).header.kind != "SnapshotTaken":
-            assert delivery.header.kind == Kept.__name__
-        number = decoded(SnapshotTaken, delivery.body).number
+        while (incoming := await one.hears(start)).header.kind != "SnapshotTaken":
+            assert incoming.header.kind == Kept.__name__
+        number = decoded(SnapshotTaken, incoming.body).number
         closed(start)
         one.files.snapshot(number).write_bytes(b"something else")
         start = await Start(tmp_path, 2).begins()

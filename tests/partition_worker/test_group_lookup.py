@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.control_messages import GroupsFound, GroupsWanted
-from common.machine import Send, send
+from common.machine import Outgoing, make_outgoing
 from common.wire import decoded
 from partition_worker.group_lookup import (
     NAME_LENGTH_MAX,
@@ -31,8 +31,8 @@ PATIENCE_S = 10
 ME = pwd.getpwuid(os.getuid())
 
 
-def wanted(user: str) -> Send:
-    return send(GROUPS, GroupsWanted(user=user))
+def wanted(user: str) -> Outgoing:
+    return make_outgoing(GROUPS, GroupsWanted(user=user))
 
 
 class Desk:
@@ -51,9 +51,9 @@ class Desk:
         found: list[GroupsFound] = []
         while len(found) < count:
             self._woken.clear()
-            while (delivery := self.groups.receive()) is not None:
-                assert (delivery.source, delivery.header.kind) == (GROUPS, "GroupsFound")
-                found.append(decoded(GroupsFound, delivery.body))
+            while (incoming := self.groups.receive()) is not None:
+                assert (incoming.source, incoming.header.kind) == (GROUPS, "GroupsFound")
+                found.append(decoded(GroupsFound, incoming.body))
             if len(found) < count:
                 await self._woken.wait()
         return found

@@ -13,7 +13,7 @@ from common.control_messages import Settings
 from common.families import Family, encoded, families
 from common.histogram import BOUNDS_S, Histogram
 from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
-from common.machine import send
+from common.machine import make_outgoing
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -605,7 +605,7 @@ def test_a_snapshot_has_a_duration_and_an_age(tmp_path: Path) -> None:
         hand = Hand(tmp_path)
         hand.appends(1)
         await hand.hears(Kept)
-        hand.journal.send(send(JOURNAL, TakeSnapshot(number=1)))
+        hand.journal.send(make_outgoing(JOURNAL, TakeSnapshot(number=1)))
         assert await hand.hears(SnapshotTaken) == SnapshotTaken(number=1)
         found = journal_told(hand)
         assert value(found["journal_snapshot_seconds"]) > 0

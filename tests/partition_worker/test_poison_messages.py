@@ -5,7 +5,7 @@ import pytest
 
 from common.control_messages import ConfigVote, PrepareConfig, Repeat
 from common.journal_messages import Append, Kept, SetAside, Step
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Command, Message
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
@@ -62,11 +62,11 @@ class Lives:
         self.worker = self._begin()
         self.worker.handle(arrives(BROKER, Repeat(), partition=PARTITION), NOW)
 
-    def take(self, delivery: Delivery) -> list[Message]:
+    def take(self, incoming: Incoming) -> list[Message]:
         """What is said in the end, however often the worker dies before."""
         while True:
             try:
-                sends = self.worker.handle(delivery, NOW)
+                sends = self.worker.handle(incoming, NOW)
             except WorkerKilled:
                 self.deaths += 1
                 assert self.deaths < 10, "it is given the same message again and again"
@@ -74,10 +74,10 @@ class Lives:
                 continue
             return said(self._durable(sends))
 
-    def _durable(self, sends: list[Send]) -> list[Send]:
+    def _durable(self, sends: list[Outgoing]) -> list[Outgoing]:
         recorder = self.worker.recorder
         assert recorder is not None
-        told: list[Send] = []
+        told: list[Outgoing] = []
         for one in [*sends, *recorder.flushed()]:
             if one.to != JOURNAL:
                 told.append(one)
@@ -194,8 +194,8 @@ def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:
 
 
 def test_the_reason_names_the_partition_as_its_rm_does() -> None:
-    delivery = arrives(BROKER, ask("k1"), partition="a_b_default~3")
-    why = poison_messages.reason(delivery.header, delivery.body, "a_b_default~3")
+    incoming = arrives(BROKER, ask("k1"), partition="a_b_default~3")
+    why = poison_messages.reason(incoming.header, incoming.body, "a_b_default~3")
     assert "the worker of partition a_b_default 2 times" in why
 
 
@@ -294,7 +294,7 @@ def test_a_configuration_that_ends_the_worker_gets_a_no(lives: Lives, monkeypatc
 def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
     lives.tell(ask(DEADLY))
     [kept] = lives.worker.poisons
-    assert kept.identity == poison_messages.identity("AllocationRequest", kept.delivery.body)
+    assert kept.identity == poison_messages.identity("AllocationRequest", kept.incoming.body)
     lives.tell(ask(DEADLY))
     assert lives.worker.poisons == [kept]
     assert lives.worker.replica.poisons == 2

@@ -16,7 +16,7 @@ from common.control_messages import (
     Settings,
 )
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Message
 from common.names import BROKER, JOURNAL
 from common.query_messages import Actor, Answer, KillApplication, Query
@@ -44,7 +44,7 @@ class Disk:
         self.steps: list[Step] = []
         self.snapshots: list[int] = []
 
-    def give(self, one: Send) -> None:
+    def give(self, one: Outgoing) -> None:
         match one.header.kind:
             case "Append":
                 append = decoded(Append, one.body)
@@ -70,13 +70,13 @@ class Desk:
         if running:
             self.configure()
 
-    def _out(self, sends: list[Send]) -> list[Send]:
+    def _out(self, sends: list[Outgoing]) -> list[Outgoing]:
         for one in sends:
             if one.to == JOURNAL:
                 self.disk.give(one)
         return [one for one in sends if one.to != JOURNAL]
 
-    def hear(self, message: Message, **fields: str | int) -> list[Send]:
+    def hear(self, message: Message, **fields: str | int) -> list[Outgoing]:
         """As the only message of a turn, so that a tick follows if it is due."""
         sends = self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), self.now)
         assert self.worker.recorder is not None
@@ -89,27 +89,27 @@ class Desk:
         assert self.worker.recorder is not None
         self._out(self.worker.recorder.flushed())
 
-    def journal(self, message: Message) -> list[Send]:
-        one = send(JOURNAL, message)
-        return self._out(self.worker.handle(Delivery(JOURNAL, one.header, one.body), self.now))
+    def journal(self, message: Message) -> list[Outgoing]:
+        one = make_outgoing(JOURNAL, message)
+        return self._out(self.worker.handle(Incoming(JOURNAL, one.header, one.body), self.now))
 
-    def kept(self) -> list[Send]:
+    def kept(self) -> list[Outgoing]:
         return self.journal(Kept(number=self.disk.steps[-1].number if self.disk.steps else 0))
 
-    def tell(self, command: Message, **fields: str | int) -> list[Send]:
+    def tell(self, command: Message, **fields: str | int) -> list[Outgoing]:
         self.seq += 1
         return self.hear(command, **{"seq": self.seq, **fields})
 
-    def tick(self) -> list[Send]:
+    def tick(self) -> list[Outgoing]:
         return self._out(self.worker.tick(self.now))
 
-    def schedule(self) -> list[Send]:
-        sends: list[Send] = []
+    def schedule(self) -> list[Outgoing]:
+        sends: list[Outgoing] = []
         while self.worker.deadline <= self.now:
             sends += self.tick()
         return sends
 
-    def configure(self, *, rollout: int = 1, session: str = SESSION, life: int = 0) -> list[Send]:
+    def configure(self, *, rollout: int = 1, session: str = SESSION, life: int = 0) -> list[Outgoing]:
         sends = self.hear(PrepareConfig(rollout=rollout, config=config_of()), session=session, life=life)
         sends += self.hear(CommitConfig(rollout=rollout), session=session, life=life)
         self.seq = 0
@@ -127,7 +127,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def kinds(sends: list[Send]) -> list[str]:
+def kinds(sends: list[Outgoing]) -> list[str]:
     return [one.header.kind for one in sends]
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_told_before_it_is_durable(desk: Desk) -> None:
     assert [type(message) for message in told[:2]] == [NodeResponse, ApplicationResponse]
 
 
-def asked(desk: Desk, *keys: str) -> list[Send]:
+def asked(desk: Desk, *keys: str) -> list[Outgoing]:
     """What the worker says at once to asks of an application that runs already."""
     for command in (NODES, APP, ask("first")):
         desk.tell(command)

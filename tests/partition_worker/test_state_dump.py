@@ -6,7 +6,7 @@ import pytest
 
 from common.control_messages import CommitConfig, Pause, PrepareConfig, Settings
 from common.journal_messages import Kept, NotKept
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Message
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
@@ -26,11 +26,11 @@ def able(*capabilities: str) -> Bench:
     return bench
 
 
-def ask(bench: Bench, ref: str = "r") -> list[Send]:
+def ask(bench: Bench, ref: str = "r") -> list[Outgoing]:
     return bench.hear(Query(what="rm-state", name="default"), ref=ref)
 
 
-def found(sends: list[Send], ref: str = "r") -> object:
+def found(sends: list[Outgoing], ref: str = "r") -> object:
     """The document in the one answer."""
     [one] = sends
     assert (one.to, one.header.kind, one.header.ref, one.header.epoch) == (BROKER, "Answer", ref, EPOCH)
@@ -139,8 +139,8 @@ def test_an_answer_acknowledges_what_its_header_says() -> None:
 def test_a_malformed_answer_is_refused_and_the_question_waits_on() -> None:
     bench = able()
     ask(bench)
-    delivery = arrives(BROKER, StateDumpAnswered(question=1), partition=PARTITION)
-    [refused] = said(bench.worker.handle(Delivery(BROKER, delivery.header, b"\x93"), NOW))
+    incoming = arrives(BROKER, StateDumpAnswered(question=1), partition=PARTITION)
+    [refused] = said(bench.worker.handle(Incoming(BROKER, incoming.header, b"\x93"), NOW))
     assert isinstance(refused, Refused)
     assert refused.code == "malformed"
     assert found(bench.hear(StateDumpAnswered(question=1, text="{}"))) == {}
@@ -173,7 +173,7 @@ def last(bench: Bench) -> int:
     return bench.worker.recorder.last
 
 
-def written(bench: Bench, message: Message) -> list[Send]:
+def written(bench: Bench, message: Message) -> list[Outgoing]:
     return bench.worker.handle(arrives(JOURNAL, message), NOW)
 
 

@@ -14,7 +14,7 @@ from common.control_messages import (
     PrepareConfig,
     Repeat,
 )
-from common.machine import NEVER, Delivery
+from common.machine import NEVER, Incoming
 from common.query_messages import Answer, Query
 from common.rm_messages import (
     RELEASES_IGNORED_MAX,
@@ -206,7 +206,7 @@ def test_unnumbered_commands_are_taken_as_they_come() -> None:
 def test_the_mark_of_an_unnumbered_command_is_given_back_once_whatever_is_said_to_it() -> None:
     bench = Bench()
     assert [one.header.ref for one in bench.hear(NODES, ref="mark")] == ["", "mark"]
-    malformed = Delivery(BROKER, header("AllocationRequest", partition=PARTITION, ref="mark"), b"\x91")
+    malformed = Incoming(BROKER, header("AllocationRequest", partition=PARTITION, ref="mark"), b"\x91")
     assert [one.header.ref for one in bench.worker.handle(malformed, NOW)] == ["mark", ""]
     empty = NodeRequest()
     assert [one.header.ref for one in bench.hear(empty, ref="mark")] == ["mark"]
@@ -216,7 +216,7 @@ def test_a_malformed_command_is_refused_with_its_place_and_the_next_is_taken() -
     bench = Bench()
     bench.furnish()
     body = b"\x81\xaballocations\x91\x81\xa8priority\xa1x"
-    malformed = Delivery(BROKER, header("AllocationRequest", partition=PARTITION, seq=3, ref="a b"), body)
+    malformed = Incoming(BROKER, header("AllocationRequest", partition=PARTITION, seq=3, ref="a b"), body)
     reason = "AllocationRequest: Expected `int`, got `str` - at `$.allocations[0].priority`"
     refusal = Refused(code="malformed", reason=reason, seq=3)
     assert bench.worker.handle(malformed, NOW) == [news(refusal, 0, 3), news(Received(), 0, 3)]

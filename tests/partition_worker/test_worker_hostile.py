@@ -4,7 +4,7 @@ import pytest
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, ConfigVote, PrepareConfig
-from common.machine import Delivery
+from common.machine import Incoming
 from common.names import BROKER
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -63,7 +63,7 @@ def test_sums_beyond_64_bits_can_be_shown(what: str) -> None:
 @pytest.mark.parametrize("kind", ["Query", "KillApplication", "MoveApplication", "Schedule"])
 def test_a_question_that_cannot_be_read_is_answered(kind: str) -> None:
     bench = Bench()
-    question = Delivery(BROKER, header(kind, partition=PARTITION, ref="webservice 7", rm="", session=""), b"\x91\x01")
+    question = Incoming(BROKER, header(kind, partition=PARTITION, ref="webservice 7", rm="", session=""), b"\x91\x01")
     [told] = bench.worker.handle(question, NOW)
     answer = decoded(Answer, told.body)
     assert (told.to, told.header.ref, answer.status) == (BROKER, "webservice 7", 400)
@@ -74,7 +74,7 @@ def test_a_question_that_cannot_be_read_is_answered(kind: str) -> None:
 def test_an_order_that_cannot_be_read_changes_nothing(kind: str) -> None:
     bench = Bench()
     bench.furnish()
-    order = Delivery(BROKER, header(kind, partition=PARTITION), b"\x91\x01")
+    order = Incoming(BROKER, header(kind, partition=PARTITION), b"\x91\x01")
     assert bench.worker.handle(order, NOW) == []
     assert bench.worker.replica.warnings[-1].startswith(f"a message from broker cannot be read: {kind}: ")
     bench.tell(ask("k1"))

@@ -55,8 +55,8 @@ def test_an_answer_acknowledges_what_its_header_says() -> None:
 
 def test_a_malformed_answer_is_refused() -> None:
     bench, _ = asking()
-    delivery = arrives(BROKER, PredicatesAnswered(question=1), partition=PARTITION)
-    [refused] = said(bench.worker.handle(type(delivery)(BROKER, delivery.header, b"\x93"), NOW))
+    incoming = arrives(BROKER, PredicatesAnswered(question=1), partition=PARTITION)
+    [refused] = said(bench.worker.handle(type(incoming)(BROKER, incoming.header, b"\x93"), NOW))
     assert isinstance(refused, Refused)
     assert refused.code == "malformed"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.driver import Transport
 from common.keys import Pair
-from common.machine import Delivery
+from common.machine import Incoming
 from common.transport import NativePort
 from rmproxy.zap_authenticator import ZapAuthenticator
 
@@ -38,10 +38,10 @@ class Port:
     def admits(self, pair: Pair) -> bool:
         return not self.doorkeeper.objection(pair.public, "rm-1")
 
-    async def hears(self) -> Delivery:
+    async def hears(self) -> Incoming:
         while True:
-            for delivery in await self.wire.receive(float("inf")):
-                return delivery
+            for incoming in await self.wire.receive(float("inf")):
+                return incoming
 
 
 def play(tmp_path: Path, story: Callable[[Port], Awaitable[None]]) -> None:

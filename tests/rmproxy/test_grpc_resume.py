@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
-from common.machine import Send
+from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
 from rmproxy.grpc_manager import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
@@ -40,7 +40,7 @@ async def resumed(world: World) -> Resume:
 def garble(world: World) -> None:
     """The next news is none, however often it is asked for."""
     header = Header(kind="NodeResponse", rm=RM, partition=PARTITION, session=world.front.session, seq=1)
-    world.front.registry.receive(Send(f"grpc:{RM}", header, b"\x91\x01"))
+    world.front.registry.receive(Outgoing(f"grpc:{RM}", header, b"\x91\x01"))
 
 
 # Resumption ---------------------------------------------------------------------------------------------------------

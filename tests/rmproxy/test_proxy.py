@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from common.machine import MALFORMED, NEVER, Delivery, Send
+from common.machine import MALFORMED, NEVER, Incoming, Outgoing
 from common.messages import Header
 from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.rm_messages import (
@@ -42,13 +42,13 @@ REQUEST = RegisterResourceManager(rm_id=RM)
 ASK = AllocationRequest(allocations=[Allocation(allocation_key="k", application_id="a")])
 
 
-def called(front: Proxy, peer: str = PEER, *, session: str = SESSION, ref: str = "mine", rm: str = RM) -> Send:
+def called(front: Proxy, peer: str = PEER, *, session: str = SESSION, ref: str = "mine", rm: str = RM) -> Outgoing:
     """An RM registers; what goes to the broker."""
     [call] = front.handle(arrives(peer, REQUEST, ref=ref, session=session, rm=rm), 0)
     return call
 
 
-def answered(front: Proxy, call: Send, *partitions: str) -> list[Send]:
+def answered(front: Proxy, call: Outgoing, *partitions: str) -> list[Outgoing]:
     """The broker says yes."""
     answer = Registered(partitions=list(partitions or (PARTITION, GPU)))
     to = {"rm": call.header.rm, "session": call.header.session, "ref": call.header.ref}
@@ -60,13 +60,13 @@ def told(*partitions: str) -> Registered:
     return Registered(partitions=list(partitions), window_messages=WINDOW_MESSAGES, window_bytes=WINDOW_BYTES)
 
 
-def passed(update: AllocationRequest, partition: str = PARTITION) -> Send:
+def passed(update: AllocationRequest, partition: str = PARTITION) -> Outgoing:
     """An update without a number on its way to its partition, which gives the mark back."""
     ref = make_ref(header("AllocationRequest"), len(body_of(update)))
     return sent(BROKER, update, partition=partition, ref=ref)
 
 
-def seated(front: Proxy, peer: str = PEER, *, session: str = SESSION, rm: str = RM) -> list[Send]:
+def seated(front: Proxy, peer: str = PEER, *, session: str = SESSION, rm: str = RM) -> list[Outgoing]:
     return answered(front, called(front, peer, session=session, rm=rm))
 
 
@@ -76,7 +76,7 @@ def open_front() -> Proxy:
     return front
 
 
-def one_refusal(sends: list[Send], to: str = PEER) -> Refused:
+def one_refusal(sends: list[Outgoing], to: str = PEER) -> Refused:
     [one] = sends
     assert one.to == to
     assert one.header.kind == "Refused"
@@ -92,7 +92,7 @@ def asks(*partitions: str) -> AllocationRequest:
 
 def test_a_registration_goes_to_the_broker_with_its_body_unopened() -> None:
     front = Proxy()
-    call = Delivery(PEER, header("RegisterResourceManager", ref="mine"), b"not opened here")
+    call = Incoming(PEER, header("RegisterResourceManager", ref="mine"), b"not opened here")
     [passed] = front.handle(call, 0)
     assert (passed.to, passed.body) == (BROKER, b"not opened here")
     assert passed.header.ref
@@ -139,7 +139,7 @@ def test_the_answer_to_an_rm_whose_name_has_a_space_comes_back() -> None:
 def test_a_call_never_outgrows_the_limit_of_a_header() -> None:
     front = Proxy()
     long = header("RegisterResourceManager", rm="r" * 1300, session="s" * 1300, ref="f" * 1300)
-    assert one_refusal(front.handle(Delivery(PEER, long, b""), 0)).code == "malformed"
+    assert one_refusal(front.handle(Incoming(PEER, long, b""), 0)).code == "malformed"
 
 
 def test_a_second_session_takes_the_place_of_the_first_which_is_told_once() -> None:
@@ -176,9 +176,9 @@ def test_a_resumption_moves_the_session_to_its_new_connection() -> None:
 def test_an_update_that_names_its_partition_passes_unopened_with_its_numbers() -> None:
     front = open_front()
     numbers = {"seq": 7, "ack": 3}
-    update = Delivery(PEER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
+    update = Incoming(PEER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
     assert front.handle(update, 0) == [
-        Send(BROKER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
+        Outgoing(BROKER, header("AllocationRequest", partition=PARTITION, **numbers), b"not opened here")
     ]
 
 
@@ -255,7 +255,7 @@ def test_an_acknowledgement_passes_once_for_what_came_by(partition: str) -> None
 
 def test_an_unregistered_rm_is_refused_with_the_reference_text() -> None:
     for kind in ("NodeRequest", "ApplicationRequest", "AllocationRequest"):
-        [answer] = Proxy().handle(Delivery(PEER, header(kind, rm="x", seq=5, ref="r"), b"\x80"), 0)
+        [answer] = Proxy().handle(Incoming(PEER, header(kind, rm="x", seq=5, ref="r"), b"\x80"), 0)
         refusal = Refused(code="unknown-session", reason=f'received {kind}, but RmID="x" not registered', seq=5)
         assert answer == sent(PEER, refusal, rm="x", ref="r")
 
@@ -269,8 +269,10 @@ def test_only_the_peer_and_the_session_that_registered_may_speak() -> None:
 
 def test_what_cannot_be_read_is_refused_with_its_reason() -> None:
     front = open_front()
-    malformed = Delivery(PEER, Header(kind=MALFORMED, ref="header: Expected `array`"), b"")
-    expected = Send(PEER, Header(kind="Refused"), body_of(Refused(code="malformed", reason="header: Expected `array`")))
+    malformed = Incoming(PEER, Header(kind=MALFORMED, ref="header: Expected `array`"), b"")
+    expected = Outgoing(
+        PEER, Header(kind="Refused"), body_of(Refused(code="malformed", reason="header: Expected `array`"))
+    )
     assert front.handle(malformed, 0) == [expected]
     assert front.handle(arrives(PEER, ASK, partition=PARTITION), 0)
 
@@ -281,7 +283,7 @@ def test_what_cannot_be_read_is_refused_with_its_reason() -> None:
      "Registered", "Refused", "AllocationResponse", "PartitionRestarted", "Received", "ListPartitions", "Repeat"],
 )  # fmt: skip
 def test_what_an_rm_does_not_say_goes_no_further(kind: str) -> None:
-    [answer] = open_front().handle(Delivery(PEER, header(kind, partition=PARTITION, seq=2), b"\x80"), 0)
+    [answer] = open_front().handle(Incoming(PEER, header(kind, partition=PARTITION, seq=2), b"\x80"), 0)
     refusal = Refused(code="unknown-kind", reason=f"an RM does not send {kind!r}", seq=2)
     assert answer == sent(PEER, refusal)
 
@@ -295,13 +297,13 @@ def test_numbers_and_acknowledgements_need_a_partition() -> None:
 def test_a_malformed_update_that_has_to_be_opened_is_refused_with_its_place() -> None:
     front = open_front()
     for partition in ("", "rm-1_zzz"):
-        update = Delivery(PEER, header("NodeRequest", partition=partition), b"\x81\xa5nodes\x05")
+        update = Incoming(PEER, header("NodeRequest", partition=partition), b"\x81\xa5nodes\x05")
         reason = "NodeRequest: Expected `array`, got `int` - at `$.nodes`"
         assert one_refusal(front.handle(update, 0)) == Refused(code="malformed", reason=reason)
 
 
 def test_a_malformed_update_for_an_unknown_partition_counts_as_received_as_it_would_for_a_known_one() -> None:
-    update = Delivery(PEER, header("NodeRequest", partition="rm-1_zzz", seq=4), b"\x81\xa5nodes\x05")
+    update = Incoming(PEER, header("NodeRequest", partition="rm-1_zzz", seq=4), b"\x81\xa5nodes\x05")
     refused, received = open_front().handle(update, 0)
     assert (refused.header.kind, decoded(Refused, refused.body).seq) == ("Refused", 4)
     assert received == sent(PEER, Received(), partition="rm-1_zzz", ack=4)

@@ -1,7 +1,7 @@
 """Who is still there: RMs, the broker, and the proxy itself."""
 
 from common.control_messages import Hello, ManagerAway
-from common.machine import FORBIDDEN, MALFORMED, NEVER, Delivery, Send
+from common.machine import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing
 from common.messages import Header, Message
 from common.outbox import WINDOW_MESSAGES
 from common.query_messages import Query
@@ -42,11 +42,11 @@ def beating(*peers: str) -> Proxy:
     return front
 
 
-def kinds(sends: list[Send], to: str | None = None) -> list[str]:
+def kinds(sends: list[Outgoing], to: str | None = None) -> list[str]:
     return [one.header.kind for one in sends if to in (None, one.to)]
 
 
-def quiet(front: Proxy, until: float, since: float = 0.0) -> list[Send]:
+def quiet(front: Proxy, until: float, since: float = 0.0) -> list[Outgoing]:
     """Time passes, tick by tick, and nobody says anything; what the proxy says besides its heartbeats."""
     sends, now = [], since
     while now <= until:
@@ -60,7 +60,7 @@ def quiet(front: Proxy, until: float, since: float = 0.0) -> list[Send]:
 
 def test_the_broker_is_told_that_the_proxy_is_here_each_second() -> None:
     front = beating()
-    assert front.hello() == Send(BROKER, Header(kind="Hello"), front.hello().body)
+    assert front.hello() == Outgoing(BROKER, Header(kind="Hello"), front.hello().body)
     assert decoded(Hello, front.hello().body).role == "rmproxy"
     assert kinds(front.tick(0.0)) == ["Heartbeat"]
     assert front.deadline == BEAT_S
@@ -74,7 +74,7 @@ def test_without_heartbeats_the_proxy_waits_for_nothing_but_messages() -> None:
     assert front.tick(1e9) == []
 
 
-def heard_from_broker(front: Proxy, incarnation: str) -> list[Send]:
+def heard_from_broker(front: Proxy, incarnation: str) -> list[Outgoing]:
     return front.handle(arrives(BROKER, Heartbeat(incarnation=incarnation), rm="", session=""), 0)
 
 
@@ -199,7 +199,7 @@ def test_everybody_is_told_when_the_proxy_stops() -> None:
     assert beating(PEER, OTHER).goodbye() == [sent(PEER, told), sent(OTHER, told, rm=OTHER)]
 
 
-def left(front: Proxy, message: Message) -> list[Send]:
+def left(front: Proxy, message: Message) -> list[Outgoing]:
     [call] = front.handle(arrives(PEER, Leave(), ref="bye"), 0)
     assert (call.to, call.header.kind) == (BROKER, "Leave")
     return front.handle(arrives(BROKER, message, ref=call.header.ref), 0)
@@ -234,7 +234,7 @@ def test_an_rm_whose_time_is_up_is_told_and_has_no_seat_any_more() -> None:
 UPDATE = UpdateConfiguration(rm_id=RM)
 
 
-def reconfigured(front: Proxy, *partitions: str, ref: str = "", session: str = SESSION, **lives: int) -> list[Send]:
+def reconfigured(front: Proxy, *partitions: str, ref: str = "", session: str = SESSION, **lives: int) -> list[Outgoing]:
     """The broker says which partitions there are from now on; `gpu=2` is a partition's life."""
     told = ConfigurationUpdated(
         checksum="c", partitions=list(partitions), lives={f"rm-1_{name}": life for name, life in lives.items()}
@@ -358,7 +358,7 @@ def full_front() -> Proxy:
     return front
 
 
-def passed(sends: list[Send]) -> bool:
+def passed(sends: list[Outgoing]) -> bool:
     return [one.to for one in sends] == [BROKER]
 
 
@@ -384,7 +384,7 @@ def test_what_is_repeated_after_a_resumption_passes() -> None:
 
 
 def test_updates_without_a_number_wait_for_their_marks() -> None:
-    front, large = open_front(), Delivery(PEER, header("AllocationRequest", partition=PARTITION), bytes(1 << 20))
+    front, large = open_front(), Incoming(PEER, header("AllocationRequest", partition=PARTITION), bytes(1 << 20))
     [first] = front.handle(large, 0)
     assert one_refusal(front.handle(large, 0)).code == "window"
     [told] = front.handle(arrives(BROKER, Received(), partition=PARTITION, ref=first.header.ref), 0)
@@ -405,7 +405,7 @@ def test_a_synchronisation_passes_like_an_update_and_is_refused_where_there_is_n
 
 def test_a_flood_of_what_cannot_be_read_is_answered_a_few_times_and_then_no_more() -> None:
     front = open_front()
-    nonsense = Delivery(PEER, Header(kind=MALFORMED, ref="no"), b"")
+    nonsense = Incoming(PEER, Header(kind=MALFORMED, ref="no"), b"")
     codes = [decoded(Refused, one.body).code for _ in range(1000) for one in front.handle(nonsense, 0)]
     assert codes == ["malformed"] * REFUSALS_MAX + ["flood"]
     assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION), 0)), "what is right passes all the same"
@@ -424,7 +424,7 @@ def test_an_rm_that_does_nothing_but_resume_is_slowed_down() -> None:
 
 def test_who_may_not_speak_for_the_rm_hears_why() -> None:
     front = open_front()
-    forbidden = Delivery(PEER, header(FORBIDDEN, seq=3), b"key x may not speak for RM 'rm-1'")
+    forbidden = Incoming(PEER, header(FORBIDDEN, seq=3), b"key x may not speak for RM 'rm-1'")
     assert one_refusal(front.handle(forbidden, 0)) == Refused(
         code="forbidden", reason="key x may not speak for RM 'rm-1'", seq=3
     )
@@ -438,6 +438,6 @@ def test_a_question_of_the_grpc_port_about_a_partition_finds_its_answer() -> Non
     query = Query(what="queues")
     [asked] = front.handle(arrives(peer, query, partition=PARTITION, ref="q"), 0)
     assert asked == sent(BROKER, query, partition=PARTITION, ref=asked.header.ref)
-    back = Delivery(BROKER, Header(kind="Answer", partition=PARTITION, ref=asked.header.ref), b"body")
-    assert front.handle(back, 0) == [Send(peer, header("Answer", partition=PARTITION, ref="q"), b"body")]
-    assert one_refusal(front.handle(Delivery(PEER, header("Query"), body_of(query)), 0)).code == "unknown-kind"
+    back = Incoming(BROKER, Header(kind="Answer", partition=PARTITION, ref=asked.header.ref), b"body")
+    assert front.handle(back, 0) == [Outgoing(peer, header("Answer", partition=PARTITION, ref="q"), b"body")]
+    assert one_refusal(front.handle(Incoming(PEER, header("Query"), body_of(query)), 0)).code == "unknown-kind"

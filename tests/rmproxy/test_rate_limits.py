@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
@@ -127,25 +127,25 @@ class GrpcProxy:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[Incoming] = deque()
         self.front = Proxy()
         self.registry = GrpcRegistry(self.deliver)
         authorizer = Authorizer()
         self.port = GrpcServer(self.registry, AdminService(self.registry, authorizer), authorizer)
 
-    def deliver(self, delivery: Delivery) -> None:
-        self._waiting.append(delivery)
+    def deliver(self, incoming: Incoming) -> None:
+        self._waiting.append(incoming)
         asyncio.get_running_loop().call_soon(self._handle)
 
     def _handle(self) -> None:
-        delivery = self._waiting.popleft()
-        for one in self.front.handle(delivery, self.now):
+        incoming = self._waiting.popleft()
+        for one in self.front.handle(incoming, self.now):
             if one.to != BROKER:
                 self.registry.receive(one)
             elif one.header.kind == RegisterResourceManager.__name__:
                 about = one.header
                 answer = Header(kind="Registered", rm=about.rm, session=about.session, ref=about.ref)
-                self.deliver(Delivery(BROKER, answer, body_of(Registered(partitions=[PARTITION]))))
+                self.deliver(Incoming(BROKER, answer, body_of(Registered(partitions=[PARTITION]))))
 
 
 @asynccontextmanager

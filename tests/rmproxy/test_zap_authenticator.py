@@ -11,7 +11,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from common.keys import ClientKeys, Pair, fingerprint
-from common.machine import FORBIDDEN, MALFORMED, Send
+from common.machine import FORBIDDEN, MALFORMED, Outgoing
 from common.messages import Header
 from common.wire import frames_of
 from rmproxy.zap_authenticator import REFUSALS_LOGGED_MAX, RefusalLog, ZapAuthenticator
@@ -68,12 +68,12 @@ def test_a_key_speaks_for_its_resource_managers_and_for_no_others(tmp_path: Path
         with manager(port, ONE) as socket:
             for rm, kind in (("rm-1", "Resume"), ("test-7", "Resume"), ("rm-2", FORBIDDEN), ("rm-1", "Resume")):
                 socket.send_multipart(hello(rm))
-                delivery = await port.hears()
-                assert (delivery.header.rm, delivery.header.kind) == (rm, kind)
-                assert (delivery.header.session, delivery.header.ref) == ("s", "r"), "so that its answer finds back"
+                incoming = await port.hears()
+                assert (incoming.header.rm, incoming.header.kind) == (rm, kind)
+                assert (incoming.header.session, incoming.header.ref) == ("s", "r"), "so that its answer finds back"
                 if kind == FORBIDDEN:
                     reason = f"key {fingerprint(ONE.public)} may not speak for RM 'rm-2'"
-                    assert delivery.body.decode() == reason
+                    assert incoming.body.decode() == reason
 
     play(tmp_path, story)
 
@@ -94,7 +94,7 @@ def test_an_answer_reaches_the_connection_it_is_for(tmp_path: Path) -> None:
             socket.send_multipart(hello("rm-1"))
             peer = (await port.hears()).source
             assert peer.endswith(f"@{fingerprint(ONE.public)}")
-            port.wire.send(Send(peer, Header(kind="Echo"), b"back"))
+            port.wire.send(Outgoing(peer, Header(kind="Echo"), b"back"))
             assert await asyncio.to_thread(socket.poll, PATIENCE_S * 1000)
             assert socket.recv_multipart()[2] == b"back"
 
@@ -105,9 +105,9 @@ def test_nobody_chooses_a_routing_id_under_which_to_wait_for_what_is_meant_for_a
     async def story(port: Port) -> None:
         with manager(port, ONE, name=b"rm-1") as socket:
             socket.send_multipart(hello("rm-1"))
-            delivery = await port.hears()
-            assert delivery.header.kind == FORBIDDEN
-            assert delivery.body.startswith(b"at a port with keys a connection may not choose its routing id")
+            incoming = await port.hears()
+            assert incoming.header.kind == FORBIDDEN
+            assert incoming.body.startswith(b"at a port with keys a connection may not choose its routing id")
 
     play(tmp_path, story)
 
@@ -130,9 +130,9 @@ def test_a_key_that_is_revoked_is_refused_from_its_next_message_on(tmp_path: Pat
             port.allows((OTHER, "rm-1"))
             await until(lambda: not port.admits(ONE))
             socket.send_multipart(hello("rm-1"))
-            delivery = await port.hears()
-            assert delivery.header.kind == FORBIDDEN
-            assert delivery.body.decode() == f"key {fingerprint(ONE.public)} is not on the allow-list any more"
+            incoming = await port.hears()
+            assert incoming.header.kind == FORBIDDEN
+            assert incoming.body.decode() == f"key {fingerprint(ONE.public)} is not on the allow-list any more"
             assert await kept_out(port, ONE)
             assert not await kept_out(port, OTHER)
 

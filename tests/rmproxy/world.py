@@ -8,7 +8,7 @@ import grpc
 import pytest
 import uvloop
 
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.rm_messages import (
     AcceptedNode,
@@ -59,10 +59,10 @@ class Front:
         """The latest that registered; it is the one that hears what we say."""
         self._said = 0
 
-    def deliver(self, delivery: Delivery) -> None:
-        header = delivery.header
-        assert delivery.source == f"grpc:{header.rm}"
-        message = decoded(Message.kinds[header.kind], delivery.body)
+    def deliver(self, incoming: Incoming) -> None:
+        header = incoming.header
+        assert incoming.source == f"grpc:{header.rm}"
+        message = decoded(Message.kinds[header.kind], incoming.body)
         if isinstance(message, RegisterResourceManager):
             self.session, self._said, self.acknowledged = header.session, 0, 0
             self.registrations.put_nowait((header, message))
@@ -136,7 +136,7 @@ class Front:
         self._said += 1
 
     def _send(self, message: Message, header: Header) -> None:
-        self.registry.receive(Send(f"grpc:{header.rm}", header, body_of(message)))
+        self.registry.receive(Outgoing(f"grpc:{header.rm}", header, body_of(message)))
 
 
 async def acknowledgements_are_due() -> None:

@@ -6,7 +6,7 @@ As the real one it takes no notice of a second answer. Not here: HTTP, and what 
 from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Hello
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import BROKER
 from common.query_messages import (
@@ -53,26 +53,28 @@ class Asker:
     def deadline(self) -> float:
         return min(self._ask_at, self._beat_at)
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        header = delivery.header
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        header = incoming.header
         if header.kind in ("Answer", "PartitionList", "Refused"):
             if self.open.pop(header.ref, None) is not None:
                 self.answers += 1
-            if header.kind == "Answer" and decoded(Answer, delivery.body).status == 500:
-                raise Violation("an answer with a defect", f"{delivery}", (header.ref,))
+            if header.kind == "Answer" and decoded(Answer, incoming.body).status == 500:
+                raise Violation("an answer with a defect", f"{incoming}", (header.ref,))
         return []
 
-    def tick(self, now: float) -> list[Send]:
-        sends: list[Send] = []
+    def tick(self, now: float) -> list[Outgoing]:
+        sends: list[Outgoing] = []
         if self._beat_at <= now:
-            sends.append(send(BROKER, Heartbeat()) if self._asked else send(BROKER, Hello(role="webservice")))
+            sends.append(
+                make_outgoing(BROKER, Heartbeat()) if self._asked else make_outgoing(BROKER, Hello(role="webservice"))
+            )
             self._beat_at = now + BEAT_S
         if self._ask_at <= now:
             self._ask_at = now + self._rng.uniform(0.05, PAUSE_MAX_S)
             sends += self._question()
         return sends
 
-    def _question(self) -> list[Send]:
+    def _question(self) -> list[Outgoing]:
         rms = list(self._world.clusters.values())
         cluster = self._rng.choice(rms)
         sites = list(cluster.sites.values())
@@ -106,8 +108,8 @@ class Asker:
             return ReadConfig(what=self._rng.choice(("current", "history", "version")), version=1)
         return ChangeConfig(config=self._rng.choice(self._world.texts), author="the simulation")
 
-    def _to(self, message: Message, header: Header) -> Send:
+    def _to(self, message: Message, header: Header) -> Outgoing:
         ref = f"{self._number}-{self._asked}"
         self.open[ref] = type(message).__name__
         asked = Header(kind=header.kind, rm=header.rm, partition=header.partition, ref=ref)
-        return send(BROKER, message, asked)
+        return make_outgoing(BROKER, message, asked)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import JOURNAL
 from common.wire import decoded
 from tests.attempts import MemoryAttempts
@@ -158,7 +158,7 @@ class Writer:
         timeline: Timeline,
         rng: random.Random,
         *,
-        answer: Callable[[Delivery], None],
+        answer: Callable[[Incoming], None],
         snapshot: Callable[[], bytes],
         stopped: Callable[[], bool],
     ) -> None:
@@ -179,7 +179,7 @@ class Writer:
         """Whether somebody has opened the file since."""
         return self._file.openings > self._opening
 
-    def give(self, message: Send) -> None:
+    def give(self, message: Outgoing) -> None:
         """Keep this."""
         match message.header.kind:
             case "Append":
@@ -258,5 +258,5 @@ class Writer:
             file.begins = file.first = what + 1
 
     def _say(self, message: Kept | NotKept | SnapshotTaken) -> None:
-        said = send("", message)
-        self._timeline.after(0, partial(self._answer, Delivery(JOURNAL, said.header, said.body)))
+        said = make_outgoing("", message)
+        self._timeline.after(0, partial(self._answer, Incoming(JOURNAL, said.header, said.body)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.machine import Delivery
+from common.machine import Incoming
 from common.rm_messages import AllocationRequest, ApplicationRequest
 from common.wire import decoded
 from partition_worker.poison_messages import identity
@@ -117,16 +117,16 @@ class Faults:
     def count(self, kind: str) -> None:
         self.injected[kind] = self.injected.get(kind, 0) + 1
 
-    def choose_poison(self, worker: Worker, delivery: Delivery) -> None:
+    def choose_poison(self, worker: Worker, incoming: Incoming) -> None:
         """Before a worker handles a message: let this one be poison, if one is wanted and this one may be. Only what
         adds something is chosen, as the RM hears of each item that it is rejected; what ends something would be lost.
         """
-        if not (self.on and self.poison_wanted and delivery.header.seq and _only_adds(worker, delivery)):
+        if not (self.on and self.poison_wanted and incoming.header.seq and _only_adds(worker, incoming)):
             return
         self.poison_wanted = False
         self.count("command is poison")
-        self.world.disk.deadly.add(identity(delivery.header.kind, delivery.body))
-        self.world.story.note(worker.name, f"command {delivery.header.seq} is poison")
+        self.world.disk.deadly.add(identity(incoming.header.kind, incoming.body))
+        self.world.story.note(worker.name, f"command {incoming.header.seq} is poison")
 
     def heal(self) -> None:
         """No more of it."""
@@ -241,20 +241,20 @@ class Faults:
         return True
 
 
-def _only_adds(worker: Worker, delivery: Delivery) -> bool:
-    partition, lane, header = worker.partition, worker.replica.lane, delivery.header
+def _only_adds(worker: Worker, incoming: Incoming) -> bool:
+    partition, lane, header = worker.partition, worker.replica.lane, incoming.header
     if partition is None or partition.report is not None:
         return False
     if (header.session, header.life, header.seq) != (lane.session, lane.life, lane.inbox.last + 1):
         return False
-    match delivery.header.kind:
+    match incoming.header.kind:
         case "AllocationRequest":
-            asked = decoded(AllocationRequest, delivery.body)
+            asked = decoded(AllocationRequest, incoming.body)
             known = partition.allocations
             new = all(not one.node_id and known.get(one.allocation_key) is None for one in asked.allocations)
             return bool(asked.allocations) and new and not asked.releases.allocations_to_release
         case "ApplicationRequest":
-            submitted = decoded(ApplicationRequest, delivery.body)
+            submitted = decoded(ApplicationRequest, incoming.body)
             new = all(one.application_id not in partition.applications for one in submitted.new)
             return bool(submitted.new) and new and not submitted.remove
     return False

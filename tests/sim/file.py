@@ -10,7 +10,7 @@ from typing import Final
 
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import FILE
 from common.wire import decoded
 from tests.sim.timeline import Timeline
@@ -25,9 +25,9 @@ class QueuesFile:
         self.text = text
         self._timeline = timeline
         self._rng = rng
-        self._tell: Callable[[Delivery], None] = lambda _: None
+        self._tell: Callable[[Incoming], None] = lambda _: None
 
-    def open(self, tell: Callable[[Delivery], None]) -> Callable[[Send], None]:
+    def open(self, tell: Callable[[Incoming], None]) -> Callable[[Outgoing], None]:
         """Another broker watches it from now on; where it gives what is to be written."""
         self._tell = tell
         return self._give
@@ -36,10 +36,10 @@ class QueuesFile:
         """It has this text now, and the broker sees that."""
         if text != self.text:
             self.text = text
-            told = send("", ChangedFile(text=text))
-            self._tell(Delivery(FILE, told.header, told.body))
+            told = make_outgoing("", ChangedFile(text=text))
+            self._tell(Incoming(FILE, told.header, told.body))
 
-    def _give(self, message: Send) -> None:
+    def _give(self, message: Outgoing) -> None:
         wanted = decoded(WriteFile, message.body)
         self._timeline.after(self._rng.uniform(0, WRITE_MAX_S), partial(self._write, wanted))
 

@@ -24,7 +24,7 @@ from common.rm_messages import (
     SchedulingStateResponse,
     UpdatedApplication,
 )
-from common.session import Outgoing
+from common.session import EncodedMessage
 from tests.sim.site import Phase, Pod, Site
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def pieces(message: News) -> list[News]:
     return [message]
 
 
-def hear(rm: "ResourceManager", site: Site, message: News) -> list[Outgoing]:
+def hear(rm: "ResourceManager", site: Site, message: News) -> list[EncodedMessage]:
     """Write it down; what to say at once because of it."""
-    out: list[Outgoing] = []
+    out: list[EncodedMessage] = []
     match message:
         case NodeResponse():
             for accepted in message.accepted:
@@ -91,7 +91,7 @@ def hear(rm: "ResourceManager", site: Site, message: News) -> list[Outgoing]:
     return out
 
 
-def _accepted(rm: "ResourceManager", site: Site, name: str) -> list[Outgoing]:
+def _accepted(rm: "ResourceManager", site: Site, name: str) -> list[EncodedMessage]:
     application = site.applications.get(name)
     if application is not None:
         application.state = "accepted"
@@ -139,7 +139,7 @@ def _allocated(site: Site, allocation: Allocation) -> None:
         pod.echoes -= 1
 
 
-def _released(rm: "ResourceManager", site: Site, release: AllocationRelease) -> list[Outgoing]:
+def _released(rm: "ResourceManager", site: Site, release: AllocationRelease) -> list[EncodedMessage]:
     pod = site.pods.get(release.allocation_key)
     if pod is None:
         return []
@@ -155,7 +155,7 @@ def _released(rm: "ResourceManager", site: Site, release: AllocationRelease) -> 
     return []
 
 
-def _ended(rm: "ResourceManager", site: Site, pod: Pod, why: str, *, loose: str = "") -> list[Outgoing]:
+def _ended(rm: "ResourceManager", site: Site, pod: Pod, why: str, *, loose: str = "") -> list[EncodedMessage]:
     """A pod is over, says the core. Where a report is on its way that asks for it anew, the RM takes that back."""
     reported = site.syncing and f"allocation/{pod.key}" in site.mentioned
     site.end(pod.key, why, loose="any" if reported else loose)
@@ -185,7 +185,7 @@ def releases(site: Site, chosen: list[tuple[Pod, int]]) -> AllocationRequest:
     return AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=going))
 
 
-def _rejected(rm: "ResourceManager", site: Site, refusal: RejectedAllocation) -> list[Outgoing]:
+def _rejected(rm: "ResourceManager", site: Site, refusal: RejectedAllocation) -> list[EncodedMessage]:
     """It is over. Where a report is on its way that mentions it, nobody can say which of both this answers: so the RM
     takes back what it reports.
     """

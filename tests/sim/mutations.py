@@ -15,11 +15,11 @@ from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
 from common.control_messages import Hello
 from common.journal_messages import Step
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.outbox import Arrival, Inbox, Outbox
-from common.session import Outgoing, Session
+from common.session import EncodedMessage, Session
 from partition_worker import poison_messages, worker
 from partition_worker.engine.partition import Partition
 from partition_worker.outbox_barrier import OutboxBarrier
@@ -45,7 +45,7 @@ def skip_acknowledgements() -> Iterator[None]:
     """An RM's session thinks that it has acknowledged, now and then, and has not."""
     before = Session.acknowledgements
 
-    def acknowledgements(session: Session) -> list[Outgoing]:
+    def acknowledgements(session: Session) -> list[EncodedMessage]:
         due = before(session)
         return [one for one in due if one.header.ack % 5]
 
@@ -56,7 +56,7 @@ def acknowledge_too_early() -> Iterator[None]:
     """A worker acknowledges a command that it refuses because one before it is missing."""
     before = RMChannel.untimely
 
-    def untimely(lane: RMChannel, header: Header) -> list[Send] | None:
+    def untimely(lane: RMChannel, header: Header) -> list[Outgoing] | None:
         if header.seq and lane.inbox.arrival(header.seq) is Arrival.GAP:
             lane.inbox.last = header.seq
             return [lane.received()]
@@ -69,8 +69,8 @@ def fence_nobody() -> Iterator[None]:
     """The journal takes what an earlier worker writes, and the broker what it says."""
     before = BrokerMachine._slot_of_sender
 
-    def leased(switch: BrokerMachine, delivery: Delivery) -> WorkerSlot | None:
-        return before(switch, delivery) or switch.registry.slots.get(delivery.header.partition)
+    def leased(switch: BrokerMachine, incoming: Incoming) -> WorkerSlot | None:
+        return before(switch, incoming) or switch.registry.slots.get(incoming.header.partition)
 
     for _ in _replaced(BrokerMachine, "_slot_of_sender", leased):
         yield from _replaced(Writer, "fenced", False)
@@ -79,7 +79,7 @@ def fence_nobody() -> Iterator[None]:
 def tell_before_durable() -> Iterator[None]:
     """What a worker says does not wait for the disk."""
 
-    def passed(recorder: OutboxBarrier, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
+    def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         return [*recorder.flushed(), *sends]
 
     return _replaced(OutboxBarrier, "passed", passed)
@@ -108,8 +108,8 @@ def drop_resume_wanted() -> Iterator[None]:
     """The proxy does not pass on that an RM is to resume."""
     before = Proxy._handle_core
 
-    def handle_core(front: Proxy, delivery: Delivery, now: float) -> list[Send]:
-        return [one for one in before(front, delivery, now) if one.header.kind != "ResumeWanted"]
+    def handle_core(front: Proxy, incoming: Incoming, now: float) -> list[Outgoing]:
+        return [one for one in before(front, incoming, now) if one.header.kind != "ResumeWanted"]
 
     return _replaced(Proxy, "_handle_core", handle_core)
 
@@ -131,7 +131,7 @@ def commit_before_recorded() -> Iterator[None]:
     """The broker carries a configuration out, and has it recorded afterwards."""
     before = ConfigChanges._decide
 
-    def decide(changes: ConfigChanges, change: ConfigChange) -> list[Send]:
+    def decide(changes: ConfigChanges, change: ConfigChange) -> list[Outgoing]:
         sends = before(changes, change)
         return [*change.rollout.build_commits(changes._state.registry), *sends] if sends else []
 
@@ -142,7 +142,7 @@ def commit_to_all_but_one() -> Iterator[None]:
     """A configuration is carried out in all partitions except the last."""
     before = Rollout.build_commits
 
-    def commit(rollout: Rollout, registry: Registry) -> list[Send]:
+    def commit(rollout: Rollout, registry: Registry) -> list[Outgoing]:
         sends = before(rollout, registry)
         return sends[:-1] if len(sends) > 1 else sends
 
@@ -171,8 +171,8 @@ def place_while_away() -> Iterator[None]:
     """A worker does not heed that its RM is away."""
     before = Worker._aside
 
-    def aside(worker: Worker, delivery: Delivery) -> list[Send]:
-        return [] if delivery.header.kind == "Pause" else before(worker, delivery)
+    def aside(worker: Worker, incoming: Incoming) -> list[Outgoing]:
+        return [] if incoming.header.kind == "Pause" else before(worker, incoming)
 
     return _replaced(Worker, "_aside", aside)
 
@@ -221,7 +221,7 @@ def answer_before_durable() -> Iterator[None]:
     """News wait for the disk, acknowledgements of commands do not."""
     before = OutboxBarrier.passed
 
-    def passed(recorder: OutboxBarrier, sends: list[Send], now: float, *, more: bool = False) -> list[Send]:
+    def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
         return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.machine import NEVER, Delivery, Machine, Send
+from common.machine import NEVER, Incoming, Machine, Outgoing
 from common.names import FILE, JOURNAL, RECORD
 from common.wire import frames_of, header_of
 from partition_worker.partition_host import GROUPS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TURN_MAX_S: Final = 0.001
 """How long a process takes from one turn of its loop to the next."""
 
-Endpoint = Callable[[Send], None]
+Endpoint = Callable[[Outgoing], None]
 
 
 class Process:
@@ -44,7 +44,7 @@ class Process:
         """By the beginning of a peer's name, the longest first."""
         self.on_end: list[Callable[[], None]] = []
         self.after_turn: Callable[[], None] = lambda: None
-        self._inbox: deque[Delivery] = deque()
+        self._inbox: deque[Incoming] = deque()
         self._turn_at = NEVER
         self._busy = False
 
@@ -62,13 +62,13 @@ class Process:
     def arrived(self, source: str, frames: Frames) -> None:
         if self.alive:
             self.world.mark(self.name, source, frames[1], frames[2])
-            self.take(Delivery(source, header_of(frames), frames[2]))
+            self.take(Incoming(source, header_of(frames), frames[2]))
 
-    def take(self, delivery: Delivery) -> None:
+    def take(self, incoming: Incoming) -> None:
         """A message, from outside or from inside the process."""
         if not self.alive:
             return
-        self._inbox.append(delivery)
+        self._inbox.append(incoming)
         if not self.stopped:
             self._work()
 
@@ -77,22 +77,22 @@ class Process:
             return
         self._busy = True
         while self._inbox and self.alive and not self.stopped:
-            delivery = self._inbox.popleft()
-            self.world.delivered(self, delivery)
+            incoming = self._inbox.popleft()
+            self.world.delivered(self, incoming)
             if self.alive:
-                self._handle(self.machine, delivery)
+                self._handle(self.machine, incoming)
         self._busy = False
         self.look()
 
-    def _handle(self, machine: Machine, delivery: Delivery) -> None:
+    def _handle(self, machine: Machine, incoming: Incoming) -> None:
         try:
-            sends = machine.handle(delivery, self.world.now)
+            sends = machine.handle(incoming, self.world.now)
         except WorkerKilled:
-            self.world.kill(self, f"{delivery.header.kind} {delivery.header.seq} is poison")
+            self.world.kill(self, f"{incoming.header.kind} {incoming.header.seq} is poison")
             return
-        self.say(sends, f"{delivery.header.kind}")
+        self.say(sends, f"{incoming.header.kind}")
 
-    def say(self, sends: list[Send], cause: str) -> None:
+    def say(self, sends: list[Outgoing], cause: str) -> None:
         """Send, unless it dies in the middle of that."""
         dies_after = self.world.faults.dies_after(self, len(sends))
         for count, one in enumerate(sends):
@@ -103,7 +103,7 @@ class Process:
         if dies_after is not None and self.alive:
             self.world.kill(self, f"in the middle of {cause}" if sends else f"after {cause}")
 
-    def _send(self, one: Send) -> None:
+    def _send(self, one: Outgoing) -> None:
         for prefix, endpoint in self.endpoints:
             if one.to.startswith(prefix):
                 if one.to in (JOURNAL, RECORD, FILE, GROUPS):
@@ -112,7 +112,7 @@ class Process:
                 return
         raise LookupError(f"{self.name} knows no way to {one.to!r}: {one.header}")
 
-    def frames(self, one: Send) -> Frames:
+    def frames(self, one: Outgoing) -> Frames:
         return frames_of(one.header, one.body)
 
     # Time -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.record_file import IN_MEMORY, RecordFile
 from common.control_messages import ManagerRecord, Recorded
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import RECORD
 from common.wire import decoded
@@ -39,7 +39,7 @@ class DurableRecord:
         """Of configurations in records that were lost; only asked for membership."""
         self._timeline = timeline
         self._rng = rng
-        self._waiting: deque[Send] = deque()
+        self._waiting: deque[Outgoing] = deque()
         self._clear_at = 0.0
         self._owner = 0
         self._copies: deque[bytes] = deque(maxlen=COPIES_MAX)
@@ -68,7 +68,7 @@ class DurableRecord:
         self._waiting.clear()
         return True
 
-    def open(self, answer: Callable[[Delivery], None]) -> Callable[[Send], None]:
+    def open(self, answer: Callable[[Incoming], None]) -> Callable[[Outgoing], None]:
         """Another broker has it from now on; where it gives what is to be kept."""
         if self._waiting and self._rng.random() < 0.5:
             self.record.send(self._waiting[0])
@@ -77,7 +77,7 @@ class DurableRecord:
         self._owner += 1
         return partial(self._give, answer, self._owner)
 
-    def _give(self, answer: Callable[[Delivery], None], owner: int, message: Send) -> None:
+    def _give(self, answer: Callable[[Incoming], None], owner: int, message: Outgoing) -> None:
         if owner != self._owner:
             return  # a broker that stood still while the next one began, and has not noticed yet that it is over
         self._waiting.append(message)
@@ -85,21 +85,21 @@ class DurableRecord:
         self._clear_at = max(self._clear_at, self._timeline.now + delay)
         self._timeline.at(self._clear_at, partial(self._write, answer, owner))
 
-    def _write(self, answer: Callable[[Delivery], None], owner: int) -> None:
+    def _write(self, answer: Callable[[Incoming], None], owner: int) -> None:
         if owner != self._owner or not self._waiting:
             return
         message = self._waiting.popleft()
         if self.full and message.header.kind == "ManagerRecord":
             number = decoded(ManagerRecord, message.body).number
-            told = send("", Recorded(number=number, problem="the disk is full"))
-            answer(Delivery(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
+            told = make_outgoing("", Recorded(number=number, problem="the disk is full"))
+            answer(Incoming(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
             return
         if self.full and message.header.kind == "ProbeRecord":
-            told = send("", Recorded(number=0, problem="the disk is full"))
-            answer(Delivery(RECORD, told.header, told.body))
+            told = make_outgoing("", Recorded(number=0, problem="the disk is full"))
+            answer(Incoming(RECORD, told.header, told.body))
             return
         if self._rng.random() < COPIED:
             self._copies.append(self.record._file.serialize())
         self.record.send(message)
-        while (delivery := self.record.receive()) is not None:
-            answer(delivery)
+        while (incoming := self.record.receive()) is not None:
+            answer(incoming)

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from common.machine import NEVER, Delivery, Send
+from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Command, Header, News
 from common.rm_messages import (
     PREDICATES,
@@ -39,7 +39,7 @@ from common.rm_messages import (
     UpdateConfiguration,
     Verdict,
 )
-from common.session import Outgoing, Session, SessionState
+from common.session import EncodedMessage, Session, SessionState
 from common.wire import WireError
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
@@ -132,9 +132,9 @@ class ResourceManager:
         reads = self.slow_until if self._buffer else NEVER
         return min(later, reads, self._pulse.deadline, self._begin_at, self._ack_at)
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         self._now = now
-        out: list[Outgoing] = []
+        out: list[EncodedMessage] = []
         if self._begin_at <= now:
             out += self._anew()
         match self._pulse.due(now):
@@ -157,20 +157,20 @@ class ResourceManager:
             out += self.session.acknowledgements() if self.open else []
         return self.sends(out)
 
-    def sends(self, outgoing: list[Outgoing]) -> list[Send]:
+    def sends(self, outgoing: list[EncodedMessage]) -> list[Outgoing]:
         if outgoing:
             self._pulse.said(self._now)
-        return [Send(PROXY, one.header, one.body) for one in outgoing]
+        return [Outgoing(PROXY, one.header, one.body) for one in outgoing]
 
     # The connection -------------------------------------------------------------------------------------------------
 
-    def connected(self, now: float) -> list[Send]:
+    def connected(self, now: float) -> list[Outgoing]:
         """On a new connection the first message says who speaks; what waits in the buffer will come again."""
         self._now = now
         self._buffer.clear()
         return self.sends([] if self._begin_at != NEVER else self._call())
 
-    def _call(self) -> list[Outgoing]:
+    def _call(self) -> list[EncodedMessage]:
         self._pulse.trying(self._now)
         if self.leaving:
             return [self.session.leave()]
@@ -185,13 +185,13 @@ class ResourceManager:
             rm_id=self.rm_id, config=self.cluster.config, capabilities=capabilities, extra_config=extra
         )
 
-    def leave(self) -> list[Outgoing]:
+    def leave(self) -> list[EncodedMessage]:
         """Go for good."""
         self.leaving = True
         self._pulse.trying(self._now)
         return [self.session.leave("the simulation wants it")]
 
-    def reconfigure(self, text: str) -> list[Outgoing]:
+    def reconfigure(self, text: str) -> list[EncodedMessage]:
         """Ask for another configuration."""
         self.wanted_config = text
         number = self.cluster.number()
@@ -206,7 +206,7 @@ class ResourceManager:
         self._buffer.clear()
         self._later.clear()
 
-    def _anew(self) -> list[Outgoing]:
+    def _anew(self) -> list[EncodedMessage]:
         self._begin_at = NEVER
         self.session = self._new_session()
         self.wanted_config, self.leaving, self.entered = "", False, False
@@ -214,7 +214,7 @@ class ResourceManager:
 
     # Saying ---------------------------------------------------------------------------------------------------------
 
-    def update(self, site: Site, command: Command) -> list[Outgoing]:
+    def update(self, site: Site, command: Command) -> list[EncodedMessage]:
         """Say it now, or once the session goes on."""
         if site.dying or site is not self.cluster.sites.get(site.partition):
             return []
@@ -225,7 +225,7 @@ class ResourceManager:
         """A pod is being deleted, which takes time."""
         self._later.append((self._now + seconds, site, key))
 
-    def report(self, site: Site, why: str) -> list[Outgoing]:
+    def report(self, site: Site, why: str) -> list[EncodedMessage]:
         """Everything again, between SyncBegin and SyncEnd."""
         site.forget_transitions()
         self._later = [one for one in self._later if one[1] is not site]
@@ -242,19 +242,19 @@ class ResourceManager:
 
     # Hearing --------------------------------------------------------------------------------------------------------
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         self._now = now
         self._pulse.heard(now)
-        header = delivery.header
+        header = incoming.header
         if header.session == self.session.session and header.seq:
-            self.auditor.arrived(self, header, delivery.body)
+            self.auditor.arrived(self, header, incoming.body)
             if self.slow_until > now or self._buffer:
-                self._buffer.append((header, delivery.body))
+                self._buffer.append((header, incoming.body))
                 self.session.acknowledged(header)
                 return []
-        return self.sends(self._take(header, delivery.body))
+        return self.sends(self._take(header, incoming.body))
 
-    def _take(self, header: Header, body: bytes) -> list[Outgoing]:
+    def _take(self, header: Header, body: bytes) -> list[EncodedMessage]:
         before = self.session.state
         try:
             message = self.session.receive(header, body)
@@ -279,20 +279,20 @@ class ResourceManager:
                 return self._refused(header, message, before)
         return []
 
-    def _acknowledge(self) -> list[Outgoing]:
+    def _acknowledge(self) -> list[EncodedMessage]:
         """Now, or a little later with others."""
         if self.open and self.rng.random() < 0.5:
             return self.session.acknowledgements()
         self._ack_at = min(self._ack_at, self._now + self.rng.uniform(0, 0.05))
         return []
 
-    def _resume(self, why: str) -> list[Outgoing]:
+    def _resume(self, why: str) -> list[EncodedMessage]:
         self.auditor.story.note(self.rm_id, f"resumes: {why}")
         self._buffer.clear()
         self._pulse.trying(self._now)
         return [self.session.resume()]
 
-    def _registered(self, message: Registered) -> list[Outgoing]:
+    def _registered(self, message: Registered) -> list[EncodedMessage]:
         self.entered = True
         self._pulse.talking(message.heartbeat_milli_seconds, message.silence_milli_seconds, self._now)
         self._adopt(message.partitions, message.lives, message.checksum)
@@ -306,7 +306,7 @@ class ResourceManager:
                     site.forget_transitions()
         return out
 
-    def _reconfigured(self, message: ConfigurationUpdated) -> list[Outgoing]:
+    def _reconfigured(self, message: ConfigurationUpdated) -> list[EncodedMessage]:
         self._adopt(message.partitions, message.lives, message.checksum)
         if not message.author and self.wanted_config:
             self.cluster.config, self.wanted_config = self.wanted_config, ""
@@ -329,7 +329,7 @@ class ResourceManager:
         self.cluster.sites.clear()
         self._over("it has left")
 
-    def _refused(self, header: Header, message: Refused, before: SessionState) -> list[Outgoing]:
+    def _refused(self, header: Header, message: Refused, before: SessionState) -> list[EncodedMessage]:
         self.auditor.refused(self, header, message)
         if self.session.state != before:
             self._turned_away(message, before)
@@ -356,12 +356,12 @@ class ResourceManager:
         else:
             self._over(f"{message.code}: {message.reason}")
 
-    def _news(self, header: Header, message: News) -> list[Outgoing]:
+    def _news(self, header: Header, message: News) -> list[EncodedMessage]:
         site = self.cluster.sites.get(header.partition)
         self.auditor.heard(self, header, message)
         if site is None:
             return self._acknowledge()
-        out: list[Outgoing] = []
+        out: list[EncodedMessage] = []
         match message:
             case PredicatesAsked():
                 return [self.session.say(header.partition, self._verdicts(message))] if self.open else []

@@ -15,7 +15,7 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
-from common.machine import Delivery, Send, send
+from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
 from common.wire import decoded
 from deploy.instructions import Assign, Start
@@ -195,15 +195,15 @@ class Roles:
         if worker.over:
             self._world.timeline.after(0, partial(self._world.kill, process, worker.over))
 
-    def _look_up(self, process: Process, wanted: Send) -> None:
+    def _look_up(self, process: Process, wanted: Outgoing) -> None:
         """Some time later the groups of a user are known, or not."""
         user = decoded(GroupsWanted, wanted.body).user
         found = GroupsFound(user=user, groups=[f"{user}-group"])
         if self._world.rng.random() < 0.1:
             found = GroupsFound(user=user, problem="the directory does not answer")
-        message = send("", found)
+        message = make_outgoing("", found)
         after = self._world.rng.uniform(0.01, LOOKUP_MAX_S)
-        self._world.timeline.after(after, lambda: process.take(Delivery(GROUPS, message.header, message.body)))
+        self._world.timeline.after(after, lambda: process.take(Incoming(GROUPS, message.header, message.body)))
 
 
 class WatchedWorker(Worker):
@@ -211,15 +211,15 @@ class WatchedWorker(Worker):
 
     away = False
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        match delivery.header.kind:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        match incoming.header.kind:
             case "Pause":
                 self.away = True
             case "Repeat" | "CommitConfig":
                 self.away = False
-        return super().handle(delivery, now)
+        return super().handle(incoming, now)
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[Outgoing]:
         before = self._placed
         sends = super().tick(now)
         if self.away and self._placed > before:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.families import encoded
-from common.machine import NEVER, Delivery, Send, send
+from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, SUPERVISOR
 from common.process_up import up
@@ -94,27 +94,27 @@ class Keeper:
     def deadline(self) -> float:
         return min(self.supervisor.deadline, self._beat_at)
 
-    def handle(self, delivery: Delivery, now: float) -> list[Send]:
-        match delivery.header.kind:
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        match incoming.header.kind:
             case "lifeline" if self._events:
                 return self._done(self.supervisor.handle(self._events.popleft(), now))
             case "WorkersWanted":
-                return self._done(self.supervisor.handle(decoded(WorkersWanted, delivery.body), now))
+                return self._done(self.supervisor.handle(decoded(WorkersWanted, incoming.body), now))
             case "Heartbeat":
-                before, self._incarnation = self._incarnation, decoded(Heartbeat, delivery.body).incarnation
-                return [] if before in ("", self._incarnation) else [send(BROKER, Hello(role=SUPERVISOR))]
+                before, self._incarnation = self._incarnation, decoded(Heartbeat, incoming.body).incarnation
+                return [] if before in ("", self._incarnation) else [make_outgoing(BROKER, Hello(role=SUPERVISOR))]
         return []
 
-    def tick(self, now: float) -> list[Send]:
-        sends: list[Send] = []
+    def tick(self, now: float) -> list[Outgoing]:
+        sends: list[Outgoing] = []
         if self._beat_at <= now:
             self._beat_at = now + BEAT_S
-            sends += [send(BROKER, Heartbeat()), send(BROKER, _FIGURES)]
+            sends += [make_outgoing(BROKER, Heartbeat()), make_outgoing(BROKER, _FIGURES)]
         if self.supervisor.deadline <= now:
             sends += self._done(self.supervisor.tick(now))
         return sends
 
-    def _done(self, instructions: list[Instruction]) -> list[Send]:
+    def _done(self, instructions: list[Instruction]) -> list[Outgoing]:
         if self.supervisor.status is not None:
             self._world.timeline.after(0, partial(self._world.kill, self._process, "it ends"))
         return self._do(instructions)
@@ -125,7 +125,7 @@ class Keeper:
         """Something came over a lifeline."""
         if self._process.alive:
             self._events.append(event)
-            self._process.take(Delivery(LIFELINE, Header(kind="lifeline"), b""))
+            self._process.take(Incoming(LIFELINE, Header(kind="lifeline"), b""))
 
     def ended(self, child: "Process") -> None:
         """A child is gone."""
@@ -153,9 +153,9 @@ class Keeper:
 
     # Instructions ---------------------------------------------------------------------------------------------------
 
-    def _do(self, instructions: list[Instruction]) -> list[Send]:
+    def _do(self, instructions: list[Instruction]) -> list[Outgoing]:
         world = self._world
-        sends: list[Send] = []
+        sends: list[Outgoing] = []
         for one in instructions:
             match one:
                 case Start():
@@ -174,18 +174,20 @@ class Keeper:
                     self._disconnect()
                 case Report() if self._dealer is not None:
                     header = Header(kind=WorkerEnded.__name__, partition=one.partition, epoch=one.epoch)
-                    sends.append(send(BROKER, WorkerEnded(reason=one.reason, cannot_start=one.cannot_start), header))
+                    sends.append(
+                        make_outgoing(BROKER, WorkerEnded(reason=one.reason, cannot_start=one.cannot_start), header)
+                    )
         return sends
 
-    def _connect(self) -> list[Send]:
+    def _connect(self) -> list[Outgoing]:
         self._disconnect()
         self._dealer = self._world.dealer(self._process, SUPERVISOR, BROKER)
         self._process.route(BROKER, self._give)
         self._beat_at = self._world.now + BEAT_S
         self._incarnation = ""
-        return [send(BROKER, Hello(role=SUPERVISOR))]
+        return [make_outgoing(BROKER, Hello(role=SUPERVISOR))]
 
-    def _give(self, one: Send) -> None:
+    def _give(self, one: Outgoing) -> None:
         if self._dealer is not None:
             self._world.network.up(self._dealer, self._process.frames(one))
 

@@ -24,7 +24,7 @@ from common.rm_messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.session import Outgoing
+from common.session import EncodedMessage
 from tests.sim.configurations import LEAVES, REFUSED
 from tests.sim.hearing import foreign_release, releases
 from tests.sim.rm import ResourceManager
@@ -36,7 +36,7 @@ PODS_MAX: Final = 40
 GANG: Final = 3
 """Members of a gang."""
 
-Act = Callable[["Workload", ResourceManager, Site], list[Outgoing]]
+Act = Callable[["Workload", ResourceManager, Site], list[EncodedMessage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Workload:
     def pause_s(self) -> float:
         return self.rng.uniform(0.01, self.appetite.pause_max_s)
 
-    def act(self, rm: ResourceManager) -> list[Outgoing]:
+    def act(self, rm: ResourceManager) -> list[EncodedMessage]:
         """Something that the RM wants now."""
         if rm.session.state not in ("open", "resuming", "away"):
             return []
@@ -78,7 +78,7 @@ class Workload:
         act = self.rng.choices(_ACTS, _WEIGHTS)[0]
         return act(self, rm, site)
 
-    def _rare(self, rm: ResourceManager) -> list[Outgoing]:
+    def _rare(self, rm: ResourceManager) -> list[EncodedMessage]:
         what = self.rng.choice(self.appetite.rare)
         sites = [site for site in rm.cluster.sites.values() if not site.dying and not site.syncing]
         if what == "sync" and sites:
@@ -93,7 +93,7 @@ class Workload:
 
     # Nodes ----------------------------------------------------------------------------------------------------------
 
-    def _add_node(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _add_node(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         if len(site.nodes) >= NODES_MAX:
             return []
         name = f"n{rm.cluster.number()}"
@@ -102,7 +102,7 @@ class Workload:
         site.nodes[name] = node
         return rm.update(site, NodeRequest(nodes=[node_info(site.partition, name, node)]))
 
-    def _change_node(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _change_node(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         name, node = self.rng.choice(list(site.nodes.items()))
         if node.gone:
             return []
@@ -119,7 +119,7 @@ class Workload:
         node.foreign.clear()
         return self._node(rm, site, name, NODE_DECOMMISSION)
 
-    def _node(self, rm: ResourceManager, site: Site, name: str, action: int) -> list[Outgoing]:
+    def _node(self, rm: ResourceManager, site: Site, name: str, action: int) -> list[EncodedMessage]:
         info = NodeInfo(
             node_id=name,
             action=action,
@@ -128,7 +128,7 @@ class Workload:
         )
         return rm.update(site, NodeRequest(nodes=[info]))
 
-    def _foreign(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _foreign(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         name, node = self.rng.choice(list(site.nodes.items()))
         if node.gone:
             return []
@@ -141,7 +141,7 @@ class Workload:
 
     # Applications ---------------------------------------------------------------------------------------------------
 
-    def _submit(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _submit(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         if len(site.applications) >= APPLICATIONS_MAX:
             return []
         gang = self.appetite.gangs and self.rng.random() < 0.25
@@ -155,7 +155,7 @@ class Workload:
             return [*out, *self._ask(rm, site, name, GANG, placeholder=True)]
         return [*out, *self._ask(rm, site, name, self.rng.randint(1, 4))]
 
-    def _more(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _more(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         name, application = self.rng.choice(list(site.applications.items()))
         if application.removed or application.state in ("Failing", "Failed", "rejected"):
             return []
@@ -166,7 +166,7 @@ class Workload:
 
     def _ask(
         self, rm: ResourceManager, site: Site, name: str, count: int, *, group: str = "", placeholder: bool = False
-    ) -> list[Outgoing]:
+    ) -> list[EncodedMessage]:
         asked: list[Allocation] = []
         for _ in range(min(count, PODS_MAX - len(site.pods))):
             queue = site.applications[name].submission.queue_name
@@ -186,7 +186,7 @@ class Workload:
     def _amount(self) -> dict[str, int]:
         return {"vcore": self.rng.choice((500, 1000, 1000, 2000)), "memory": self.rng.choice((1, 2)) << 20}
 
-    def _remove_application(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _remove_application(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         name, application = self.rng.choice(list(site.applications.items()))
         if application.removed or application.state == "sent" or self.rng.random() < 0.5:
             return []  # what the core has not accepted yet it would forget without a word
@@ -200,7 +200,7 @@ class Workload:
 
     # Releases -------------------------------------------------------------------------------------------------------
 
-    def _release(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _release(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         """What ran has come to its end; now and then an ask is not wanted any more."""
         chosen = [pod for pod in site.pods.values() if pod.phase is Phase.BOUND]
         if self.rng.random() < 0.2:
@@ -212,7 +212,7 @@ class Workload:
             pod.phase = Phase.WITHDRAWN if pod.phase is Phase.ASKED else Phase.RELEASING
         return rm.update(site, releases(site, [(pod, STOPPED_BY_RM) for pod in chosen]))
 
-    def _roll_back(self, rm: ResourceManager, site: Site) -> list[Outgoing]:
+    def _roll_back(self, rm: ResourceManager, site: Site) -> list[EncodedMessage]:
         """What was placed cannot be started there."""
         chosen = [one for one in site.pods.values() if one.phase is Phase.BOUND and not (one.placeholder or one.echoes)]
         if not chosen:

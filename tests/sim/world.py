@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from broker.routing import BrokerMachine
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Header
-from common.session import Outgoing
+from common.session import EncodedMessage
 from deploy.instructions import Leave
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation
@@ -293,7 +293,7 @@ class World:
         if not process.alive or not self.faults.on:
             return
         if not process.stopped:
-            outgoing: list[Outgoing] = self.workload.act(rm)
+            outgoing: list[EncodedMessage] = self.workload.act(rm)
             if outgoing:
                 for one in outgoing:
                     self.story.note(rm.rm_id, _Said(one))
@@ -303,14 +303,14 @@ class World:
 
     # What happened --------------------------------------------------------------------------------------------------
 
-    def delivered(self, process: Process, delivery: Delivery) -> None:
+    def delivered(self, process: Process, incoming: Incoming) -> None:
         """Before a message has its effect."""
-        header = delivery.header
+        header = incoming.header
         if process.role == "partition_worker":
-            self.faults.choose_poison(self.roles.workers[process.peer], delivery)
+            self.faults.choose_poison(self.roles.workers[process.peer], incoming)
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         if header.kind not in ("Heartbeat", "lifeline"):
-            self.story.note(process.name, _Heard(delivery.source, header))
+            self.story.note(process.name, _Heard(incoming.source, header))
 
     def mark(self, name: str, what: str, *parts: bytes) -> None:
         """Something that another run of the same seed has to have, too."""
@@ -333,7 +333,7 @@ class _Heard:
 
 
 class _Said:
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: EncodedMessage) -> None:
         self._outgoing = outgoing
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Partitions are processes: all resource managers together have no more of them than the setting says."""
 
 from broker.state import BrokerPolicy
-from common.machine import NEVER, Send
+from common.machine import NEVER, Outgoing
 from common.rm_messages import Refused
 from common.wire import decoded
 from tests.broker.house import PROXY, House
@@ -12,7 +12,7 @@ TWO = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"
 TEXT = "2 partitions are too many now: all RMs together may have 2, as the setting partitions-max says"
 
 
-def refusals(sends: list[Send]) -> list[str]:
+def refusals(sends: list[Outgoing]) -> list[str]:
     return [decoded(Refused, one.body).reason for one in sends if one.header.kind == Refused.__name__]
 
 

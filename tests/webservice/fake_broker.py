@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from common.driver import Transport
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.query_messages import Answer, ListPartitions, PartitionList
 from common.rm_messages import Heartbeat
@@ -16,26 +16,26 @@ from common.transport import BrokerPort
 from common.wire import body_of
 from tests.webservice.fakes import partition
 
-Behaviour = Callable[[Delivery], list[Send]]
+Behaviour = Callable[[Incoming], list[Outgoing]]
 
 
-def reply(delivery: Delivery, message: Message) -> Send:
-    return Send(delivery.source, Header(kind=type(message).__name__, ref=delivery.header.ref), body_of(message))
+def reply(incoming: Incoming, message: Message) -> Outgoing:
+    return Outgoing(incoming.source, Header(kind=type(message).__name__, ref=incoming.header.ref), body_of(message))
 
 
-def helpful(delivery: Delivery) -> list[Send]:
+def helpful(incoming: Incoming) -> list[Outgoing]:
     """One partition, whose worker answers every question with the same body."""
-    if delivery.header.kind == ListPartitions.__name__:
-        return [reply(delivery, PartitionList(partitions=[partition()], build_information={}, started_ns=1))]
-    if delivery.header.kind == "Query":
-        return [reply(delivery, Answer(status=200, body=f'["{delivery.header.partition}"]\n'.encode()))]
+    if incoming.header.kind == ListPartitions.__name__:
+        return [reply(incoming, PartitionList(partitions=[partition()], build_information={}, started_ns=1))]
+    if incoming.header.kind == "Query":
+        return [reply(incoming, Answer(status=200, body=f'["{incoming.header.partition}"]\n'.encode()))]
     return []
 
 
 class FakeBroker:
     def __init__(self, address: str, behaviour: Behaviour) -> None:
         self.address = address
-        self.heard: list[Delivery] = []
+        self.heard: list[Incoming] = []
         self.incarnations = ["1"]
         """What it says that it is, one after the other, when somebody says that they live; the last for good."""
         self._behaviour = behaviour
@@ -46,13 +46,13 @@ class FakeBroker:
     async def run(self) -> None:
         try:
             while True:
-                for delivery in await self._wire.receive(math.inf):
-                    if delivery.header.kind == Heartbeat.__name__:
+                for incoming in await self._wire.receive(math.inf):
+                    if incoming.header.kind == Heartbeat.__name__:
                         now = self.incarnations.pop(0) if len(self.incarnations) > 1 else self.incarnations[0]
-                        self._wire.send(reply(delivery, Heartbeat(incarnation=now)))
+                        self._wire.send(reply(incoming, Heartbeat(incarnation=now)))
                         continue
-                    self.heard.append(delivery)
-                    for message in self._behaviour(delivery):
+                    self.heard.append(incoming)
+                    for message in self._behaviour(incoming):
                         self._wire.send(message)
         finally:
             self._links.close()

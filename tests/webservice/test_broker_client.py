@@ -8,7 +8,7 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
 from common.rm_messages import Refused
@@ -50,19 +50,19 @@ def test_it_asks_under_its_name() -> None:
     async def talking(link: BrokerClient, fake: FakeBroker) -> None:
         known = await link.partitions()
         assert [entry.full_name for entry in known.partitions] == ["rm-1_default"]
-        assert [delivery.header.kind for delivery in fake.heard] == ["ListPartitions"]
-        assert {delivery.source for delivery in fake.heard} == {"webservice"}
+        assert [incoming.header.kind for incoming in fake.heard] == ["ListPartitions"]
+        assert {incoming.source for incoming in fake.heard} == {"webservice"}
 
     talk(talking)
 
 
 def test_each_question_gets_its_own_answer_in_whatever_order_they_come() -> None:
-    held: list[Send] = []
+    held: list[Outgoing] = []
 
-    def backwards(delivery: Delivery) -> list[Send]:
-        if delivery.header.kind != "Query":
+    def backwards(incoming: Incoming) -> list[Outgoing]:
+        if incoming.header.kind != "Query":
             return []
-        held.append(reply(delivery, Answer(status=200, body=delivery.header.partition.encode())))
+        held.append(reply(incoming, Answer(status=200, body=incoming.header.partition.encode())))
         return held[::-1] if len(held) == 3 else []
 
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
@@ -92,10 +92,10 @@ def test_a_question_without_an_answer_is_given_up() -> None:
 
 
 def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice() -> None:
-    def forgetful(delivery: Delivery) -> list[Send]:
+    def forgetful(incoming: Incoming) -> list[Outgoing]:
         """It answers what it hears a second time."""
-        heard[delivery.header.ref] = heard.get(delivery.header.ref, 0) + 1
-        return [reply(delivery, Answer(status=200, body=b"[]"))] if heard[delivery.header.ref] > 1 else []
+        heard[incoming.header.ref] = heard.get(incoming.header.ref, 0) + 1
+        return [reply(incoming, Answer(status=200, body=b"[]"))] if heard[incoming.header.ref] > 1 else []
 
     heard: dict[str, int] = {}
 
@@ -111,9 +111,9 @@ def test_a_broker_that_begins_anew_is_asked_again_and_changes_are_not_made_twice
 
 
 def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
-    def twice_and_stray(delivery: Delivery) -> list[Send]:
-        stray = Send(delivery.source, Header(kind="Answer", ref="0-1"), b"")
-        return [stray, *helpful(delivery), *helpful(delivery)]
+    def twice_and_stray(incoming: Incoming) -> list[Outgoing]:
+        stray = Outgoing(incoming.source, Header(kind="Answer", ref="0-1"), b"")
+        return [stray, *helpful(incoming), *helpful(incoming)]
 
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
         for what in ("nodes", "queues", "nodes"):
@@ -128,27 +128,27 @@ def test_an_answer_to_a_closed_question_is_nobody_s() -> None:
         (lambda d: reply(d, Refused(code="gone", reason="no worker")), "Partition p cannot answer: no worker"),
         (lambda d: reply(d, Hello(role="x")), "Partition p answered what cannot be read: Hello instead of Answer"),
         (
-            lambda d: Send(d.source, Header(kind="Answer", ref=d.header.ref), b"\xc1"),
+            lambda d: Outgoing(d.source, Header(kind="Answer", ref=d.header.ref), b"\xc1"),
             "Partition p answered what cannot be read: Answer: ",
         ),
     ],
 )
-def test_what_is_no_answer_is_told(answer: Callable[[Delivery], Send], text: str) -> None:
+def test_what_is_no_answer_is_told(answer: Callable[[Incoming], Outgoing], text: str) -> None:
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
         with pytest.raises(RequestError) as told:
             await link.ask("p", Query(what="nodes"))
         assert told.value.text.startswith(text)
 
-    talk(talking, lambda delivery: [answer(delivery)] if delivery.header.ref else [])
+    talk(talking, lambda incoming: [answer(incoming)] if incoming.header.ref else [])
 
 
 CHANGE = ChangeConfig(config="", author="alice")
 KILL = KillApplication(application_id="a", actor=Actor(user="alice"))
 
 
-def obliging(delivery: Delivery) -> list[Send]:
-    header = delivery.header
-    return [reply(delivery, Answer(status=200, body=f"{header.kind} {header.rm}{header.partition}".encode()))]
+def obliging(incoming: Incoming) -> list[Outgoing]:
+    header = incoming.header
+    return [reply(incoming, Answer(status=200, body=f"{header.kind} {header.rm}{header.partition}".encode()))]
 
 
 def test_questions_about_a_configuration_name_its_manager() -> None:
@@ -181,11 +181,11 @@ def test_of_a_change_without_an_answer_nobody_knows_whether_it_was_made() -> Non
 
 
 def test_no_more_changes_wait_than_may() -> None:
-    held: list[Send] = []
+    held: list[Outgoing] = []
 
-    def patient(delivery: Delivery) -> list[Send]:
-        held.extend(obliging(delivery))
-        return [held.pop() for _ in range(len(held))] if delivery.header.kind == "Query" else []
+    def patient(incoming: Incoming) -> list[Outgoing]:
+        held.extend(obliging(incoming))
+        return [held.pop() for _ in range(len(held))] if incoming.header.kind == "Query" else []
 
     async def talking(link: BrokerClient, _: FakeBroker) -> None:
         waiting = [asyncio.create_task(link.change(KILL, partition="p")) for _ in range(CHANGES_MAX)]

@@ -12,7 +12,7 @@ import h11
 import httpx
 import pytest
 
-from common.machine import Delivery, Send
+from common.machine import Incoming, Outgoing
 from common.query_messages import ChangeConfig
 from common.wire import decoded
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
@@ -77,10 +77,10 @@ def test_a_malformed_escape_in_the_request_line_is_a_bad_request() -> None:
 def test_a_request_that_is_running_at_the_stop_is_answered() -> None:
     lives: list[FakeLife] = []
 
-    def stop_then_help(delivery: Delivery) -> list[Send]:
+    def stop_then_help(incoming: Incoming) -> list[Outgoing]:
         for life in lives:
             life.stopping.set()
-        return helpful(delivery)
+        return helpful(incoming)
 
     async def visiting(address: str, life: FakeLife) -> None:
         lives.append(life)
@@ -94,11 +94,11 @@ def test_a_request_that_is_running_at_the_stop_is_answered() -> None:
 def test_a_change_is_made_by_the_user_who_runs_the_client() -> None:
     asked: list[ChangeConfig] = []
 
-    def changing(delivery: Delivery) -> list[Send]:
-        if delivery.header.kind != ChangeConfig.__name__:
-            return helpful(delivery)
-        asked.append(decoded(ChangeConfig, delivery.body))
-        return [reply(delivery, change(asked[-1]))]
+    def changing(incoming: Incoming) -> list[Outgoing]:
+        if incoming.header.kind != ChangeConfig.__name__:
+            return helpful(incoming)
+        asked.append(decoded(ChangeConfig, incoming.body))
+        return [reply(incoming, change(asked[-1]))]
 
     async def visiting(address: str, _: FakeLife) -> None:
         async with httpx.AsyncClient(base_url=address) as client:

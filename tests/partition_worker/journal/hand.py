@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from common.driver import Transport
 from common.journal_messages import TICK, Append, Kept, Step
-from common.machine import Delivery, send
+from common.machine import Incoming, make_outgoing
 from common.messages import Header, Message
 from common.names import JOURNAL
 from common.wire import body_of, decoded
@@ -94,7 +94,7 @@ class Hand:
         self.slow: Callable[[], None] = lambda: None
         """What taking one does first."""
         self.files = files_in(folder)
-        self.heard: list[Delivery] = []
+        self.heard: list[Incoming] = []
         self.journal = Journal(
             self.files,
             epoch=epoch,
@@ -109,7 +109,7 @@ class Hand:
         return self.state
 
     def gives(self, message: Message) -> None:
-        self.wire.send(send(JOURNAL, message))
+        self.wire.send(make_outgoing(JOURNAL, message))
 
     def appends(self, *numbers: int, fresh: bool = False, size: int = 100) -> None:
         self.gives(Append(steps=encoded(*numbers, size=size), first=numbers[0], fresh=fresh))
@@ -118,12 +118,12 @@ class Hand:
         """The next message of this kind; those before it are put into `heard`."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                while (delivery := self.journal.receive()) is None:
+                while (incoming := self.journal.receive()) is None:
                     self._woken.clear()
                     await self._woken.wait()
-                if delivery.header.kind == kind.__name__:
-                    return decoded(kind, delivery.body)
-                self.heard.append(delivery)
+                if incoming.header.kind == kind.__name__:
+                    return decoded(kind, incoming.body)
+                self.heard.append(incoming)
 
     async def keeps(self, number: int) -> None:
         """Until this step is durable."""

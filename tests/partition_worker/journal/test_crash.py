@@ -39,9 +39,9 @@ async def main():
             hand.gives(TakeSnapshot(number=number))
             snapshot = number
         await hand.wire.receive(0) if number % 3 else None
-        while delivery := hand.journal.receive():
-            if delivery.header.kind == "Kept":
-                print(decoded(Kept, delivery.body).number, flush=True)
+        while incoming := hand.journal.receive():
+            if incoming.header.kind == "Kept":
+                print(decoded(Kept, incoming.body).number, flush=True)
 
 asyncio.run(main())
 """

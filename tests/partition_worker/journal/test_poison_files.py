@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.machine import Delivery
+from common.machine import Incoming
 from common.messages import Header
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
@@ -124,9 +124,9 @@ def test_only_its_owner_may_read_it(files: Files) -> None:
 
 def test_messages_that_were_set_aside_are_kept_the_latest_ones(files: Files) -> None:
     for number in range(poison_files.KEPT_MAX + 3):
-        delivery = Delivery("broker", Header(kind="NodeRequest", seq=number), bytes([number]))
+        incoming = Incoming("broker", Header(kind="NodeRequest", seq=number), bytes([number]))
         path = poison_files.write_poison(
-            files, Poison(1000.0 + number, number.to_bytes(16), delivery, f"reason {number}")
+            files, Poison(1000.0 + number, number.to_bytes(16), incoming, f"reason {number}")
         )
         os.utime(path, (number, number))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -12,7 +12,7 @@ import pytest
 
 from common.control_messages import Hello
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import send
+from common.machine import make_outgoing
 from common.names import JOURNAL
 from partition_worker.journal import writer as written
 from partition_worker.journal.database import Database, Row
@@ -199,7 +199,7 @@ def test_only_what_a_journal_is_asked_for_can_be_said_to_it(tmp_path: Path) -> N
     async def test() -> None:
         hand = Hand(tmp_path)
         with pytest.raises(TypeError, match="Hello"):
-            hand.journal.send(send(JOURNAL, Hello(role="worker")))
+            hand.journal.send(make_outgoing(JOURNAL, Hello(role="worker")))
         hand.journal.close()
 
     run(test)
@@ -221,7 +221,7 @@ def test_a_full_disk_is_told_once_and_everything_is_kept_once_there_is_room(tmp_
             assert numbers_in(hand.files) == [1]
         await hand.keeps(49)
         assert numbers_in(hand.files) == list(range(1, 50))
-        assert "NotKept" not in {delivery.header.kind for delivery in hand.heard}
+        assert "NotKept" not in {incoming.header.kind for incoming in hand.heard}
         hand.journal.close()
 
     run(test)
@@ -334,7 +334,7 @@ def test_a_snapshot_is_of_the_moment_in_which_it_is_asked_for_and_steps_go_on_me
         hand.state = b"later"
         hand.appends(3)
         await hand.keeps(3)
-        assert "SnapshotTaken" not in {delivery.header.kind for delivery in hand.heard}
+        assert "SnapshotTaken" not in {incoming.header.kind for incoming in hand.heard}
         assert await hand.hears(SnapshotTaken) == SnapshotTaken(number=2)
         found = found_in(hand.files)
         assert (found.snapshot, [step.number for step in found.steps]) == (b"after two", [3])
