@@ -65,7 +65,7 @@ class OneWorker:
             began = process_time()
             self.worker.tick(self.now)
             spent.append(process_time() - began)
-            self._tell(Ack(), ack=self.worker.replica.lane.outbox.last)
+            self._tell(Ack(), ack=self.worker.host.channel.outbox.last)
         return spent
 
     def _tell(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> list[Outgoing]:

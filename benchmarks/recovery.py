@@ -115,13 +115,13 @@ class Office:
         self.tell(message, seq=self._seq)
         while self.worker.deadline <= NOW_S:
             self._carry(self.worker.tick(NOW_S))
-            self.tell(Ack(), ack=self.worker.replica.lane.outbox.last)
+            self.tell(Ack(), ack=self.worker.host.channel.outbox.last)
 
     def snapshot(self) -> None:
         """Take one now."""
-        recorder = self.worker.recorder
+        recorder = self.worker.barrier
         assert recorder is not None
-        self._write(recorder.flushed())
+        self._write(recorder.flush())
         content = self.worker.snapshot()
         self.snapshot_bytes = len(content)
         snapshots.write_snapshot(self._files.snapshot(recorder.last), recorder.last, content)
@@ -131,9 +131,9 @@ class Office:
 
     def close(self) -> int:
         """Hand over what is not handed over yet; the number of the last step."""
-        recorder = self.worker.recorder
+        recorder = self.worker.barrier
         assert recorder is not None
-        self._write(recorder.flushed())
+        self._write(recorder.flush())
         self._database.close()
         return recorder.last
 
@@ -176,7 +176,7 @@ def written(files: Files, shape: Shape) -> tuple[int, int]:
         numbers = range(start, min(start + BATCH, shape.allocations))
         office.order(AllocationRequest(allocations=[_ask(number, shape) for number in numbers]))
     office.snapshot()
-    recorder = office.worker.recorder
+    recorder = office.worker.barrier
     assert recorder is not None
     base, number = recorder.last, 0
     while recorder.last < base + shape.tail:

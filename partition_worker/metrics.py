@@ -444,23 +444,23 @@ _LABELS: Final = ("partition",)
 
 
 def worker_families(
-    replica: PartitionHost, partition: Partition, cycles: Histogram, recorder: OutboxBarrier | None, now: float
+    host: PartitionHost, partition: Partition, cycles: Histogram, barrier: OutboxBarrier | None, now: float
 ) -> Iterator[Family]:
     """All of them; `now` is Unix seconds."""
-    yield from _deciding(replica.name, partition, cycles)
+    yield from _deciding(host.name, partition, cycles)
     what = "Messages that were set aside as they ended the worker twice. Worry at any: the log says where each is kept."
-    yield counter("yunishard_poison_messages_total", what, _LABELS, _one(replica.name, replica.poisons))
-    yield from _outbox(replica)
+    yield counter("yunishard_poison_messages_total", what, _LABELS, _one(host.name, host.poisons))
+    yield from _outbox(host)
     what = (
         "Releases by the resource manager that had no effect, as the partition has no such application, ask or "
         "allocation. A few are normal, as both sides may end the same thing. Worry about a rate that stays up: "
         "releases may go to the wrong partition."
     )
-    yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(replica.name, replica.releases_ignored))
-    yield from _preemptions(replica.name, partition.preemptions, now)
-    yield _predicates(replica.name, partition.fleet.predicates.verdicts)
-    if recorder is not None:
-        yield from _steps(replica.name, recorder)
+    yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(host.name, host.releases_ignored))
+    yield from _preemptions(host.name, partition.preemptions, now)
+    yield _predicates(host.name, partition.fleet.predicates.verdicts)
+    if barrier is not None:
+        yield from _steps(host.name, barrier)
 
 
 def _one(partition: str, value: float) -> list[Sample]:
@@ -480,15 +480,15 @@ def _deciding(name: str, partition: Partition, cycles: Histogram) -> Iterator[Fa
     yield gauge("yunishard_asks_pending", what, _LABELS, _one(name, waiting))
 
 
-def _outbox(replica: PartitionHost) -> Iterator[Family]:
-    outbox = replica.lane.outbox
+def _outbox(host: PartitionHost) -> Iterator[Family]:
+    outbox = host.channel.outbox
     what = (
         "Messages that the resource manager has not acknowledged. At 1024, or 16 MiB, nothing more is placed until it "
         "does: worry if it stays there."
     )
-    yield gauge("yunishard_outbox_messages", what, _LABELS, _one(replica.name, len(outbox)))
+    yield gauge("yunishard_outbox_messages", what, _LABELS, _one(host.name, len(outbox)))
     what = "The same in bytes of their bodies."
-    yield gauge("yunishard_outbox_bytes", what, _LABELS, _one(replica.name, outbox.size))
+    yield gauge("yunishard_outbox_bytes", what, _LABELS, _one(host.name, outbox.size))
 
 
 def _preemptions(partition: str, preemptions: Preemptions, now: float) -> Iterator[Family]:
@@ -524,16 +524,16 @@ def _predicates(partition: str, verdicts: Verdicts) -> Family:
     )
 
 
-def _steps(partition: str, recorder: OutboxBarrier) -> Iterator[Family]:
+def _steps(partition: str, barrier: OutboxBarrier) -> Iterator[Family]:
     what = "The number of the latest step, over the whole life of the journal: what came, and time that passed."
-    yield counter("yunishard_journal_steps_total", what, _LABELS, _one(partition, recorder.last))
+    yield counter("yunishard_journal_steps_total", what, _LABELS, _one(partition, barrier.last))
     what = (
         "Bytes of steps that the disk has not taken yet. At 16 MiB nothing more is decided: worry if it does not come "
         "back to 0."
     )
-    yield gauge("yunishard_journal_unkept_bytes", what, _LABELS, _one(partition, recorder.unkept_bytes))
+    yield gauge("yunishard_journal_unkept_bytes", what, _LABELS, _one(partition, barrier.pending_bytes))
     what = "Messages that wait for the disk before they are told."
-    yield gauge("yunishard_journal_held_messages", what, _LABELS, _one(partition, recorder.held))
+    yield gauge("yunishard_journal_held_messages", what, _LABELS, _one(partition, barrier.held_messages))
 
 
 # Journal --------------------------------------------------------------------------------------------------------------

@@ -86,12 +86,12 @@ class OutboxBarrier:
         """When the last snapshot was begun, and before when the next one is not."""
 
     @property
-    def behind(self) -> bool:
+    def disk_behind(self) -> bool:
         """Whether the disk has to catch up before anything more is decided."""
         return self._unkept_bytes >= UNKEPT_BYTES_MAX
 
     @property
-    def unkept_bytes(self) -> int:
+    def pending_bytes(self) -> int:
         """Of steps that were handed over and are not durable."""
         return self._unkept_bytes
 
@@ -101,11 +101,11 @@ class OutboxBarrier:
         return self._urgent
 
     @property
-    def held(self) -> int:
+    def held_messages(self) -> int:
         """How many messages wait to be said."""
         return len(self._held)
 
-    def note(
+    def record_step(
         self,
         *,
         at: float,
@@ -133,7 +133,7 @@ class OutboxBarrier:
             self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
         self._lazy.append(body_of(step))
 
-    def passed(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
+    def hold_or_send(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker
         that has to wait for them. If there is `more` to come at once, a few steps wait for it: what is decided because
         of an ask becomes durable with it, in one transaction.
@@ -147,9 +147,9 @@ class OutboxBarrier:
         self._urgent = self._urgent or self._fresh or len(self._lazy) >= LAZY_STEPS_MAX
         if not self._urgent or (more and self._patient):
             return out
-        steps = self.flushed()
+        steps = self.flush()
         if self._snapshot_due(now):
-            steps += self.snapshot(now)
+            steps += self.request_snapshot(now)
         return [*steps, *out]
 
     @property
@@ -165,7 +165,7 @@ class OutboxBarrier:
                 self._held.pop()
         self._held.append((self.last, one))
 
-    def flushed(self) -> list[Outgoing]:
+    def flush(self) -> list[Outgoing]:
         """Hand over what is not handed over yet."""
         if not self._lazy:
             return []
@@ -180,11 +180,11 @@ class OutboxBarrier:
         self._steps_since_snapshot += len(steps)
         return [make_outgoing(JOURNAL, append)]
 
-    def snapshot(self, now: float) -> list[Outgoing]:
+    def request_snapshot(self, now: float) -> list[Outgoing]:
         """Have one taken of the partition as it is now, after the last step; nothing if one is being taken."""
         if self._snapping:
             return []
-        steps = self.flushed()
+        steps = self.flush()
         self._snapping, self._snapping_since = True, now
         self._since_snapshot = self._steps_since_snapshot = 0
         return [*steps, make_outgoing(JOURNAL, TakeSnapshot(number=self.last))]
@@ -193,19 +193,19 @@ class OutboxBarrier:
         enough = self._since_snapshot >= SNAPSHOT_BYTES or self._steps_since_snapshot >= SNAPSHOT_STEPS
         return enough and not self._snapping and now >= self._snapshot_after
 
-    def superseded(self) -> None:
+    def drop_superseded(self) -> None:
         """The RM is about to be told everything again that it has not acknowledged. What waits to be told to it goes
         with that: in order, and once however often the RM asks while the disk stands still.
         """
         self._held = deque(one for one in self._held if issubclass(Message.kinds[one[1].header.kind], Control))
 
-    def holds(self, kind: str) -> bool:
+    def is_holding(self, kind: str) -> bool:
         """Whether something of this kind waits to be said."""
         return any(one.header.kind == kind for _, one in self._held)
 
     # From the journal -----------------------------------------------------------------------------------------------
 
-    def heard_kept(self, message: Kept) -> list[Outgoing]:
+    def handle_kept(self, message: Kept) -> list[Outgoing]:
         """What may be said now."""
         self.kept, self.problem = max(self.kept, message.number), ""
         while self._unkept and self._unkept[0][0] <= self.kept:
@@ -215,7 +215,7 @@ class OutboxBarrier:
             out.append(self._held.popleft()[1])
         return out
 
-    def heard_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
+    def handle_not_kept(self, message: NotKept, now: float) -> list[Outgoing]:
         """Nothing is durable for now, and a snapshot may make room; or never again, and then nothing of it may ever be
         said.
         """
@@ -223,9 +223,9 @@ class OutboxBarrier:
         if message.fenced:
             self._held.clear()
             return []
-        return self.snapshot(now)
+        return self.request_snapshot(now)
 
-    def heard_snapshot(self, now: float) -> None:
+    def handle_snapshot_taken(self, now: float) -> None:
         """The next one may be taken after a while."""
         self._snapping = False
         self._snapshot_after = now + REST * (now - self._snapping_since)

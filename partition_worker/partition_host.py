@@ -75,28 +75,28 @@ class RMChannel:
         self._held_after: int | None = None
 
     @property
-    def unconfirmed(self) -> bool:
+    def suspended(self) -> bool:
         """Whether all this comes from a journal and the RM has not resumed since: the journal may have lost its end, or
         be an older one.
         """
         return self._held_after is not None
 
-    def hold(self) -> None:
+    def suspend(self) -> None:
         """Send no news until the RM has resumed: the RM may have received others under the same numbers."""
         self._held_after = self.outbox.last
 
-    def confirm(self) -> None:
+    def resume(self) -> None:
         """The RM has resumed, and it knows nothing of this partition that is not here."""
         self._held_after = None
 
     @property
-    def crowded(self) -> bool:
+    def backlog_full(self) -> bool:
         """Whether so much waits for its acknowledgement that the RM is not answered any more."""
         return len(self.outbox) >= BACKLOG_MAX_MESSAGES
 
     # What comes -----------------------------------------------------------------------------------------------------
 
-    def admits(self, header: Header) -> bool:
+    def accept(self, header: Header) -> bool:
         """Whether a message is part of this conversation; if so its acknowledgement has been taken.
 
         A number of an earlier life was given before the RM heard that the partition began anew: it will say all that
@@ -108,7 +108,7 @@ class RMChannel:
             self.outbox.acknowledge(header.ack)
         return True
 
-    def lost(self, header: Header, acknowledged: int = 0) -> str:
+    def find_loss(self, header: Header, acknowledged: int = 0) -> str:
         """What the RM has received from this partition, or had acknowledged by it, that is not here; empty for nothing.
         `acknowledged` is the number of its last command of which it knows that it was taken.
         """
@@ -123,63 +123,62 @@ class RMChannel:
             )
         return ""
 
-    def untimely(self, header: Header) -> list[Outgoing] | None:
+    def check_order(self, header: Header) -> list[Outgoing] | None:
         """What is said to a command that is not to be taken now; None for one that is."""
-        if self.crowded:
+        if self.backlog_full:
             reason = f"{len(self.outbox)} messages wait to be acknowledged: acknowledge them before you send more"
-            return [self.refusal(header, "window", reason)]
+            return [self.refuse(header, "window", reason)]
         if not header.seq:
             return None
         match self.inbox.arrival(header.seq):
             case Arrival.SEEN:
-                return [self.received()]
+                return [self.acknowledge()]
             case Arrival.GAP:
                 reason = f"message {header.seq} came after {self.inbox.last}: resume to send what is missing"
-                return [self.refusal(header, "gap", reason)]
+                return [self.refuse(header, "gap", reason)]
             case Arrival.NEXT:
                 return None
 
     # What is said ---------------------------------------------------------------------------------------------------
 
-    def tell(self, messages: Iterable[News]) -> list[Outgoing]:
+    def send_numbered(self, messages: Iterable[News]) -> list[Outgoing]:
         """Numbered news, kept until they are acknowledged. What is held goes out when the RM resumes."""
         sends: list[Outgoing] = []
         for message in messages:
             kind, body = type(message).__name__, body_of(message)
             seq = self.outbox.add(kind, body)
             self._told.append((seq, kind, body))
-            if not self.unconfirmed:
-                sends.append(Outgoing(BROKER, self.header(kind, seq), body))
+            if not self.suspended:
+                sends.append(Outgoing(BROKER, self.make_header(kind, seq), body))
         return sends
 
-    def ask(self, question: PredicatesAsked | StateDumpAsked) -> Outgoing:
-        """A question, which is not numbered: whoever needs an answer asks again if it is lost."""
-        return make_outgoing(BROKER, question, self.header(type(question).__name__))
+    def send_unnumbered(self, message: PredicatesAsked | StateDumpAsked | ReleasesIgnored) -> Outgoing:
+        """A message without a number: the RM does not acknowledge it, and it is not retransmitted if it is lost."""
+        return make_outgoing(BROKER, message, self.make_header(type(message).__name__))
 
-    def inform(self, message: ReleasesIgnored) -> Outgoing:
-        """Send news without a number: the RM does not acknowledge it, and it is not repeated if it is lost."""
-        return make_outgoing(BROKER, message, self.header(type(message).__name__))
+    def acknowledge(self, ref: str = "") -> Outgoing:
+        return make_outgoing(BROKER, Received(), self.make_header("Received", ref=ref))
 
-    def received(self, ref: str = "") -> Outgoing:
-        return make_outgoing(BROKER, Received(), self.header("Received", ref=ref))
-
-    def refusal(self, header: Header, code: str, reason: str) -> Outgoing:
+    def refuse(self, header: Header, code: str, reason: str) -> Outgoing:
         mark = "" if header.seq else header.ref
         return make_outgoing(
-            BROKER, Refused(code=code, reason=reason, seq=header.seq), self.header("Refused", ref=mark)
+            BROKER, Refused(code=code, reason=reason, seq=header.seq), self.make_header("Refused", ref=mark)
         )
 
-    def again(self) -> list[Outgoing]:
+    def retransmit(self) -> list[Outgoing]:
         """Everything that the RM has not acknowledged, after an acknowledgement of what it has said."""
         waiting = self.outbox.unacknowledged()
-        return [self.received(), *(Outgoing(BROKER, self.header(kind, seq), body) for seq, kind, body in waiting)]
+        return [
+            self.acknowledge(),
+            *(Outgoing(BROKER, self.make_header(kind, seq), body) for seq, kind, body in waiting),
+        ]
 
-    def taken(self) -> list[SentMessage]:
+    def drain_sent(self) -> list[SentMessage]:
         """What has been told since this was asked last, once."""
         told, self._told = self._told, []
         return told
 
-    def header(self, kind: str, seq: int = 0, ref: str = "") -> Header:
+    def make_header(self, kind: str, seq: int = 0, ref: str = "") -> Header:
         return Header(
             kind=kind,
             rm=self.rm,
@@ -231,7 +230,7 @@ class PartitionHost:
         """How often something may have changed in this process, by what was taken or passed by."""
         self.changed_at = 0.0
         """When that was the last time, in Unix seconds."""
-        self.lane = RMChannel(partition=partition, epoch=epoch)
+        self.channel = RMChannel(partition=partition, epoch=epoch)
         self.rollout = 0
         """The last one that was carried out."""
         self.prepared: tuple[Header, PrepareConfig] | None = None
@@ -258,7 +257,7 @@ class PartitionHost:
         self.announcements: list[str] = []
         self.warnings: list[str] = []
 
-    def take(self, incoming: Incoming, now: float) -> list[Outgoing]:
+    def apply(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Let a message have its effect; what is said because of it.
 
         Raises:
@@ -289,30 +288,33 @@ class PartitionHost:
                 return self._set(decoded(Settings, incoming.body))
         raise TypeError(incoming.header.kind)
 
-    def pass_by(self, now: float, budget: int) -> list[Outgoing]:
+    def advance(self, now: float, budget: int) -> list[Outgoing]:
         """Let timers go off, then make up to so many decisions."""
         partition = self.partition
         assert partition is not None, "time changes nothing where nothing runs"
         self._changing(now)
         sends: list[Outgoing] = []
-        if elapsed := self.noted(partition.elapse(now)):
-            sends += self.lane.tell(outgoing_messages.build_messages(elapsed))
-            sends += [self.lane.ask(question) for question in outgoing_messages.select_questions(elapsed)]
+        if elapsed := self.record_effects(partition.elapse(now)):
+            sends += self.channel.send_numbered(outgoing_messages.build_messages(elapsed))
+            questions = outgoing_messages.select_questions(elapsed)
+            sends += [self.channel.send_unnumbered(question) for question in questions]
         if budget:
-            sends += self.lane.tell(outgoing_messages.build_messages(self.noted(partition.schedule(now, budget))))
+            sends += self.channel.send_numbered(
+                outgoing_messages.build_messages(self.record_effects(partition.schedule(now, budget)))
+            )
         return sends
 
     def _changing(self, now: float) -> None:
         self.changes += 1
         self.changed_at = now
 
-    def retired(self) -> list[Outgoing]:
+    def report_retired(self) -> list[Outgoing]:
         """Once the RM has acknowledged everything, this partition may go."""
-        if not self.retiring or len(self.lane.outbox):
+        if not self.retiring or len(self.channel.outbox):
             return []
         return [make_outgoing(BROKER, Retired(), Header(kind="Retired", partition=self.name, epoch=self.epoch))]
 
-    def noted(self, effects: list[Effect]) -> list[Effect]:
+    def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """The same effects, after what is for the log and for the history has gone there."""
         if effects:
             self.notes += outgoing_messages.select_notes(effects, for_people=False)
@@ -323,7 +325,7 @@ class PartitionHost:
                 self.events.add(happenings, self.partition.now)
         return effects
 
-    def lookups(self) -> list[Outgoing]:
+    def request_lookups(self) -> list[Outgoing]:
         """Whose groups have to be looked up again: whoever was asked is gone."""
         users = [] if self.partition is None else self.partition.waiting.users()
         return [make_outgoing(GROUPS, GroupsWanted(user=user)) for user in users]
@@ -334,16 +336,16 @@ class PartitionHost:
         header = incoming.header
         assert self.partition is not None, header
         if header.seq:
-            self.lane.inbox.took(header.seq)
+            self.channel.inbox.took(header.seq)
         try:
             command = decoded(NUMBERED[header.kind], incoming.body)
             check_length(command)
         except WireError as error:
-            return [self.lane.refusal(header, "malformed", str(error)), self.lane.received()]
-        effects = self.noted(self.partition.apply(command, now))
-        sends = self.lane.tell(outgoing_messages.build_messages(effects)) if effects else []
+            return [self.channel.refuse(header, "malformed", str(error)), self.channel.acknowledge()]
+        effects = self.record_effects(self.partition.apply(command, now))
+        sends = self.channel.send_numbered(outgoing_messages.build_messages(effects)) if effects else []
         if not sends or header.ref:  # who counts what is under way without a number waits for its mark
-            sends.append(self.lane.received(header.ref))
+            sends.append(self.channel.acknowledge(header.ref))
         sends += self._ignored_releases(effects, now)
         sends += [make_outgoing(GROUPS, wanted) for wanted in outgoing_messages.select_lookups(effects)]
         return sends
@@ -355,7 +357,7 @@ class PartitionHost:
         header, partition = incoming.header, self.partition
         assert partition is not None, header
         if header.seq:
-            self.lane.inbox.took(header.seq)
+            self.channel.inbox.took(header.seq)
         message = decoded(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason
@@ -369,8 +371,8 @@ class PartitionHost:
         if message.kind == SyncEnd.__name__:
             rejected.append(SyncDone(problem=why))
         rejections = outgoing_messages.build_messages([Effect(0, one) for one in rejected])
-        refusal = self.lane.refusal(header, "poison", message.reason)
-        return [refusal, *self.lane.tell(rejections), self.lane.received(header.ref)]
+        refusal = self.channel.refuse(header, "poison", message.reason)
+        return [refusal, *self.channel.send_numbered(rejections), self.channel.acknowledge(header.ref)]
 
     def recent_poison(self, now: float) -> str:
         """Why a message was set aside lately; empty if none was."""
@@ -388,7 +390,7 @@ class PartitionHost:
         try:
             answered = decoded(PredicatesAnswered, incoming.body)
         except WireError as error:
-            return [self.lane.refusal(incoming.header, "malformed", str(error))]
+            return [self.channel.refuse(incoming.header, "malformed", str(error))]
         return self._tell(self.partition.take_verdicts(answered, now))
 
     def _looked_up(self, found: GroupsFound, now: float) -> list[Outgoing]:
@@ -411,13 +413,13 @@ class PartitionHost:
             first = message.ignored[0]
             key = repr(first.allocation_key) if first.allocation_key else "everything"
             self.warnings.append(
-                f"{self.lane.rm} sent a release of {key} of application {first.application_id!r} that had no effect: "
-                f"{first.message} (releases without effect since this process started: {self.releases_ignored})"
+                f"{self.channel.rm} sent a release of {key} of application {first.application_id!r} that had no "
+                f"effect: {first.message} (releases without effect since this process started: {self.releases_ignored})"
             )
-        return [self.lane.inform(message)]
+        return [self.channel.send_unnumbered(message)]
 
     def _tell(self, effects: list[Effect]) -> list[Outgoing]:
-        return self.lane.tell(outgoing_messages.build_messages(self.noted(effects)))
+        return self.channel.send_numbered(outgoing_messages.build_messages(self.record_effects(effects)))
 
     # Configuration --------------------------------------------------------------------------------------------------
 
@@ -440,7 +442,7 @@ class PartitionHost:
             return []
         header, message = self.prepared
         self.prepared = None
-        same = (header.session, header.life, rollout) == (self.lane.session, self.lane.life, self.rollout)
+        same = (header.session, header.life, rollout) == (self.channel.session, self.channel.life, self.rollout)
         if self.partition is not None and same:
             return []  # said again, as our Hello was heard twice: what runs already does not begin anew
         self.rollout = rollout
@@ -451,7 +453,7 @@ class PartitionHost:
 
     def _begin(self, header: Header, message: PrepareConfig, now: float) -> None:
         """From an empty partition."""
-        self.lane = RMChannel(
+        self.channel = RMChannel(
             partition=self.name, epoch=self.epoch, rm=header.rm, session=header.session, life=header.life
         )
         self.began_from, self.retiring = (header, message), False
@@ -459,7 +461,7 @@ class PartitionHost:
         name = usual_name(self.name)  # the engine tells it to the RM
         self.partition = Partition(message.config, name=name, now=now, plugins=self.plugins, tuning=self.tuning)
         self._set(Settings(values={}))
-        self.noted([])
+        self.record_effects([])
         if self.partition.placement_problem:
             problem = self.partition.placement_problem
             self.warnings.append(f"no placement rule is active, so every application is rejected: {problem}")
@@ -467,10 +469,10 @@ class PartitionHost:
     def _set(self, settings: Settings) -> list[Outgoing]:
         """The RM's settings are these from now on."""
         self.settings, self.capabilities = dict(settings.values), list(settings.capabilities)
-        self.understand()
+        self.apply_settings()
         return []
 
-    def understand(self) -> None:
+    def apply_settings(self) -> None:
         """Let the settings have their effect."""
         self.extra = extra_config.read(self.settings)
         self.events.resize(self.extra.event_ring_buffer_capacity)
@@ -483,16 +485,16 @@ class PartitionHost:
         """The partition is no longer configured: the RM hears what becomes of everything in it."""
         if self.partition is None or self.retiring:  # asked again, as the answer may not have counted
             self.retiring = True
-            return self.retired()
+            return self.report_retired()
         self.retiring = True
-        return [*self._tell(self.partition.retire(now)), *self.retired()]
+        return [*self._tell(self.partition.retire(now)), *self.report_retired()]
 
     # Administrators -------------------------------------------------------------------------------------------------
 
     def _act(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Do what an administrator wants; the RM hears of it before they do."""
         assert self.partition is not None
-        rm = self.lane.rm
+        rm = self.channel.rm
         match incoming.header.kind:
             case "KillApplication":
                 answer, effects = admin_actions.kill_application(

@@ -42,39 +42,37 @@ ANSWER_BYTES_MAX: Final = BODY_BYTES_MAX - 1024
 
 
 def answer_query(
-    replica: PartitionHost,
+    host: PartitionHost,
     query: Query,
     now: float,
     *,
     cycles: Histogram,
-    recorder: OutboxBarrier | None = None,
+    barrier: OutboxBarrier | None = None,
     around: Callable[[], list[Family]] = list,
     memo: SampleCache | None = None,
 ) -> Answer:
     """The answer, or why there is none; nothing changes. `around` tells the figures of the process and its journal."""
-    if replica.partition is None:
+    if host.partition is None:
         return Answer(status=503, body=b"the partition is starting")
-    if query.what not in REDACTED and not Visibility(replica.partition, query.viewer).everything:
+    if query.what not in REDACTED and not Visibility(host.partition, query.viewer).everything:
         return Answer(status=403, body=f"who may not see everything may not ask for {query.what}".encode())
     if query.what == "events":
-        return event_queries.answer_events(replica.events, replica.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+        return event_queries.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
     if query.what == EVENT_LINES:
-        return event_queries.answer_event_lines(replica.events, replica.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
-    problem = recorder.problem if recorder is not None else ""
+        return event_queries.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+    problem = barrier.problem if barrier is not None else ""
     if query.what == "metrics":
-        told = metrics.yunikorn_families(
-            replica.partition, cycles, now, full_name=replica.name, kept=not problem, memo=memo
-        )
-        own = metrics.worker_families(replica, replica.partition, cycles, recorder, now)
+        told = metrics.yunikorn_families(host.partition, cycles, now, full_name=host.name, kept=not problem, memo=memo)
+        own = metrics.worker_families(host, host.partition, cycles, barrier, now)
         found = Answer(status=200, body=encoded([*told, *own, *around()]))
     elif query.what == "account":
-        found = event_queries.answer_account(replica.partition, replica.events, query.args)
+        found = event_queries.answer_account(host.partition, host.events, query.args)
     else:
-        version = _version(replica, query)
+        version = _version(host, query)
         if version and query.known == version:
             return Answer(status=NOT_MODIFIED, body=b"", version=version)
         found = answer_partition_query(
-            replica.partition, replica.lane.rm, query, journal_problem=problem, poison=replica.recent_poison(now)
+            host.partition, host.channel.rm, query, journal_problem=problem, poison=host.recent_poison(now)
         )
         found = replace(found, version=version if found.status in (OK, TOO_LONG) else "")
     if len(found.body) > ANSWER_BYTES_MAX:
@@ -83,7 +81,7 @@ def answer_query(
     return found
 
 
-def _version(replica: PartitionHost, query: Query) -> str:
+def _version(host: PartitionHost, query: Query) -> str:
     """What the answer to this question is the answer of, or nothing for one that changes with time as well.
 
     With the time of the last change, as another process under the same lease counts its changes from 0 again.
@@ -93,7 +91,7 @@ def _version(replica: PartitionHost, query: Query) -> str:
     who = query.viewer
     asked = (query.what, query.name, sorted(query.args.items()), who and (who.user, who.groups, who.scheduler_admin))
     digest = blake2b(repr(asked).encode(), digest_size=8).hexdigest()
-    return f"{replica.epoch:x}-{replica.changes:x}-{int(replica.changed_at * 1e6):x}-{digest}"
+    return f"{host.epoch:x}-{host.changes:x}-{int(host.changed_at * 1e6):x}-{digest}"
 
 
 # Pagination -----------------------------------------------------------------------------------------------------------

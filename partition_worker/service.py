@@ -80,7 +80,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     wire.add(GROUPS, GroupLookup(wake=wire.wake))
     if journal is not None:
         wire.add(JOURNAL, journal)
-    wire.send(worker.hello())
+    wire.send(worker.make_hello())
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
@@ -90,15 +90,15 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     worker.stopwatch = time.thread_time  # not that of the clock: a busy machine makes no answer expensive
 
     def write_notes() -> None:
-        levels.follow(worker.replica.settings)
+        levels.follow(worker.host.settings)
         _write_notes(worker)
         _keep_poisons(worker, journal)
-        if worker.over:
+        if worker.fatal_error:
             life.stop()
 
     try:
         await drive(machine, wire, life.stopping, write_notes=write_notes)
-        for message in worker.leave(clock()):
+        for message in worker.stop(clock()):
             wire.send(message)
     finally:
         machine.close()
@@ -106,8 +106,8 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         link.close()
         if journal is not None:
             journal.close()
-    if worker.over:
-        raise OSError(worker.over)
+    if worker.fatal_error:
+        raise OSError(worker.fatal_error)
 
 
 async def _signs_of_life(args: argparse.Namespace, link: BrokerConnection) -> None:
@@ -198,9 +198,9 @@ def _files(args: argparse.Namespace) -> Files:
 
 def _write_notes(worker: Worker) -> None:
     levels = (
-        (logging.DEBUG, worker.replica.notes),
-        (logging.INFO, worker.replica.announcements),
-        (logging.WARNING, worker.replica.warnings),
+        (logging.DEBUG, worker.host.notes),
+        (logging.INFO, worker.host.announcements),
+        (logging.WARNING, worker.host.warnings),
     )
     for level, lines in levels:
         for line in lines:

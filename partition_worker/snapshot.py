@@ -53,31 +53,31 @@ class _WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True
 _decoder = msgspec.msgpack.Decoder(_WorkerSnapshot)
 
 
-def encode_snapshot(replica: PartitionHost, last: int) -> bytes:
-    """The replica as it is after the step of this number."""
-    lane, partition = replica.lane, replica.partition
+def encode_snapshot(host: PartitionHost, last: int) -> bytes:
+    """The host as it is after the step of this number."""
+    channel, partition = host.channel, host.partition
     return msgspec.msgpack.encode(
         _WorkerSnapshot(
             format=FORMAT,
             last=last,
-            rm=lane.rm,
-            session=lane.session,
-            life=lane.life,
-            rollout=replica.rollout,
-            prepared=replica.prepared,
-            retiring=replica.retiring,
-            settings=replica.settings,
-            capabilities=replica.capabilities,
-            received=lane.inbox.last,
-            told=lane.outbox.last,
-            unacknowledged=list(lane.outbox.unacknowledged()),
+            rm=channel.rm,
+            session=channel.session,
+            life=channel.life,
+            rollout=host.rollout,
+            prepared=host.prepared,
+            retiring=host.retiring,
+            settings=host.settings,
+            capabilities=host.capabilities,
+            received=channel.inbox.last,
+            told=channel.outbox.last,
+            unacknowledged=list(channel.outbox.unacknowledged()),
             partition=b"" if partition is None else codec.encode_partition(partition),
         )
     )
 
 
-def restore_snapshot(replica: PartitionHost, data: bytes) -> int:
-    """Let a replica that knows nothing be as the one that was written; the number of the step after which that was.
+def restore_snapshot(host: PartitionHost, data: bytes) -> int:
+    """Let a host that knows nothing be as the one that was written; the number of the step after which that was.
 
     Raises:
         SnapshotInvalid: the data is damaged, or of another release.
@@ -87,51 +87,51 @@ def restore_snapshot(replica: PartitionHost, data: bytes) -> int:
         if found.format != FORMAT:
             raise SnapshotInvalid(f"the snapshot has format {found.format}, this release reads {FORMAT}")
         if found.partition:
-            replica.partition = codec.restore_partition(
-                found.partition, name=usual_name(replica.name), plugins=replica.plugins, tuning=replica.tuning
+            host.partition = codec.restore_partition(
+                found.partition, name=usual_name(host.name), plugins=host.plugins, tuning=host.tuning
             )
     except (msgspec.MsgspecError, codec.SnapshotDamaged, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotInvalid(f"the snapshot cannot be read: {error}") from None
-    lane = RMChannel(partition=replica.name, epoch=replica.epoch, rm=found.rm, session=found.session, life=found.life)
-    lane.inbox, lane.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)
-    replica.lane, replica.rollout = lane, found.rollout
-    replica.prepared, replica.retiring = found.prepared, found.retiring
-    replica.settings, replica.capabilities = found.settings, found.capabilities
-    replica.events = EventRingBuffer(f"{replica.name} {replica.epoch} {found.session} {found.life} after {found.last}")
-    replica.understand()
+    channel = RMChannel(partition=host.name, epoch=host.epoch, rm=found.rm, session=found.session, life=found.life)
+    channel.inbox, channel.outbox = Inbox(found.received), Outbox(found.told, found.unacknowledged)
+    host.channel, host.rollout = channel, found.rollout
+    host.prepared, host.retiring = found.prepared, found.retiring
+    host.settings, host.capabilities = found.settings, found.capabilities
+    host.events = EventRingBuffer(f"{host.name} {host.epoch} {found.session} {found.life} after {found.last}")
+    host.apply_settings()
     return found.last
 
 
 # Replay ---------------------------------------------------------------------------------------------------------------
 
 
-def recover(replica: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
-    """Let an empty replica be as the one was that wrote this; the number of the last step, 0 if there was nothing.
+def recover(host: PartitionHost, snapshot: bytes | None, steps: Iterable[Step]) -> int:
+    """Let an empty host be as the one was that wrote this; the number of the last step, 0 if there was nothing.
 
     Raises:
         ReplayDiverged: the steps do not follow each other, or did not lead to what they say was told.
         remembered.SnapshotInvalid: the snapshot cannot be read.
     """
-    last = 0 if snapshot is None else restore_snapshot(replica, snapshot)
+    last = 0 if snapshot is None else restore_snapshot(host, snapshot)
     for step in steps:
         if last and step.number != last + 1:
             raise ReplayDiverged(f"step {step.number} comes after step {last}")
-        _replay_step(replica, step)
+        _replay_step(host, step)
         last = step.number
-    replica.began_from = None
+    host.began_from = None
     return last
 
 
-def _replay_step(replica: PartitionHost, step: Step) -> None:
+def _replay_step(host: PartitionHost, step: Step) -> None:
     """Let a step have its effect once more."""
-    replica.lane.outbox.acknowledge(step.acknowledged)
+    host.channel.outbox.acknowledge(step.acknowledged)
     if step.header.kind != TICK:
-        replica.take(Incoming(step.source, step.header, step.body), step.at)
-    elif replica.partition is None:
+        host.apply(Incoming(step.source, step.header, step.body), step.at)
+    elif host.partition is None:
         raise ReplayDiverged(f"in step {step.number} time passes in a partition that has not begun")
     else:
-        replica.pass_by(step.at, step.budget)
-    if replica.lane.taken() != step.told:
+        host.advance(step.at, step.budget)
+    if host.channel.drain_sent() != step.told:
         raise ReplayDiverged(
             f"step {step.number} ({step.header.kind}) leads to other words than it did: "
             "another release or other settings wrote it, or it is damaged"

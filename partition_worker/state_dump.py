@@ -40,8 +40,8 @@ class StateDumpRequests:
         self._waiting: dict[int, tuple[float, Header]] = {}
         """Number of a question to its deadline and the header of the answer, the oldest first."""
 
-    def ask(self, lane: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str) -> Outgoing:
-        """The question to the RM of this lane; or at once the answer, where it cannot be asked: it has no such
+    def ask(self, channel: RMChannel, capabilities: list[str], reply: Header, now: float, *, obstacle: str) -> Outgoing:
+        """The question to the RM of this channel; or at once the answer, where it cannot be asked: it has no such
         capability, there is an `obstacle`, or too many wait.
         """
         if STATE_DUMP not in capabilities:
@@ -53,17 +53,19 @@ class StateDumpRequests:
         self._last += 1
         self._waiting[self._last] = (now + ANSWER_MAX_S, reply)
         self.deadline = min(self.deadline, now + ANSWER_MAX_S)
-        return lane.ask(StateDumpAsked(question=self._last, deadline_milli_seconds=int(ANSWER_MAX_S * 1000)))
+        return channel.send_unnumbered(
+            StateDumpAsked(question=self._last, deadline_milli_seconds=int(ANSWER_MAX_S * 1000))
+        )
 
-    def heard(self, lane: RMChannel, incoming: Incoming) -> list[Outgoing]:
+    def heard(self, channel: RMChannel, incoming: Incoming) -> list[Outgoing]:
         """The RM's answer goes to whoever waits for it."""
         header = incoming.header
-        if header.life != lane.life or not lane.admits(header):
+        if header.life != channel.life or not channel.accept(header):
             return []
         try:
             answered = decoded(StateDumpAnswered, incoming.body)
         except WireError as error:
-            return [lane.refusal(header, "malformed", str(error))]
+            return [channel.refuse(header, "malformed", str(error))]
         question = self._waiting.pop(answered.question, None)
         self._look()
         return [] if question is None else [_answer(answered, question[1])]

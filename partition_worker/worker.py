@@ -1,11 +1,11 @@
 """The worker's machine: what may be taken when, what is written down first, and when it is told.
 
-A message that changes the partition goes to the replica (`replica.py`) if it is the RM's next one, and so does time, as
-soon as something may be placed and the RM has acknowledged enough. Each becomes a step for the journal (`recorder.py`),
+A message that changes the partition goes to the host (`host.py`) if it is the RM's next one, and so does time, as
+soon as something may be placed and the RM has acknowledged enough. Each becomes a step for the journal (`barrier.py`),
 and what is said because of it is held until that is durable.
 
-Not here: decisions (the engine), what a message does (`replica.py`), what the RM is asked for the state dump
-(`rm_state.py`), steps that are played again (`recovery.py`), numbering (`lane.py`), sockets and files.
+Not here: decisions (the engine), what a message does (`host.py`), what the RM is asked for the state dump
+(`rm_state.py`), steps that are played again (`recovery.py`), numbering (`channel.py`), sockets and files.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +52,7 @@ _WAIT: Final = NUMBERED.keys() | {"PredicatesAnswered", "GroupsFound"}
 asks again for the rest."""
 
 _ORDERS: Final = frozenset({"PrepareConfig", "CommitConfig", "AbortConfig", "RetirePartition", "Settings"})
-"""What the broker says that changes the replica."""
+"""What the broker says that changes the host."""
 
 
 class Worker:
@@ -76,8 +76,8 @@ class Worker:
     ) -> None:
         self.name = partition
         self.epoch = epoch
-        self.replica = PartitionHost(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
-        self.recorder = OutboxBarrier() if journalled else None
+        self.host = PartitionHost(partition=partition, epoch=epoch, manual=manual, plugins=plugins, tuning=tuning)
+        self.barrier = OutboxBarrier() if journalled else None
         self.attempts = attempts
         self.poisons: list[poison_messages.Poison] = []
         """Messages that were set aside, for the shell to keep."""
@@ -85,7 +85,7 @@ class Worker:
         """Their identities; no more than there are attempts that are remembered."""
         self.problem = ""
         """Why it could not go on from its journal; set by the shell before `hello`."""
-        self.over = ""
+        self.fatal_error = ""
         self.cycles = Histogram()
         """Ticks in which something was to be decided."""
         self.around: Callable[[], list[Family]] = list
@@ -107,44 +107,44 @@ class Worker:
 
     @property
     def partition(self) -> Partition | None:
-        return self.replica.partition
+        return self.host.partition
 
     @property
     def deadline(self) -> float:
-        if self.over:
+        if self.fatal_error:
             return NEVER
-        if self.recorder is not None and self.recorder.urgent:
+        if self.barrier is not None and self.barrier.urgent:
             return 0.0
-        partition = self.replica.partition
+        partition = self.host.partition
         due = min(self._beat_at, self._state_questions.deadline)
-        if partition is None or self.replica.lane.unconfirmed:
+        if partition is None or self.host.channel.suspended:
             return due
         return min(due, self._push.deadline, partition.deadline if self._decides else partition.next_timer)
 
     @property
     def _decides(self) -> bool:
         """Whether it is time for the next decisions."""
-        replica, recorder = self.replica, self.recorder
+        host, barrier = self.host, self.barrier
         return (
-            replica.partition is not None
-            and not (replica.manual or self._paused or replica.lane.outbox.full or replica.partition.idle)
-            and not (recorder is not None and recorder.behind)
+            host.partition is not None
+            and not (host.manual or self._paused or host.channel.outbox.full or host.partition.idle)
+            and not (barrier is not None and barrier.disk_behind)
         )
 
-    def hello(self) -> Outgoing:
+    def make_hello(self) -> Outgoing:
         """The first message to a broker: what runs here."""
-        prepared = self.replica.prepared[1].rollout if self.replica.prepared is not None else 0
+        prepared = self.host.prepared[1].rollout if self.host.prepared is not None else 0
         message = Hello(
             role="worker",
-            rollout=self.replica.rollout,
+            rollout=self.host.rollout,
             prepared=prepared,
             problem=self.problem,
-            recovered=self.replica.lane.unconfirmed,
+            recovered=self.host.channel.suspended,
         )
-        return make_outgoing(BROKER, message, self.replica.lane.header("Hello"))
+        return make_outgoing(BROKER, message, self.host.channel.make_header("Hello"))
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        if self.over:
+        if self.fatal_error:
             return []
         if incoming.source == JOURNAL:
             return self._from_journal(incoming, now)
@@ -166,48 +166,50 @@ class Worker:
                 return [self._turned_away(incoming, why)]
             incoming = self._set_aside_command(incoming, why) if why else incoming
             began_s = self.stopwatch()
-            sends = self.replica.take(incoming, now)
+            sends = self.host.apply(incoming, now)
             if incoming.header.kind == "Schedule":
                 self.cycles.observe(self.stopwatch() - began_s)
             self._write(incoming, now)
-        if self.recorder is None:
+        if self.barrier is None:
             return sends
-        return self.recorder.passed(sends, now, more=self.deadline <= now)  # a tick follows, with decisions perhaps
+        return self.barrier.hold_or_send(
+            sends, now, more=self.deadline <= now
+        )  # a tick follows, with decisions perhaps
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let timers go off, then decide as much as the budget allows."""
         self._scheduled = False
-        if self.over:
+        if self.fatal_error:
             return []
         free = self._state_questions.expired(now) if self._state_questions.deadline <= now else []
         if self._beat_at <= now:
             self._beat_at = now + self._heartbeat_s
-            free.append(make_outgoing(BROKER, Heartbeat(), self.replica.lane.header("Heartbeat")))
-        partition = self.replica.partition
-        if partition is None or self.replica.lane.unconfirmed:
+            free.append(make_outgoing(BROKER, Heartbeat(), self.host.channel.make_header("Heartbeat")))
+        partition = self.host.partition
+        if partition is None or self.host.channel.suspended:
             return [*free, *self._passed([], now)]
         sends: list[Outgoing] = []
         budget = BUDGET_DECISIONS if self._decides else 0
         if budget or partition.next_change <= now:
-            sends += self.replica.pass_by(now, budget)
+            sends += self.host.advance(now, budget)
             self._scheduled = budget > 0
             self._write_time(now, budget)
         elif partition.auditor.deadline <= now:
-            self.replica.noted(partition.audit(now))
+            self.host.record_effects(partition.audit(now))
         sends += self._pushed(now)
         return [*free, *self._passed(sends, now)]
 
     def _pushed(self, now: float) -> list[Outgoing]:
         """Events for an RM that wants them and is there, if it is time."""
-        replica = self.replica
-        if EVENTS not in replica.capabilities or self._paused:
+        host = self.host
+        if EVENTS not in host.capabilities or self._paused:
             self._push.deadline = NEVER
             return []
-        self._push.look(replica.events, now)
+        self._push.look(host.events, now)
         if not self._push.due(now):
             return []
-        batch = self._push.batch(replica.events, replica.extra.event_request_capacity, replica.lane.outbox)
-        return [] if batch is None else [make_outgoing(BROKER, batch, replica.lane.header("EventResponse"))]
+        batch = self._push.batch(host.events, host.extra.event_request_capacity, host.channel.outbox)
+        return [] if batch is None else [make_outgoing(BROKER, batch, host.channel.make_header("EventResponse"))]
 
     def took(self, seconds: float) -> None:
         """So long the latest tick took. What is decided when somebody asks for it is timed at once."""
@@ -228,7 +230,7 @@ class Worker:
             self._set_aside[identity] = None
             self.poisons.append(poison_messages.Poison(now, identity, incoming, why))
         if header.kind not in NUMBERED:
-            self.replica.note_poison(why, now)
+            self.host.note_poison(why, now)
         return why
 
     def _set_aside_command(self, incoming: Incoming, why: str) -> Incoming:
@@ -245,7 +247,7 @@ class Worker:
         header = incoming.header
         match header.kind:
             case "PredicatesAnswered":
-                return self.replica.lane.refusal(header, "poison", why)
+                return self.host.channel.refuse(header, "poison", why)
             case "PrepareConfig":
                 vote = ConfigVote(rollout=decoded(PrepareConfig, incoming.body).rollout, reason=why)
                 return make_outgoing(
@@ -262,22 +264,22 @@ class Worker:
             return [
                 make_outgoing(BROKER, Answer(status=400, body=problem.encode(errors="replace")), self._reply(header))
             ]
-        self.replica.warnings.append(f"a message from {incoming.source} cannot be read: {problem}")
+        self.host.warnings.append(f"a message from {incoming.source} cannot be read: {problem}")
         return []
 
     def _answered(self, incoming: Incoming) -> list[Outgoing] | None:
         """What is said to a message that changes nothing here or may not; None for one that has to be taken."""
         header = incoming.header
         kind = header.kind
-        if self.replica.lane.unconfirmed and (kind in _WAIT or kind == "Ack"):
-            problem = self.replica.lane.lost(header)
+        if self.host.channel.suspended and (kind in _WAIT or kind == "Ack"):
+            problem = self.host.channel.find_loss(header)
             if problem or kind in _WAIT:
                 return self._begins_anew(problem) if problem else []
         if kind in NUMBERED:
-            return self._untimely(header) if self.replica.lane.admits(header) else []
+            return self._untimely(header) if self.host.channel.accept(header) else []
         if kind == "PredicatesAnswered":
-            same = header.life == self.replica.lane.life
-            return None if same and self.replica.lane.admits(header) else []
+            same = header.life == self.host.channel.life
+            return None if same and self.host.channel.accept(header) else []
         if kind in _ORDERS or (kind == "GroupsFound" and incoming.source == GROUPS):
             return None
         if kind in _ACTIONS:
@@ -285,13 +287,13 @@ class Worker:
         return self._aside(incoming)
 
     def _aside(self, incoming: Incoming) -> list[Outgoing]:
-        """What the replica does not hear of."""
-        header, replica = incoming.header, self.replica
+        """What the host does not hear of."""
+        header, host = incoming.header, self.host
         match header.kind:
             case "Ack":
-                return replica.retired() if replica.lane.admits(header) else []
+                return host.report_retired() if host.channel.accept(header) else []
             case "StateDumpAnswered":
-                return self._state_questions.heard(replica.lane, incoming)
+                return self._state_questions.heard(host.channel, incoming)
             case "Repeat":
                 return self._repeat(header, decoded(Repeat, incoming.body))
             case "Pause":
@@ -299,43 +301,43 @@ class Worker:
                 return []
             case "Heartbeat":
                 return self._beaten(decoded(Heartbeat, incoming.body))
-        replica.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
+        host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
 
     def _beaten(self, beat: Heartbeat) -> list[Outgoing]:
         """The broker lives. One that does not say which it is has not heard our Hello: it began anew since."""
-        waits = self.recorder is not None and self.recorder.holds("Hello")
-        return [] if beat.incarnation or waits else [self.hello()]
+        waits = self.barrier is not None and self.barrier.is_holding("Hello")
+        return [] if beat.incarnation or waits else [self.make_hello()]
 
     def _untimely(self, header: Header) -> list[Outgoing] | None:
         """What a command is answered that is not to be taken now; None for one that is."""
-        answer = self.replica.lane.untimely(header)
+        answer = self.host.channel.check_order(header)
         if answer is None:
             self._missing, self._resumed_in_vain = False, 0
-        elif header.seq > self.replica.lane.inbox.last + 1 and not self.replica.lane.crowded:
+        elif header.seq > self.host.channel.inbox.last + 1 and not self.host.channel.backlog_full:
             self._missing = True
         return answer
 
     def _repeat(self, header: Header, repeat: Repeat) -> list[Outgoing]:
         """The RM is back after a break: it says what it has, and gets the rest again."""
-        lane = self.replica.lane
-        if header.session != lane.session:
+        channel = self.host.channel
+        if header.session != channel.session:
             return []
         self._resumed_in_vain += self._missing
         self._missing = False
-        problem = lane.lost(header, repeat.acknowledged)
+        problem = channel.find_loss(header, repeat.acknowledged)
         if not problem and self._resumed_in_vain >= RESUMED_IN_VAIN_MAX:
-            problem = f"the resource manager does not send the commands after {lane.inbox.last} again"
+            problem = f"the resource manager does not send the commands after {channel.inbox.last} again"
         if problem:
             return self._begins_anew(problem)
-        lookups = self.replica.lookups() if lane.unconfirmed else []
-        lane.confirm()
+        lookups = self.host.request_lookups() if channel.suspended else []
+        channel.resume()
         self._paused = False
-        if header.life == lane.life:
-            lane.outbox.acknowledge(header.ack)
-        if self.recorder is not None:
-            self.recorder.superseded()
-        return [*lane.again(), *self.replica.retired(), *lookups]
+        if header.life == channel.life:
+            channel.outbox.acknowledge(header.ack)
+        if self.barrier is not None:
+            self.barrier.drop_superseded()
+        return [*channel.retransmit(), *self.host.report_retired(), *lookups]
 
     def _begins_anew(self, problem: str) -> list[Outgoing]:
         """Tell the broker that this is not what the RM knows: the journal has lost its end, or was replaced.
@@ -344,41 +346,41 @@ class Worker:
         """
         if not self.problem:
             self.problem = problem
-            self.replica.warnings.append(problem)
+            self.host.warnings.append(problem)
         self._paused = True
-        return [self.hello()]
+        return [self.make_hello()]
 
     def _not_now(self, header: Header) -> list[Outgoing] | None:
         """Why nothing is done for an administrator, or None if it can be."""
-        lane = self.replica.lane
-        if self.replica.partition is None:
+        channel = self.host.channel
+        if self.host.partition is None:
             reason = "the partition is starting"
-        elif lane.unconfirmed:
+        elif channel.suspended:
             reason = "the partition was started again, and waits for the resource manager to resume its session"
-        elif lane.crowded or (header.kind == "Schedule" and lane.outbox.full):
-            reason = f"the resource manager has {len(lane.outbox)} messages to acknowledge before it is told more"
+        elif channel.backlog_full or (header.kind == "Schedule" and channel.outbox.full):
+            reason = f"the resource manager has {len(channel.outbox)} messages to acknowledge before it is told more"
         else:
             return None
         return [make_outgoing(BROKER, Answer(status=503, body=reason.encode()), self._reply(header))]
 
     def _queried(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """The answer at once, as somebody may want to know why nothing becomes durable; or a question to the RM."""
-        query, reply, replica = decoded(Query, incoming.body), self._reply(incoming.header), self.replica
-        problem = self.recorder.problem if self.recorder is not None else ""
-        if query.what == "rm-state" and replica.partition is not None:
+        query, reply, host = decoded(Query, incoming.body), self._reply(incoming.header), self.host
+        problem = self.barrier.problem if self.barrier is not None else ""
+        if query.what == "rm-state" and host.partition is not None:
             obstacle = f"the resource manager is not asked while nothing becomes durable: {problem}" if problem else ""
             if self._paused:
                 obstacle = "the resource manager is away"
-            asked = self._state_questions.ask(replica.lane, replica.capabilities, reply, now, obstacle=obstacle)
+            asked = self._state_questions.ask(host.channel, host.capabilities, reply, now, obstacle=obstacle)
             return [asked] if asked.header is reply else self._passed([asked], now)
         began_s = self.stopwatch()
         with garbage.none_expected():
             answer = queries.answer_query(
-                replica,
+                host,
                 query,
                 now,
                 cycles=self.cycles,
-                recorder=self.recorder,
+                barrier=self.barrier,
                 around=self.around,
                 memo=self._memo,
             )
@@ -392,89 +394,87 @@ class Worker:
 
     def snapshot(self) -> bytes:
         """Everything that is needed to go on from here."""
-        assert self.recorder is not None
-        return encode_snapshot(self.replica, self.recorder.last)
+        assert self.barrier is not None
+        return encode_snapshot(self.host, self.barrier.last)
 
     def recover(self, snapshot: bytes | None, steps: Iterable[Step]) -> None:
         """Be as the worker was that wrote this. Until the RM has resumed nothing is decided and time does not pass: if
         the journal is older than what the RM has received, other news would get the same numbers.
 
         Raises:
-            recorder.Diverged, remembered.SnapshotInvalid: as in `recovery.py`.
+            barrier.Diverged, remembered.SnapshotInvalid: as in `recovery.py`.
         """
-        assert self.recorder is not None
-        assert not self.recorder.last, "a worker recovers before anything else"
-        replica = self.replica
-        last = recover(replica, snapshot, steps)
-        self.recorder = OutboxBarrier(last)
+        assert self.barrier is not None
+        assert not self.barrier.last, "a worker recovers before anything else"
+        host = self.host
+        last = recover(host, snapshot, steps)
+        self.barrier = OutboxBarrier(last)
         self._paused = last > 0
         if last:
-            replica.lane.hold()
-        for lines in (replica.notes, replica.announcements, replica.warnings):
+            host.channel.suspend()
+        for lines in (host.notes, host.announcements, host.warnings):
             lines.clear()
 
-    def leave(self, now: float) -> list[Outgoing]:
+    def stop(self, now: float) -> list[Outgoing]:
         """The process is asked to end: a snapshot, so that whoever comes next, of another release perhaps, has nothing
         to play again; unless nobody comes, as all has been said of a partition that has ended.
         """
-        replica = self.replica
-        if self.recorder is None or replica.partition is None or self.over or replica.retired():
+        host = self.host
+        if self.barrier is None or host.partition is None or self.fatal_error or host.report_retired():
             return []
-        return [*self.recorder.flushed(), *self.recorder.snapshot(now)]
+        return [*self.barrier.flush(), *self.barrier.request_snapshot(now)]
 
     def _passed(self, sends: list[Outgoing], now: float) -> list[Outgoing]:
-        return sends if self.recorder is None else self.recorder.passed(sends, now)
+        return sends if self.barrier is None else self.barrier.hold_or_send(sends, now)
 
     def _write(self, incoming: Incoming, now: float) -> None:
         """Note what was taken. What begins a partition is noted with what it was prepared from, and needs nothing
         before it.
         """
-        replica = self.replica
-        told, began_from, replica.began_from = replica.lane.taken(), replica.began_from, None
+        host = self.host
+        told, began_from, host.began_from = host.channel.drain_sent(), host.began_from, None
         if began_from is not None:
             self.problem, self._missing, self._resumed_in_vain = "", False, 0
             self._paused = False  # who registers is there; the broker says so if not
-        if self.recorder is None:
+        if self.barrier is None:
             return
         if began_from is not None:
             header, config = began_from
-            self.recorder.note(at=now, source=BROKER, header=header, body=body_of(config), fresh=True)
-        self.recorder.note(
+            self.barrier.record_step(at=now, source=BROKER, header=header, body=body_of(config), fresh=True)
+        self.barrier.record_step(
             at=now,
             source=incoming.source,
             header=incoming.header,
             body=incoming.body,
             told=told,
-            acknowledged=replica.lane.outbox.acknowledged,
+            acknowledged=host.channel.outbox.acknowledged,
         )
 
     def _write_time(self, now: float, budget: int) -> None:
-        lane = self.replica.lane
-        told = lane.taken()
-        if self.recorder is not None:
-            self.recorder.note(at=now, budget=budget, told=told, acknowledged=lane.outbox.acknowledged)
+        channel = self.host.channel
+        told = channel.drain_sent()
+        if self.barrier is not None:
+            self.barrier.record_step(at=now, budget=budget, told=told, acknowledged=channel.outbox.acknowledged)
 
     def _from_journal(self, incoming: Incoming, now: float) -> list[Outgoing]:
-        recorder, replica = self.recorder, self.replica
-        assert recorder is not None
+        barrier, host = self.barrier, self.host
+        assert barrier is not None
         match incoming.header.kind:
             case "Kept":
-                if recorder.problem:
-                    replica.announcements.append("the journal can be written again, and results are sent")
-                return recorder.heard_kept(decoded(Kept, incoming.body))
+                if barrier.problem:
+                    host.announcements.append("the journal can be written again, and results are sent")
+                return barrier.handle_kept(decoded(Kept, incoming.body))
             case "NotKept":
                 message = decoded(NotKept, incoming.body)
-                sends = recorder.heard_not_kept(message, now)
+                sends = barrier.handle_not_kept(message, now)
                 hope = "" if message.fenced else "; this is tried again each second"
-                replica.warnings.append(
-                    f"no results are sent, as the journal cannot be written: {message.problem}{hope}"
-                )
+                host.warnings.append(f"no results are sent, as the journal cannot be written: {message.problem}{hope}")
                 if message.fenced:
-                    self.over = f"{self.name}: {message.problem}"
+                    self.fatal_error = f"{self.name}: {message.problem}"
                 return sends
             case "SnapshotTaken":
                 taken = decoded(SnapshotTaken, incoming.body)
-                recorder.heard_snapshot(now)
+                barrier.handle_snapshot_taken(now)
                 if taken.problem:
-                    replica.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")
+                    host.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")
         return []

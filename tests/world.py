@@ -144,7 +144,7 @@ class World:
         hello = Hello(role="supervisor")
         self.carry(SUPERVISOR, [make_outgoing(BROKER, hello)])
         for worker in self.workers.values():
-            self.carry(worker_name(worker.name, worker.epoch), [worker.hello()])
+            self.carry(worker_name(worker.name, worker.epoch), [worker.make_hello()])
         for rm in self.rms.values():
             self.carry(rm.peer, rm.ask_again())
 
@@ -321,7 +321,7 @@ class World:
         worker = Worker(partition=partition, epoch=epoch, manual=self._manual, plugins=self._plugins)
         self.workers[partition] = worker
         worker.problem = problem
-        self.carry(worker_name(partition, epoch), [worker.hello()])
+        self.carry(worker_name(partition, epoch), [worker.make_hello()])
 
     def _note(self, *parts: str | bytes) -> None:
         self._story.update(repr((self.now, parts)).encode())

@@ -21,8 +21,8 @@ def test_the_journal_has_the_shape_that_was_asked_for(tmp_path: Path) -> None:
         assert found.snapshot is not None
         assert len(found.snapshot) == size
         worker.recover(found.snapshot, found.steps)
-    assert worker.recorder is not None
-    assert worker.recorder.last - found.snapshot_number == steps >= SMALL.tail
+    assert worker.barrier is not None
+    assert worker.barrier.last - found.snapshot_number == steps >= SMALL.tail
     assert worker.partition is not None
     check(worker.partition)
     assert (len(worker.partition.fleet), worker.partition.running_allocations) == (10, 150)

@@ -44,9 +44,9 @@ class Start:
         """With these, until everything is durable."""
         for message, seq in inputs:
             self.give(start, start.worker.handle(arrives(BROKER, message, partition=PARTITION, seq=seq), NOW))
-        recorder = start.worker.recorder
+        recorder = start.worker.barrier
         assert recorder is not None
-        self.give(start, recorder.flushed())
+        self.give(start, recorder.flush())
         while recorder.kept < recorder.last:
             incoming = await self.hears(start)
             self.give(start, start.worker.handle(incoming, NOW))

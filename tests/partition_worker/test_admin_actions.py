@@ -75,7 +75,7 @@ def test_a_kill_is_answered_with_the_state_after_the_rm_has_heard_of_it(bench: B
     )  # fmt: skip
     assert (sends[-1].header.kind, sends[-1].header.ref, sends[-1].header.epoch) == ("Answer", "ws 1", EPOCH)
     assert sends[-1].header.partition == PARTITION
-    assert "Application a killed by op" in bench.worker.replica.announcements
+    assert "Application a killed by op" in bench.worker.host.announcements
     bench.check()
 
 

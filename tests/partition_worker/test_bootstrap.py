@@ -32,7 +32,7 @@ from tests.partition_worker.start import CONFIGURE, Start, closed
 
 
 def hello_of(start: StartedWorker) -> Hello:
-    return decoded(Hello, start.worker.hello().body)
+    return decoded(Hello, start.worker.make_hello().body)
 
 
 def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,7 +66,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
         first = Start(tmp_path, 1)
         start = await first.begins()
         await first.goes_on(start, *CONFIGURE, (NODES, 1))
-        first.give(start, start.worker.leave(NOW))
+        first.give(start, start.worker.stop(NOW))
         closed(start)
         second = Start(tmp_path, 2)
         start = await second.begins()
@@ -75,8 +75,8 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
             assert list(found.steps) == []
         assert start.worker.partition is not None
         assert start.worker.partition.fleet.get("n1")
-        assert start.worker.recorder is not None
-        assert start.worker.recorder.last == 4
+        assert start.worker.barrier is not None
+        assert start.worker.barrier.last == 4
         assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 4\) in ", caplog.text)
         closed(start)
 
@@ -131,7 +131,7 @@ def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None
         one = Start(tmp_path, 1)
         start = await one.begins()
         await one.goes_on(start, *CONFIGURE)
-        one.give(start, start.worker.leave(NOW))
+        one.give(start, start.worker.stop(NOW))
         while (incoming := await one.hears(start)).header.kind != "SnapshotTaken":
             assert incoming.header.kind == Kept.__name__
         number = decoded(SnapshotTaken, incoming.body).number

@@ -142,23 +142,23 @@ def batches(bench: Bench, now: float) -> list[EventResponse]:
 
 def test_how_many_are_not_told_is(bench: Bench) -> None:
     bench.hear(Settings(values={"event.requestCapacity": "2"}, capabilities=[EVENTS]))
-    happened = len(bench.worker.replica.events)
+    happened = len(bench.worker.host.events)
     [batch] = batches(bench, NOW + EVERY_S)
     assert batch.missed == happened - 2 > 0
 
 
 def test_what_is_gone_already_counts_as_well(bench: Bench) -> None:
-    happened = len(bench.worker.replica.events)
+    happened = len(bench.worker.host.events)
     bench.hear(Settings(values={"event.ringBufferCapacity": "3"}, capabilities=[EVENTS]))
     [batch] = batches(bench, NOW + EVERY_S)
     assert (len(batch.events), batch.missed) == (3, happened - 3)
 
 
 def test_an_rm_that_does_not_read_its_news_is_sent_no_events_until_it_does(bench: Bench) -> None:
-    outbox = bench.worker.replica.lane.outbox
+    outbox = bench.worker.host.channel.outbox
     assert pushed(bench, NOW + EVERY_S)
     assert len(outbox) > 0
-    bench.worker.replica.events.add([DRAINED], NOW + 3)
+    bench.worker.host.events.add([DRAINED], NOW + 3)
     assert pushed(bench, NOW + 4) == []
     assert pushed(bench, NOW + 4 + EVERY_S) == []
     outbox.acknowledge(outbox.last)

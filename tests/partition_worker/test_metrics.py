@@ -458,7 +458,7 @@ def test_decisions_what_waits_and_what_is_not_acknowledged_are_told() -> None:
     found = told(bench)
     assert worker_samples(found, "asks_pending") == {(bench.worker.name,): 0}
     assert worker_samples(found, "decisions_total") == {(bench.worker.name,): 2}
-    outbox = bench.worker.replica.lane.outbox
+    outbox = bench.worker.host.channel.outbox
     assert worker_samples(found, "outbox_messages") == {(bench.worker.name,): len(outbox)}
     assert worker_samples(found, "outbox_bytes") == {(bench.worker.name,): outbox.size}
     assert outbox.size > 0
@@ -492,7 +492,7 @@ def test_questions_about_predicates_are_counted_by_what_came_of_them() -> None:
     bench.furnish()
     bench.tell(ask("k"))
     bench.schedule()
-    verdicts = bench.worker.replica.partition
+    verdicts = bench.worker.host.partition
     assert verdicts is not None
     bench.hear(PredicatesAnswered(question=verdicts.fleet.predicates.verdicts.numbers))
     name = bench.worker.name
@@ -516,8 +516,8 @@ def test_releases_without_an_effect_are_counted() -> None:
 def test_steps_that_wait_for_the_disk_are_told() -> None:
     recorder, trial = OutboxBarrier(), Trial()
     for number in range(3):
-        recorder.note(at=float(number), body=b"x" * 100)
-    recorder.flushed()
+        recorder.record_step(at=float(number), body=b"x" * 100)
+    recorder.flush()
     found = list(
         metrics.worker_families(PartitionHost(partition=PARTITION, epoch=1), trial.partition, Histogram(), recorder, 0)
     )

@@ -75,10 +75,10 @@ class Lives:
             return said(self._durable(sends))
 
     def _durable(self, sends: list[Outgoing]) -> list[Outgoing]:
-        recorder = self.worker.recorder
+        recorder = self.worker.barrier
         assert recorder is not None
         told: list[Outgoing] = []
-        for one in [*sends, *recorder.flushed()]:
+        for one in [*sends, *recorder.flush()]:
             if one.to != JOURNAL:
                 told.append(one)
                 continue
@@ -203,9 +203,9 @@ def test_its_refusal_is_a_step_that_recovery_plays_again(lives: Lives) -> None:
     lives.tell(APP)
     lives.tell(ask(DEADLY))
     lives.restart()
-    lane = lives.worker.replica.lane
+    lane = lives.worker.host.channel
     assert (lane.inbox.last, lane.outbox.last) == (2, 2)
-    assert lives.worker.replica.poisons == 1
+    assert lives.worker.host.poisons == 1
     assert lives.steps[-1].header.kind == "SetAside"
 
 
@@ -297,4 +297,4 @@ def test_each_is_handed_to_the_shell_once(lives: Lives) -> None:
     assert kept.identity == poison_messages.identity("AllocationRequest", kept.incoming.body)
     lives.tell(ask(DEADLY))
     assert lives.worker.poisons == [kept]
-    assert lives.worker.replica.poisons == 2
+    assert lives.worker.host.poisons == 2

@@ -246,8 +246,8 @@ def test_each_question_and_each_viewer_has_versions_of_its_own(bench: Bench) -> 
 
 def test_a_successor_has_other_versions(bench: Bench) -> None:
     other = PartitionHost(partition=bench.worker.name, epoch=bench.worker.epoch + 1)
-    other.partition, other.changes = bench.worker.partition, bench.worker.replica.changes
-    first = queries.answer_query(bench.worker.replica, NODES_ASKED, NOW, cycles=Histogram())
+    other.partition, other.changes = bench.worker.partition, bench.worker.host.changes
+    first = queries.answer_query(bench.worker.host, NODES_ASKED, NOW, cycles=Histogram())
     assert queries.answer_query(other, NODES_ASKED, NOW, cycles=Histogram()).version != first.version
 
 
@@ -256,9 +256,9 @@ def test_another_process_under_the_same_lease_has_other_versions_however_often_i
     other.furnish()
     other.tell(ask("a2"))
     other.schedule()
-    other.worker.replica.pass_by(NOW + 60, 0)
-    bench.worker.replica.pass_by(NOW + 30, 0)
-    mine, theirs = bench.worker.replica, other.worker.replica
+    other.worker.host.advance(NOW + 60, 0)
+    bench.worker.host.advance(NOW + 30, 0)
+    mine, theirs = bench.worker.host, other.worker.host
     assert (mine.epoch, mine.changes) == (theirs.epoch, theirs.changes)
     assert answer_of(bench, NODES_ASKED).version != answer_of(other, NODES_ASKED).version
 

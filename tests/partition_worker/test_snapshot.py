@@ -79,15 +79,15 @@ class Desk:
     def hear(self, message: Message, **fields: str | int) -> list[Outgoing]:
         """As the only message of a turn, so that a tick follows if it is due."""
         sends = self.worker.handle(arrives(BROKER, message, partition=PARTITION, **fields), self.now)
-        assert self.worker.recorder is not None
-        return self._out([*sends, *(self.worker.tick(self.now) if self.worker.recorder.urgent else [])])
+        assert self.worker.barrier is not None
+        return self._out([*sends, *(self.worker.tick(self.now) if self.worker.barrier.urgent else [])])
 
     def take(self, command: Message) -> None:
         """The next command of the RM, which is handed over before anything is decided because of it."""
         self.seq += 1
         self._out(self.worker.handle(arrives(BROKER, command, partition=PARTITION, seq=self.seq), self.now))
-        assert self.worker.recorder is not None
-        self._out(self.worker.recorder.flushed())
+        assert self.worker.barrier is not None
+        self._out(self.worker.barrier.flush())
 
     def journal(self, message: Message) -> list[Outgoing]:
         one = make_outgoing(JOURNAL, message)
@@ -275,15 +275,15 @@ def test_a_full_disk_is_complained_of_and_what_waits_goes_out_later(desk: Desk) 
     desk.tell(NODES)
     assert desk.journal(NotKept(problem="no space left")) == []
     told = "no results are sent, as the journal cannot be written: no space left; this is tried again each second"
-    assert desk.worker.replica.warnings == [told]
+    assert desk.worker.host.warnings == [told]
     assert kinds(desk.kept()) == ["NodeResponse"]
-    assert desk.worker.replica.announcements[-1] == "the journal can be written again, and results are sent"
+    assert desk.worker.host.announcements[-1] == "the journal can be written again, and results are sent"
 
 
 def test_a_worker_that_lost_its_journal_to_another_says_nothing_any_more(desk: Desk) -> None:
     desk.tell(NODES)
     desk.journal(NotKept(problem="epoch 6 has it", fenced=True))
-    assert "epoch 6" in desk.worker.over
+    assert "epoch 6" in desk.worker.fatal_error
     assert desk.kept() == []
     assert desk.hear(Repeat()) == []
     assert desk.tick() == []
@@ -315,7 +315,7 @@ def test_a_recovered_worker_knows_and_says_the_same(desk: Desk) -> None:
         (one.header.seq, one.body) for one in desk.hear(Repeat(), ack=5)
     ]
     assert (after.partition and after.partition.next_change) == (before.partition and before.partition.next_change)
-    assert after.replica.settings == before.replica.settings
+    assert after.host.settings == before.host.settings
     asked = Query(what="nodes")
     [then], [now] = said(after.handle(arrives(BROKER, asked), desk.now)), said(desk.hear(asked))
     assert isinstance(then, Answer)
@@ -325,7 +325,7 @@ def test_a_recovered_worker_knows_and_says_the_same(desk: Desk) -> None:
 
 def test_it_says_hello_with_what_it_runs(desk: Desk) -> None:
     busy(desk)
-    hello = desk.recovered().hello()
+    hello = desk.recovered().make_hello()
     assert (hello.header.session, hello.header.life, hello.header.epoch) == (SESSION, 0, EPOCH + 1)
     assert decoded(Hello, hello.body) == Hello(role="worker", rollout=1, recovered=True)
 
@@ -361,29 +361,29 @@ def test_a_partition_that_begins_anew_needs_nothing_of_before(desk: Desk) -> Non
     busy(desk)
     desk.configure(rollout=2, session="session-2")
     assert [step.header.kind for step in desk.disk.steps] == ["PrepareConfig", "CommitConfig"]
-    assert desk.recovered().hello().header.session == "session-2"
+    assert desk.recovered().make_hello().header.session == "session-2"
 
 
 def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) -> None:
     busy(desk)
     after = desk.recovered()
-    heard = after.replica.lane.outbox.last
+    heard = after.host.channel.outbox.last
     for message in (Repeat(), ask("k"), Ack()):
         sends = after.handle(arrives(BROKER, message, seq=desk.seq + 1, ack=heard + 1), desk.now)
         told = f"the resource manager has received {heard + 1} messages, the journal has {heard}"
         assert decoded(Hello, sends[0].body).problem == told
-    assert len(after.replica.warnings) == 1
+    assert len(after.host.warnings) == 1
     after.handle(arrives(BROKER, PrepareConfig(rollout=2, config=config_of()), life=1), desk.now)
     after.handle(arrives(BROKER, CommitConfig(rollout=2), life=1), desk.now)
-    assert decoded(Hello, after.hello().body).problem == ""
+    assert decoded(Hello, after.make_hello().body).problem == ""
 
 
 def test_an_rm_whose_acknowledged_commands_the_journal_does_not_have_starts_anew(desk: Desk) -> None:
     """It has not received anything since, so that its own acknowledgement does not show it."""
     busy(desk)
     after = desk.recovered()
-    taken = after.replica.lane.inbox.last
-    repeat = arrives(BROKER, Repeat(acknowledged=taken + 1), ack=after.replica.lane.outbox.last)
+    taken = after.host.channel.inbox.last
+    repeat = arrives(BROKER, Repeat(acknowledged=taken + 1), ack=after.host.channel.outbox.last)
     told = f"{taken + 1} commands of the resource manager were acknowledged, the journal has {taken}"
     assert decoded(Hello, after.handle(repeat, desk.now)[0].body).problem == told
 
@@ -396,10 +396,10 @@ def test_no_command_is_taken_after_a_recovery_until_the_rm_has_resumed(desk: Des
     after = desk.recovered()
     command = arrives(BROKER, ask("new"), seq=desk.seq + 1)
     after.handle(command, desk.now)
-    assert after.replica.lane.inbox.last == desk.seq
+    assert after.host.channel.inbox.last == desk.seq
     after.handle(arrives(BROKER, Repeat(), ack=5), desk.now)
     after.handle(command, desk.now)
-    assert after.replica.lane.inbox.last == desk.seq + 1
+    assert after.host.channel.inbox.last == desk.seq + 1
 
 
 def test_time_does_not_pass_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:
@@ -412,11 +412,11 @@ def test_time_does_not_pass_after_a_recovery_until_the_rm_has_resumed(desk: Desk
     desk.tell(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[gone])))
     desk.kept()
     desk.worker = desk.recovered()
-    told = desk.worker.replica.lane.outbox.last
+    told = desk.worker.host.channel.outbox.last
     desk.now += 3_600
     assert desk.worker.deadline > desk.now
     assert "ApplicationResponse" not in kinds([*desk.tick(), *desk.kept()])
-    assert desk.worker.replica.lane.outbox.last == told
+    assert desk.worker.host.channel.outbox.last == told
     desk.hear(Repeat(), ack=told)
     assert "ApplicationResponse" in kinds([*desk.schedule(), *desk.kept()])
 
@@ -434,9 +434,9 @@ def test_news_of_another_configuration_after_a_recovery_wait_until_the_rm_has_re
     """They count as unsent: an RM that has received as many has received others."""
     busy(desk)
     desk.worker = desk.recovered()
-    told = desk.worker.replica.lane.outbox.last
+    told = desk.worker.host.channel.outbox.last
     assert "ApplicationResponse" not in kinds([*desk.hear(RetirePartition()), *desk.kept()])
-    assert desk.worker.replica.lane.outbox.last > told
+    assert desk.worker.host.channel.outbox.last > told
     *_, hello = [*desk.hear(Repeat(), ack=told + 1), *desk.kept()]
     assert decoded(Hello, hello.body).problem.endswith(f"the journal has {told}")
     assert "ApplicationResponse" in kinds([*desk.hear(Repeat(), ack=told), *desk.kept()])
@@ -545,13 +545,13 @@ def test_a_journal_that_is_full_is_emptied_by_a_snapshot(desk: Desk) -> None:
 
 def test_a_snapshot_that_failed_is_complained_of(desk: Desk) -> None:
     desk.journal(SnapshotTaken(number=3, problem="no space left"))
-    assert desk.worker.replica.warnings == ["no snapshot after step 3: no space left"]
+    assert desk.worker.host.warnings == ["no snapshot after step 3: no space left"]
 
 
 def test_an_orderly_end_leaves_a_snapshot_after_the_last_step(desk: Desk) -> None:
     busy(desk)
     desk.tell(ask("last"))
-    for one in desk.worker.leave(desk.now):
+    for one in desk.worker.stop(desk.now):
         desk.disk.give(one)
     assert desk.disk.snapshots == [desk.disk.steps[-1].number]
 
@@ -570,19 +570,19 @@ def retired(desk: Desk) -> None:
 
 def test_a_worker_whose_partition_has_ended_leaves_no_snapshot(desk: Desk) -> None:
     retired(desk)
-    assert desk.worker.leave(desk.now) == []
+    assert desk.worker.stop(desk.now) == []
 
 
 def test_one_whose_rm_has_not_acknowledged_that_does(desk: Desk) -> None:
     desk.tell(APP)
     desk.hear(RetirePartition())
     desk.kept()
-    assert "TakeSnapshot" in kinds(desk.worker.leave(desk.now))
+    assert "TakeSnapshot" in kinds(desk.worker.stop(desk.now))
 
 
 def test_one_that_dies_before_anybody_has_heard_that_it_ended_says_so_again(desk: Desk) -> None:
     retired(desk)
-    last = desk.worker.replica.lane.outbox.last
+    last = desk.worker.host.channel.outbox.last
     desk.worker = desk.recovered()
     assert Retired() not in said([*desk.hear(RetirePartition()), *desk.kept()])
     assert Retired() in said([*desk.hear(Repeat(), ack=last), *desk.kept()])
@@ -596,7 +596,7 @@ def test_a_partition_that_has_ended_and_is_wanted_again_begins_anew(desk: Desk) 
     assert desk.disk.steps[0].header.session == "session-2"
     assert desk.worker.partition is not None
     assert not desk.worker.partition.applications
-    assert not desk.worker.over
+    assert not desk.worker.fatal_error
 
 
 # The broker and the RM ------------------------------------------------------------------------------------------------

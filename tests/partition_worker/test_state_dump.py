@@ -132,8 +132,8 @@ def test_an_answer_acknowledges_what_its_header_says() -> None:
     bench = able()
     bench.furnish()
     ask(bench)
-    bench.hear(StateDumpAnswered(question=1, text="{}"), ack=len(bench.worker.replica.lane.outbox))
-    assert len(bench.worker.replica.lane.outbox) == 0
+    bench.hear(StateDumpAnswered(question=1, text="{}"), ack=len(bench.worker.host.channel.outbox))
+    assert len(bench.worker.host.channel.outbox) == 0
 
 
 def test_a_malformed_answer_is_refused_and_the_question_waits_on() -> None:
@@ -162,15 +162,15 @@ def journalled() -> Bench:
     for message in (PrepareConfig(rollout=1, config=config_of()), CommitConfig(rollout=1)):
         bench.hear(message, session=SESSION)
     bench.hear(Settings(values={}, capabilities=[STATE_DUMP]))
-    assert bench.worker.recorder is not None
-    bench.worker.recorder.flushed()
+    assert bench.worker.barrier is not None
+    bench.worker.barrier.flush()
     written(bench, Kept(number=last(bench)))
     return bench
 
 
 def last(bench: Bench) -> int:
-    assert bench.worker.recorder is not None
-    return bench.worker.recorder.last
+    assert bench.worker.barrier is not None
+    return bench.worker.barrier.last
 
 
 def written(bench: Bench, message: Message) -> list[Outgoing]:

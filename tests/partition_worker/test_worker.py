@@ -62,7 +62,7 @@ def test_a_release_without_effect_is_reported_without_a_number() -> None:
     ]
     (other,) = bench.tell(released("k1", application="b"))[1:]
     assert decoded(ReleasesIgnored, other.body).ignored[0].message == "application b is unknown"
-    assert "ReleasesIgnored" not in [kind for _, kind, _ in bench.worker.replica.lane.taken()]
+    assert "ReleasesIgnored" not in [kind for _, kind, _ in bench.worker.host.channel.drain_sent()]
 
 
 def test_a_report_of_ignored_releases_is_bounded() -> None:
@@ -72,7 +72,7 @@ def test_a_report_of_ignored_releases_is_bounded() -> None:
     *_, last = bench.tell(released(*(f"k{number}" for number in range(count))))
     message = decoded(ReleasesIgnored, last.body)
     assert (len(message.ignored), message.more) == (RELEASES_IGNORED_MAX, 7)
-    assert bench.worker.replica.releases_ignored == count
+    assert bench.worker.host.releases_ignored == count
 
 
 def test_ignored_releases_are_one_warning_a_minute() -> None:
@@ -80,7 +80,7 @@ def test_ignored_releases_are_one_warning_a_minute() -> None:
     bench.furnish()
     for _ in range(5):
         bench.tell(released("k2"))
-    (warning,) = bench.worker.replica.warnings
+    (warning,) = bench.worker.host.warnings
     assert warning == (
         "rm-1 sent a release of 'k2' of application 'a' that had no effect: unknown to application a "
         "(releases without effect since this process started: 1)"
@@ -88,14 +88,14 @@ def test_ignored_releases_are_one_warning_a_minute() -> None:
     bench.seq += 1
     later = arrives(BROKER, released("k2"), partition=PARTITION, seq=bench.seq)
     bench.worker.handle(later, NOW + IGNORED_WARNING_S)
-    assert bench.worker.replica.warnings[1].endswith("(releases without effect since this process started: 6)")
+    assert bench.worker.host.warnings[1].endswith("(releases without effect since this process started: 6)")
 
 
 # Configuration ------------------------------------------------------------------------------------------------------
 
 
 def test_it_says_hello_under_its_lease() -> None:
-    hello = Worker(partition=PARTITION, epoch=EPOCH).hello()
+    hello = Worker(partition=PARTITION, epoch=EPOCH).make_hello()
     assert hello == sent(BROKER, Hello(role="worker"), rm="", session="", partition=PARTITION, epoch=EPOCH)
 
 
@@ -129,7 +129,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
     """A worker that was started between the vote of its predecessor and the commit: it gets both again."""
     bench = Bench(running=False)
     assert bench.hear(CommitConfig(rollout=7)) == []
-    assert bench.worker.replica.warnings == ["commit of roll-out 7 ignored, as this worker has not prepared it"]
+    assert bench.worker.host.warnings == ["commit of roll-out 7 ignored, as this worker has not prepared it"]
     bench.configure()
     assert bench.worker.partition is not None
 
@@ -137,7 +137,7 @@ def test_a_commit_of_what_was_not_prepared_is_only_noted() -> None:
 def test_rules_that_cannot_be_built_are_a_warning_and_no_reason_against_the_partition() -> None:
     bench = Bench(running=False)
     bench.configure("partitions: [{name: default, placementrules: [{name: magic}], queues: [{name: root}]}]")
-    (warning,) = bench.worker.replica.warnings
+    (warning,) = bench.worker.host.warnings
     assert warning.startswith("no placement rule is active, so every application is rejected: unknown rule name")
     assert bench.worker.partition is not None
 
@@ -242,7 +242,7 @@ def test_a_command_of_another_session_has_no_effect(fields: dict[str, str]) -> N
 def test_what_is_not_for_a_worker_is_only_noted() -> None:
     bench = Bench()
     assert bench.hear(Hello(role="worker")) == []
-    assert bench.worker.replica.notes == ["Hello from broker is not for a worker"]
+    assert bench.worker.host.notes == ["Hello from broker is not for a worker"]
 
 
 # Numbers and windows ------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_nobody_else_may_say_who_is_in_which_group() -> None:
     bench.configure(LOOKS_UP)
     bench.tell(APP)
     assert bench.hear(GroupsFound(user="u", groups=["admins"])) == []
-    assert bench.worker.replica.notes[-1] == "GroupsFound from broker is not for a worker"
+    assert bench.worker.host.notes[-1] == "GroupsFound from broker is not for a worker"
 
 
 def test_an_answer_that_comes_after_a_new_beginning_does_no_harm() -> None:

@@ -67,7 +67,7 @@ def test_numbers_session_and_settings_go_on_too() -> None:
     [again] = bench.hear(NODES, seq=1)
     assert (again.header.ack, again.header.session) == (3, "session-1")
     assert bench.tell(NODES)[0].header.seq == 6
-    assert bench.worker.replica.settings == {"a": "1"}
+    assert bench.worker.host.settings == {"a": "1"}
 
 
 def test_what_a_live_partition_objects_to_is_its_vote_and_a_commit_changes_nothing() -> None:
@@ -76,7 +76,7 @@ def test_what_a_live_partition_objects_to_is_its_vote_and_a_commit_changes_nothi
     before = queues(bench)
     assert bench.hear(CommitConfig(rollout=9)) == []
     assert queues(bench) == before
-    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
+    assert bench.worker.host.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
 
 
 def test_an_abort_or_a_commit_of_another_roll_out_leaves_the_old() -> None:
@@ -93,7 +93,7 @@ def test_a_commit_counts_once() -> None:
     vote(bench, MORE)
     for _ in range(2):
         bench.hear(CommitConfig(rollout=9))
-    assert bench.worker.replica.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
+    assert bench.worker.host.warnings[-1] == "commit of roll-out 9 ignored, as this worker has not prepared it"
     bench.check()
 
 
@@ -136,12 +136,12 @@ def test_another_configuration_that_begins_empty_has_nothing_of_before() -> None
 
 def test_settings_replace_the_earlier_ones_and_a_new_session_begins_without() -> None:
     bench = Bench()
-    assert bench.worker.replica.settings == {}
+    assert bench.worker.host.settings == {}
     for values in ({"a": "1"}, {"b": "2"}, {}, {"c": "3"}):
         assert bench.hear(Settings(values=values)) == []
-        assert bench.worker.replica.settings == values
+        assert bench.worker.host.settings == values
     bench.configure(session=NEXT)
-    assert bench.worker.replica.settings == {}
+    assert bench.worker.host.settings == {}
 
 
 def test_the_auditor_goes_round_as_often_as_the_settings_say() -> None:

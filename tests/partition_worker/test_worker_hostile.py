@@ -76,7 +76,7 @@ def test_an_order_that_cannot_be_read_changes_nothing(kind: str) -> None:
     bench.furnish()
     order = Incoming(BROKER, header(kind, partition=PARTITION), b"\x91\x01")
     assert bench.worker.handle(order, NOW) == []
-    assert bench.worker.replica.warnings[-1].startswith(f"a message from broker cannot be read: {kind}: ")
+    assert bench.worker.host.warnings[-1].startswith(f"a message from broker cannot be read: {kind}: ")
     bench.tell(ask("k1"))
     assert placed(bench.schedule()) == ["k1"]
 

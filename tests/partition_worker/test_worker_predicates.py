@@ -47,10 +47,10 @@ def test_an_answer_of_another_session_or_life_means_nothing() -> None:
 
 def test_an_answer_acknowledges_what_its_header_says() -> None:
     bench, asked = asking()
-    before = len(bench.worker.replica.lane.outbox)
+    before = len(bench.worker.host.channel.outbox)
     assert before
     bench.hear(PredicatesAnswered(question=asked.question), ack=before)
-    assert len(bench.worker.replica.lane.outbox) == 0
+    assert len(bench.worker.host.channel.outbox) == 0
 
 
 def test_a_malformed_answer_is_refused() -> None:
@@ -86,7 +86,7 @@ def test_a_plug_in_that_breaks_is_a_warning() -> None:
     request.allocations[0].allocation_tags["broken"] = "yes"
     bench.tell(request)
     assert placed(bench.schedule()) == []
-    [warning] = bench.worker.replica.warnings
+    [warning] = bench.worker.host.warnings
     assert warning.startswith("predicate broken failed: KeyError: 'x'")
 
 
@@ -99,4 +99,4 @@ def test_a_plug_in_that_breaks_on_a_node_is_a_warning_too() -> None:
     bench.worker = Worker(partition=PARTITION, epoch=EPOCH, plugins=[Strict()])
     bench.configure()
     bench.tell(NodeRequest(nodes=[NodeInfo(node_id="n1", action=1, schedulable_resource={"vcore": 10})]))
-    assert len(bench.worker.replica.warnings) == 1
+    assert len(bench.worker.host.warnings) == 1

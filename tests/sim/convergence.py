@@ -59,8 +59,8 @@ def _unrest(world: "World") -> Iterator[str]:
             worker = worker_of(world, site.partition)
             if worker is None or worker.partition is None:
                 yield f"{site.partition} has no worker"
-            elif len(worker.replica.lane.outbox) or not worker.partition.idle:
-                waiting = len(worker.replica.lane.outbox)
+            elif len(worker.host.channel.outbox) or not worker.partition.idle:
+                waiting = len(worker.host.channel.outbox)
                 yield f"{site.partition}: {waiting} news on their way, idle: {worker.partition.idle}"
 
 
@@ -183,8 +183,8 @@ def _waiting(application: Application, partition: Partition) -> Iterator[str]:
 
 def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
     """What the journal leads to is what the worker has."""
-    assert worker.recorder is not None
-    appended = [decoded(Append, one.body) for one in worker.recorder.flushed()]
+    assert worker.barrier is not None
+    appended = [decoded(Append, one.body) for one in worker.barrier.flush()]
     lazy = [step for one in appended for step in one.steps]
     again = recovered(world, site.partition, worker.epoch, lazy)
     if again.partition is None or worker.partition is None:
@@ -198,11 +198,11 @@ def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
 
 
 def _summary(worker: Worker) -> tuple[object, ...]:
-    partition, lane = worker.partition, worker.replica.lane
+    partition, lane = worker.partition, worker.host.channel
     assert partition is not None
     applications = [
         (name, one.state, sorted(one.requests), sorted((key, a.node_id) for key, a in one.allocations.items()))
         for name, one in partition.applications.items()
     ]
     nodes = sorted((node.node_id, node.schedulable, sorted(node.allocated.items())) for node in partition.fleet)
-    return (lane.session, lane.life, lane.inbox.last, lane.outbox.last, worker.replica.rollout, applications, nodes)
+    return (lane.session, lane.life, lane.inbox.last, lane.outbox.last, worker.host.rollout, applications, nodes)

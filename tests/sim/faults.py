@@ -242,7 +242,7 @@ class Faults:
 
 
 def _only_adds(worker: Worker, incoming: Incoming) -> bool:
-    partition, lane, header = worker.partition, worker.replica.lane, incoming.header
+    partition, lane, header = worker.partition, worker.host.channel, incoming.header
     if partition is None or partition.report is not None:
         return False
     if (header.session, header.life, header.seq) != (lane.session, lane.life, lane.inbox.last + 1):

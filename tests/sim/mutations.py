@@ -54,15 +54,15 @@ def skip_acknowledgements() -> Iterator[None]:
 
 def acknowledge_too_early() -> Iterator[None]:
     """A worker acknowledges a command that it refuses because one before it is missing."""
-    before = RMChannel.untimely
+    before = RMChannel.check_order
 
     def untimely(lane: RMChannel, header: Header) -> list[Outgoing] | None:
         if header.seq and lane.inbox.arrival(header.seq) is Arrival.GAP:
             lane.inbox.last = header.seq
-            return [lane.received()]
+            return [lane.acknowledge()]
         return before(lane, header)
 
-    return _replaced(RMChannel, "untimely", untimely)
+    return _replaced(RMChannel, "check_order", untimely)
 
 
 def fence_nobody() -> Iterator[None]:
@@ -80,9 +80,9 @@ def tell_before_durable() -> Iterator[None]:
     """What a worker says does not wait for the disk."""
 
     def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
-        return [*recorder.flushed(), *sends]
+        return [*recorder.flush(), *sends]
 
-    return _replaced(OutboxBarrier, "passed", passed)
+    return _replaced(OutboxBarrier, "hold_or_send", passed)
 
 
 def lose_one_of_the_outbox() -> Iterator[None]:
@@ -99,7 +99,7 @@ def forget_time() -> Iterator[None]:
     """A worker does not write down that time passed, nor what it decided then."""
 
     def write_time(worker: Worker, now: float, budget: int) -> None:
-        worker.replica.lane.taken()
+        worker.host.channel.drain_sent()
 
     return _replaced(Worker, "_write_time", write_time)
 
@@ -155,7 +155,7 @@ def repeat_after_recovery() -> Iterator[None]:
 
     def recover(worker: Worker, snapshot: bytes | None, steps: list[Step]) -> None:
         before(worker, snapshot, steps)
-        outbox = worker.replica.lane.outbox
+        outbox = worker.host.channel.outbox
         for _, kind, body in [one for step in steps for one in step.told][-1:]:
             outbox.add(kind, body)
 
@@ -192,7 +192,7 @@ def trust_the_journal() -> Iterator[None]:
     """After a broker restart, a worker whose journal has an earlier session or life counts as not begun, and notices
     nothing any more once it has begun.
     """
-    before, compared = liveness.classify_worker, RMChannel.lost
+    before, compared = liveness.classify_worker, RMChannel.find_loss
 
     def classify_worker(owner: RmSession, seat: WorkerSlot, header: Header, hello: Hello) -> RecoveryState:
         state = before(owner, seat, header, hello)
@@ -201,11 +201,11 @@ def trust_the_journal() -> Iterator[None]:
         return RecoveryState.UNBEGUN if state is RecoveryState.LOST and trusted else state
 
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
-        return compared(lane, header, acknowledged) if lane.unconfirmed else ""
+        return compared(lane, header, acknowledged) if lane.suspended else ""
 
     for _ in _replaced(liveness, "classify_worker", classify_worker):
         for _ in _replaced(worker, "RESUMED_IN_VAIN_MAX", 1 << 60):
-            yield from _replaced(RMChannel, "lost", lost)
+            yield from _replaced(RMChannel, "find_loss", lost)
 
 
 def forget_what_was_acknowledged() -> Iterator[None]:
@@ -214,18 +214,18 @@ def forget_what_was_acknowledged() -> Iterator[None]:
     def lost(lane: RMChannel, header: Header, acknowledged: int = 0) -> str:
         return ""
 
-    return _replaced(RMChannel, "lost", lost)
+    return _replaced(RMChannel, "find_loss", lost)
 
 
 def answer_before_durable() -> Iterator[None]:
     """News wait for the disk, acknowledgements of commands do not."""
-    before = OutboxBarrier.passed
+    before = OutboxBarrier.hold_or_send
 
     def passed(recorder: OutboxBarrier, sends: list[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         early = [one for one in sends if one.to == BROKER and one.header.kind == "Received"]
         return [*before(recorder, [one for one in sends if one not in early], now, more=more), *early]
 
-    return _replaced(OutboxBarrier, "passed", passed)
+    return _replaced(OutboxBarrier, "hold_or_send", passed)
 
 
 def handle_poison_for_ever() -> Iterator[None]:

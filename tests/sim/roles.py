@@ -81,7 +81,7 @@ class Roles:
             return
         match process.machine:
             case Worker() as worker:
-                process.say(worker.leave(self._world.timeline.now), "SIGTERM")
+                process.say(worker.stop(self._world.timeline.now), "SIGTERM")
             case Proxy() as front:
                 process.say(front.goodbye(), "SIGTERM")
         self._world.timeline.after(0.02, partial(self._world.kill, process, "it was asked to stop"))
@@ -183,17 +183,17 @@ class Roles:
         process.route(GROUPS, partial(self._look_up, process))
         process.on_end.append(writer.crash)
         process.after_turn = partial(self._over, process, worker)
-        process.say([worker.hello()], "its start")
+        process.say([worker.make_hello()], "its start")
         if process.alive:
             process.run(worker)
 
     def _over(self, process: Process, worker: Worker) -> None:
         """A worker that is fenced ends."""
-        worker.replica.notes.clear()
-        worker.replica.announcements.clear()
-        worker.replica.warnings.clear()
-        if worker.over:
-            self._world.timeline.after(0, partial(self._world.kill, process, worker.over))
+        worker.host.notes.clear()
+        worker.host.announcements.clear()
+        worker.host.warnings.clear()
+        if worker.fatal_error:
+            self._world.timeline.after(0, partial(self._world.kill, process, worker.fatal_error))
 
     def _look_up(self, process: Process, wanted: Outgoing) -> None:
         """Some time later the groups of a user are known, or not."""

@@ -169,9 +169,9 @@ class World:
             return False
         process = self.rng.choice(workers)
         worker = self.roles.workers[process.peer]
-        if worker.recorder is None or worker.partition is None or worker.over or not worker.recorder.last:
+        if worker.barrier is None or worker.partition is None or worker.fatal_error or not worker.barrier.last:
             return False
-        process.say([*worker.recorder.flushed(), *worker.recorder.snapshot(self.timeline.now)], "a snapshot")
+        process.say([*worker.barrier.flush(), *worker.barrier.request_snapshot(self.timeline.now)], "a snapshot")
         return True
 
     def lose_record(self) -> bool:
