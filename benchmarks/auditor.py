@@ -95,7 +95,7 @@ def filled(allocations: int) -> Partition:
     ]
     partition.apply(AllocationRequest(allocations=asks), NOW_S)
     while not partition.idle:
-        partition.schedule(NOW_S, 256)
+        partition.step(NOW_S, 256)
     return partition
 
 

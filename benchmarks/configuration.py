@@ -103,7 +103,7 @@ def busy(config: PartitionConfig) -> Partition:
     ]
     partition.apply(AllocationRequest(allocations=asks), NOW_S)
     while not partition.idle:
-        partition.schedule(NOW_S, 256)
+        partition.step(NOW_S, 256)
     return partition
 
 
@@ -123,7 +123,7 @@ def _taken(partition: Partition, wanted: PartitionConfig) -> float:
     assert not partition.objections(wanted)
     partition.reconfigure(wanted, NOW_S + 1)
     while not partition.idle:
-        partition.schedule(NOW_S + 1, 256)
+        partition.step(NOW_S + 1, 256)
     return perf_counter() - start
 
 

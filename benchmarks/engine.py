@@ -124,7 +124,7 @@ class Engine:
         """Everything that can be decided now, and what is to be told of it."""
         told: list[Effect] = []
         while not self.partition.idle:
-            told += self.partition.schedule(NOW_S, BUDGET_DECISIONS)
+            told += self.partition.step(NOW_S, BUDGET_DECISIONS)
         return told
 
     def _hear(self, effects: list[Effect]) -> None:

@@ -83,7 +83,7 @@ def _traced() -> int:
 
 def _decide(partition: Partition) -> None:
     while not partition.idle:
-        partition.schedule(engine.NOW_S, BUDGET_DECISIONS)
+        partition.step(engine.NOW_S, BUDGET_DECISIONS)
 
 
 def in_worker(workload: Workload) -> Taken:

@@ -77,9 +77,9 @@ def measured(nodes: int) -> Decided:
             partition.apply(AllocationRequest(allocations=[ask]), now)
             _decide(partition, now)
             now += WAITED_S
-            partition.elapse(now)
+            partition.step(now, 0)
             began = process_time()
-            effects = partition.schedule(now, 1)
+            effects = partition.step(now, 1)
             spent.append(process_time() - began)
             _let_go(partition, effects, now)
         unit = (before + unit_s()) / 2
@@ -118,7 +118,7 @@ def _configuration(nodes: int) -> str:
 
 def _decide(partition: Partition, now: float) -> None:
     while not partition.idle:
-        partition.schedule(now, BUDGET_DECISIONS)
+        partition.step(now, BUDGET_DECISIONS)
 
 
 def _let_go(partition: Partition, effects: list[Effect], now: float) -> None:

@@ -11,6 +11,7 @@ lead to the same state and the same outgoing messages, so a journal of them is s
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final
 
 from common import extra_config
@@ -294,14 +295,11 @@ class PartitionHost:
         assert partition is not None, "time changes nothing where nothing runs"
         self._changing(now)
         sends: list[Outgoing] = []
-        if elapsed := self.record_effects(partition.elapse(now)):
-            sends += self.channel.send_numbered(outgoing_messages.build_messages(elapsed))
-            questions = outgoing_messages.select_questions(elapsed)
-            sends += [self.channel.send_unnumbered(question) for question in questions]
-        if budget:
-            sends += self.channel.send_numbered(
-                outgoing_messages.build_messages(self.record_effects(partition.schedule(now, budget)))
-            )
+        effects = self.record_effects(partition.step(now, budget))
+        for _, group in groupby(effects, key=lambda effect: effect.cause):  # the timers' messages come first
+            step = list(group)
+            sends += self.channel.send_numbered(outgoing_messages.build_messages(step))
+            sends += [self.channel.send_unnumbered(question) for question in outgoing_messages.select_questions(step)]
         return sends
 
     def _changing(self, now: float) -> None:

@@ -194,11 +194,11 @@ class Trial:
 
     def settles(self) -> None:
         while not self.partition.idle:
-            self._step(self.partition.schedule(self.now, BUDGET))
+            self._step(self.partition.step(self.now, BUDGET))
 
     def decides(self) -> list[str]:
         """Make one decision; what was allocated, as lines."""
-        self._step(self.partition.schedule(self.now, 1))
+        self._step(self.partition.step(self.now, 1))
         return [text for text in self.told() if " on " in text]
 
     def waits(self, seconds: float) -> "Trial":
@@ -208,7 +208,7 @@ class Trial:
             assert self.partition.next_timer < NEVER
             self.now = max(self.now, self.partition.next_timer)
             due = self.partition.next_change <= self.now
-            self._step((self.partition.elapse if due else self.partition.audit)(self.now))
+            self._step(self.partition.step(self.now, 0) if due else self.partition.audit(self.now))
             self.settles()
         self.now = until
         self.settles()

@@ -70,11 +70,8 @@ class Twins(Partition):
     def apply(self, command: Command, now: float) -> list[Effect]:
         return self._both(lambda one: Partition.apply(one, command, now))
 
-    def elapse(self, now: float) -> list[Effect]:
-        return self._both(lambda one: Partition.elapse(one, now))
-
-    def schedule(self, now: float, budget: int) -> list[Effect]:
-        return self._both(lambda one: Partition.schedule(one, now, budget))
+    def step(self, now: float, budget: int) -> list[Effect]:
+        return self._both(lambda one: Partition.step(one, now, budget))
 
     def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
         return self._both(lambda one: Partition.schedule_each(one, now, budget))

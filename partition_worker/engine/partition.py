@@ -1,8 +1,7 @@
 """The entry point of the engine: one partition, its inputs and its effects.
 
     effects = partition.apply(command, now)      an update of the RM
-    effects = partition.elapse(now)              due timers
-    effects = partition.schedule(now, budget)    up to `budget` decisions
+    effects = partition.step(now, budget)        due timers, then up to `budget` decisions
     effects = partition.audit(now)               verify the next objects
     when    = partition.deadline                 when to call again without further input
     effects = partition.reconfigure(config, now) a configuration without `objections`
@@ -70,21 +69,21 @@ class Partition(PartitionState):
         self.plan: QueueChangePlan | None = None
         """The plan for the configuration last checked, if it has no objections; it can be computed again."""
         self.idle = True
-        """Whether the last `schedule` left nothing to decide, and no input came since."""
+        """Whether the last step left nothing to decide, and no input came since."""
 
     @property
     def deadline(self) -> float:
-        """When to call `elapse` or `schedule` next; 0.0 while there may be something to decide."""
+        """When to call `step` next; 0.0 while there may be something to decide."""
         return self.next_timer if self.idle else 0.0
 
     @property
     def next_timer(self) -> float:
-        """When `elapse` or `audit` is due."""
+        """When `step` or `audit` is due without something to decide."""
         return min(self.next_change, self.auditor.deadline)
 
     @property
     def next_change(self) -> float:
-        """When `elapse` is due."""
+        """When the next timer is due, except the auditor's."""
         return min(
             self.timers.deadline,
             self.reserved.deadline,
@@ -127,9 +126,30 @@ class Partition(PartitionState):
         self.idle = False
         return self.taken()
 
-    def elapse(self, now: float) -> list[Effect]:
-        """Fire all due timers, except the auditor's."""
+    def step(self, now: float, budget: int) -> list[Effect]:
+        """Fire all due timers, except the auditor's, then make up to `budget` decisions.
+
+        With a budget the decisions are a step of their own, so their effects have another cause than those of the
+        timers. Fewer decisions mean that nothing more can be scheduled now.
+        """
         self.begin(now)
+        self._fire_timers(now)
+        if budget:
+            self.step_number += 1
+            self._end_cycle(0 if self._ignorant else cycle.run(self, budget), budget)
+        return self.taken()
+
+    def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
+        """Make up to `budget` decisions, each a step of its own, returned with its effects."""
+        self.begin(now)
+        made: list[tuple[cycle.Decision, list[Effect]]] = []
+        for decision in () if self._ignorant else cycle.decisions(self, budget):
+            made.append((decision, self.taken()))
+            self.begin(now)
+        self._end_cycle(len(made), budget)
+        return made
+
+    def _fire_timers(self, now: float) -> None:
         while (due := self.timers.due(now)) is not None:
             application, alarm = due
             match alarm:
@@ -154,36 +174,18 @@ class Partition(PartitionState):
         if self.fleet.predicates.verdicts.deadline <= now:
             ask_for_verdicts(self)
             self.idle = False
-        return self.taken()
+
+    def _end_cycle(self, made: int, budget: int) -> None:
+        self.decided += made
+        self.idle = made < budget
+        self.outstanding.expect(self)
+        self.auditor.expect(self)
 
     def audit(self, now: float) -> list[Effect]:
         """Verify the next objects. It changes nothing and is not a step."""
         self.now = max(now, self.now)
         self.auditor.go_on(self)
         return self.taken()
-
-    def schedule(self, now: float, budget: int) -> list[Effect]:
-        """Make up to `budget` decisions; fewer means that nothing more can be scheduled now."""
-        self.begin(now)
-        made = 0 if self._ignorant else cycle.run(self, budget)
-        self.decided += made
-        self.idle = self._ignorant or made < budget
-        self.outstanding.expect(self)
-        self.auditor.expect(self)
-        return self.taken()
-
-    def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
-        """As `schedule`, but each decision is a step of its own, returned with its effects."""
-        self.begin(now)
-        made: list[tuple[cycle.Decision, list[Effect]]] = []
-        for decision in () if self._ignorant else cycle.decisions(self, budget):
-            made.append((decision, self.taken()))
-            self.begin(now)
-        self.decided += len(made)
-        self.idle = len(made) < budget
-        self.outstanding.expect(self)
-        self.auditor.expect(self)
-        return made
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
         """Apply the result of a group lookup."""

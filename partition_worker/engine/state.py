@@ -252,7 +252,7 @@ class PartitionState:
         self.timers = Timers()
         self.counters = Counters()
         self.created_ns = int(now * 1e9)
-        self.step = 0
+        self.step_number = 0
         """Number of the latest input or cycle; effects name it as their cause."""
         self.now = now
         self.report: Report | None = None
@@ -281,7 +281,7 @@ class PartitionState:
             self.counters.released += 1
         elif kind is RejectedAllocation:
             self.counters.rejected += 1
-        self._effects.append(Effect(self.step, part))
+        self._effects.append(Effect(self.step_number, part))
 
     def happened(
         self,
@@ -362,7 +362,7 @@ class PartitionState:
     def begin(self, now: float) -> None:
         """Begin a step: the following effects have it as their cause."""
         assert not self._effects, "effects of an earlier step were not taken"
-        self.step += 1
+        self.step_number += 1
         self.now = max(now, self.now)
 
     def retract(self, unwanted: Callable[[Part], bool]) -> None:

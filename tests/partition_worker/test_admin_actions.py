@@ -303,7 +303,7 @@ def refusal_or_made(manual: Bench) -> int:
 def test_a_node_that_is_kept_for_an_ask_is_a_step_of_which_the_rm_hears_nothing() -> None:
     one = Trial().takes(nodes("n1 memory=4", "n2 memory=2"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=3", "app-1 a2 memory=3"))
-    one.partition.elapse(one.now + 3)
+    one.partition.step(one.now + 3, 0)
     ((decision, effects),) = one.partition.schedule_each(one.now + 3, 1)
     assert _describe(decision, effects) == DecisionView(
         kind="reserve", application_id="app-1", allocation_key="a2", node_id="n1"

@@ -183,9 +183,9 @@ def test_what_cannot_be_answered_is_told_with_a_status(
 
 @pytest.mark.parametrize("what", ["partition", "queues", "nodes", "users"])
 def test_a_question_changes_nothing(trial: Trial, what: str) -> None:
-    step, deadline = trial.partition.step, trial.partition.deadline
+    step, deadline = trial.partition.step_number, trial.partition.deadline
     assert answer(trial, what) == answer(trial, what)
-    assert (trial.partition.step, trial.partition.deadline) == (step, deadline)
+    assert (trial.partition.step_number, trial.partition.deadline) == (step, deadline)
 
 
 ANN = Actor(user="ann")

@@ -216,7 +216,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 2.5, 9.0, 31.0, 7300.0, 260_000.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.partition.elapse(self.now)
+        self.partition.step(self.now, 0)
         self.everything_is_decided()
         assert self.partition.next_timer > self.now, "what was due was done"
 
@@ -232,7 +232,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def decide(self, budget: int) -> None:
         kept = {one.ask.key: one.node.node_id for one in self.partition.reserved}
-        effects = self.partition.schedule(self.now, budget)
+        effects = self.partition.step(self.now, budget)
         decided = [effect.part for effect in effects if isinstance(effect.part, Allocation)]
         assert len(decided) <= budget
         for one in decided:

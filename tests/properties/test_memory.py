@@ -57,9 +57,9 @@ def test_generated_clusters_go_on_as_before(seed: int) -> None:
         if rng.random() < 0.3:
             one.remember()
         for _ in range(rng.choice((0, 1, 5))):
-            one.schedule(now, rng.choice((1, 3)))
+            one.step(now, rng.choice((1, 3)))
         now += rng.choice((0.0, 0.6, 2.7, 31.0))
-        one.elapse(now)
+        one.step(now, 0)
     assert one.restorations > 0
 
 

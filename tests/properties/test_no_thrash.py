@@ -120,7 +120,7 @@ def run_for_hours(rng: random.Random, rm: ThrashingManager) -> None:
     trial, start = rm.trial, rm.trial.now
     while trial.now < start + HOURS * 3600.0:
         trial.now += STEP_S if trial.now < start + UNREST_S else LATER_STEP_S
-        trial.effects += trial.partition.elapse(trial.now)
+        trial.effects += trial.partition.step(trial.now, 0)
         trial.settles()
         rm.answer()
         running = [one for one in trial.partition.allocations.values() if one.node_id]

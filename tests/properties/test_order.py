@@ -67,7 +67,7 @@ class Duel:
 
     def _pass_time(self, now: float) -> None:
         self.now = now
-        self._hear(self.partition.elapse(now))
+        self._hear(self.partition.step(now, 0))
         self.plain.elapse(now)
         self._compare(EVERYTHING)
 
@@ -90,9 +90,9 @@ class Duel:
 
     def decided(self) -> Decision | None:
         """The engine's next decision, carried out."""
-        self.partition.schedule(self.now, 0)  # the books know what time it is
+        self.partition.step(self.now, 0)  # for the time
         decision = as_plain(cycle.decide(self.partition))
-        self._hear(self.partition.schedule(self.now, 1))
+        self._hear(self.partition.step(self.now, 1))
         return decision
 
     def _compare_states(self) -> None:

@@ -101,7 +101,7 @@ class Life:
 
     def settles(self) -> None:
         while not self.partition.idle:
-            self.partition.schedule(self.now, 100)
+            self.partition.step(self.now, 100)
             check(self.partition)
 
     def empties(self) -> None:
@@ -109,7 +109,7 @@ class Life:
         self.partition.apply(gone(*self.partition.applications), self.now)
         for _ in range(3):
             self.now += 31.0
-            self.partition.elapse(self.now)
+            self.partition.step(self.now, 0)
             check(self.partition)
             self.settles()
 

@@ -130,7 +130,7 @@ def _encode(partition: Partition) -> PartitionSnapshot:
         config=partition.config,
         resolver=partition.resolver,
         created_ns=partition.created_ns,
-        step=partition.step,
+        step=partition.step_number,
         now=partition.now,
         idle=partition.idle,
         tracking=partition.tracking,
@@ -191,7 +191,7 @@ def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
     partition.counters = decode_counters(found.counters)
     partition.report = decode_report(found.report)
     partition.outstanding.deadline, partition.outstanding.seen = found.outstanding
-    partition.created_ns, partition.step, partition.now = found.created_ns, found.step, found.now
+    partition.created_ns, partition.step_number, partition.now = found.created_ns, found.step, found.now
     partition.tracking, partition.retired = found.tracking, found.retired
     partition.clean_at, partition.quota_look_at = found.clean_at, found.quota_look_at
     partition.latest_stamp_ns, partition.application_ranks = found.latest_stamp_ns, found.application_ranks

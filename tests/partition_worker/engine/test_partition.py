@@ -38,12 +38,12 @@ def test_queues_that_may_go_are_looked_for_every_ten_seconds_and_only_then() -> 
 
 def test_too_early_nothing_happens() -> None:
     one = Trial().does(apps("app-1 root.a"), asks("app-1 a1 memory=1"), released("app-1 a1"))
-    assert one.partition.elapse(START_S + 29) == []
+    assert one.partition.step(START_S + 29, 0) == []
 
 
 def test_time_never_goes_back() -> None:
     one = Trial().does(apps("app-1 root.a"))
-    one.partition.elapse(START_S + 50)
+    one.partition.step(START_S + 50, 0)
     one.partition.apply(apps("app-2 root.a"), START_S)
     assert one.partition.now == START_S + 50
     assert one.app("app-2").submitted_ns >= int((START_S + 50) * 1e9)
@@ -60,13 +60,13 @@ def test_effects_name_the_step_that_caused_them() -> None:
     one.takes(asks("app-1 a1 memory=1"))
     accepted = one.effects[-1].cause
     one.settles()
-    assert [effect.cause for effect in one.effects[-2:]] == [accepted + 1] * 2
+    assert [effect.cause for effect in one.effects[-2:]] == [accepted + 2] * 2  # the timers come before the decisions
 
 
 def test_effects_are_told_once() -> None:
     one = Trial().does(nodes("n1 memory=10"))
-    assert one.partition.schedule(one.now, 10) == []
-    assert one.partition.elapse(one.now) == []
+    assert one.partition.step(one.now, 10) == []
+    assert one.partition.step(one.now, 0) == []
 
 
 def test_a_command_of_somebody_else_is_a_defect() -> None:

@@ -260,7 +260,7 @@ def looks(one: Trial, monkeypatch: pytest.MonkeyPatch, *commands: AllocationRequ
     monkeypatch.setattr(reserved_asks, "has_room", lambda *of: counted.append(of) or headroom.has_room(*of))
     one.takes(*commands)
     while not one.partition.idle:
-        one.partition.schedule(one.now, 100)
+        one.partition.step(one.now, 100)
     return len(counted)
 
 

@@ -30,9 +30,9 @@ def elapse(one: Trial, seconds: float) -> None:
     while one.partition.next_timer <= until:
         one.now = max(one.now, one.partition.next_timer)
         due = one.partition.next_change <= one.now
-        one.effects += (one.partition.elapse if due else one.partition.audit)(one.now)
+        one.effects += one.partition.step(one.now, 0) if due else one.partition.audit(one.now)
         while not one.partition.idle:
-            one.effects += one.partition.schedule(one.now, 100)
+            one.effects += one.partition.step(one.now, 100)
     one.now = until
 
 

@@ -31,11 +31,11 @@ def test_a_decision_alone_changes_nothing() -> None:
 
 def test_no_more_decisions_are_made_than_the_budget_allows() -> None:
     one = trial().takes(asks(*(f"app-1 a{number} memory=1" for number in range(5))))
-    assert one.partition.schedule(one.now, 0) == []
-    effects = one.partition.schedule(one.now, 3)
+    assert one.partition.step(one.now, 0) == []
+    effects = one.partition.step(one.now, 3)
     assert len(effects) == 4  # with the state that the application entered
     assert not one.partition.idle
-    one.partition.schedule(one.now, 3)
+    one.partition.step(one.now, 3)
     assert one.partition.idle
 
 

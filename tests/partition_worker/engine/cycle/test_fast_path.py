@@ -23,7 +23,9 @@ root.c.e node.sort.policy=binpacking;
 root.c.f allocation.batch=3 limit.user.ann=memory:30;
 root.s application.sort.policy=stateaware
 """
-LOOKED = re.compile(r"partition\.(step|readiness\.(asides\.\d+\.searched_at|resting\.searched)|swappable\.seen)\b")
+LOOKED = re.compile(
+    r"partition\.(step_number|readiness\.(asides\.\d+\.searched_at|resting\.searched)|swappable\.seen)\b"
+)
 """How many steps there were, and when somebody looked in vain for the last time: no decision depends on it."""
 
 LEAVES = ("root.a", "root.b", "root.c.d", "root.c.e", "root.c.f", "root.s")
@@ -61,10 +63,10 @@ def test_the_same_is_decided_and_told_as_one_at_a_time(seed: int) -> None:
         now += random.choice([0.0, 0.5, 3.0])
         for one in (fast, slow):
             one.apply(command, now)
-            one.elapse(now)
+            one.step(now, 0)
         while not (fast.idle and slow.idle):
             budget = random.randint(1, 40)
-            quick = told(fast.schedule(now, budget))
+            quick = told(fast.step(now, budget))
             plodding = [part for _, effects in slow.schedule_each(now, budget) for part in told(effects)]
             assert quick == plodding
             assert fast.happenings() == slow.happenings()
@@ -166,7 +168,7 @@ def test_no_more_go_along_than_there_is_room_for(limit: str, expected: str) -> N
 def test_each_counts_as_a_decision() -> None:
     one = trial(f"{FAIR} allocation.batch=9")
     assert one.decides() == ["a0 on n1"]
-    one._step(one.partition.schedule(one.now, 3))
+    one._step(one.partition.step(one.now, 3))
     assert [line[0] for line in one.placed()] == ["b", "b", "b"]
 
 

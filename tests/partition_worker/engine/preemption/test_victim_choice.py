@@ -196,7 +196,7 @@ def test_a_queue_that_lost_takes_nothing_back_while_the_truce_lasts() -> None:
     trial.partition.preemptions.truces.took("root.b", "root.a", trial.now)
     assert victims(trial, "root.a ask memory=2") == ["r2", "r1"]
     trial.now += 300
-    trial.partition.elapse(trial.now)
+    trial.partition.step(trial.now, 0)
     assert victims(trial, "root.a again memory=2") == ["r3"]
 
 

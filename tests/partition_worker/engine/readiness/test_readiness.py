@@ -131,7 +131,7 @@ def test_a_need_that_nothing_has_room_for_costs_one_look_after_a_release_however
     monkeypatch.setattr(Fleet, "node_for", noted)
     one.takes(released("app-0 first"))
     while not one.partition.idle:
-        one.partition.schedule(one.now, 100)
+        one.partition.step(one.now, 100)
     assert sum(key.startswith("s") and " on n1" in key for key in one.running) >= 6
     large = [shape for shape in looks if dict(shape)["memory"] >= 30]
     assert len(large) <= 2 * 40

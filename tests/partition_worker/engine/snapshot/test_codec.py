@@ -52,7 +52,7 @@ def test_effects_have_the_causes_that_they_would_have_had() -> None:
 
 def test_what_was_decided_is_not_told_again() -> None:
     data = codec.encode_partition(busy().partition)
-    assert read(data).schedule(busy().now, 100) == []
+    assert read(data).step(busy().now, 100) == []
     assert read(data).happenings() == []
 
 
