@@ -82,7 +82,9 @@ def _latency(figures: Mapping[str, Figure], _: Results) -> str:
             theirs = number(grpc.reference) if grpc and grpc.reference else UNKNOWN
             ratio = number(grpc.ratio) if grpc and grpc.ratio else UNKNOWN
             ours = [_value(figures, f"latency/{way}/{when}/{what}") for way in ("native", "grpc")]
-            rows.append([f"{when}, {what}", *ours, theirs, ratio, str(must.LATENCY_MAX) if when == "idle" else ""])
+            rows.append(
+                [f"{when}, {what}", *ours, theirs, ratio, number(must.LATENCY_MAX[what]) if when == "idle" else ""]
+            )
     return _table(["ms", "native", "gRPC", "reference, gRPC", "ratio", "at most"], rows)
 
 

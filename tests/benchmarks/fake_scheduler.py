@@ -1,5 +1,5 @@
-"""A scheduler that takes no time, for tests of what is made of measurements. It counts the cores of all nodes together,
-and gives them to whoever fits, in order.
+"""A scheduler that takes no time, for tests of the measuring tools. It counts the cores of all nodes together, and
+gives them to the asks in order, as far as they fit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from benchmarks.paths.systems import Up
 from common.rm_messages import AddApplicationRequest, Allocation, AllocationRelease, NodeInfo
 
 CONNECTED: list["FakeRm"] = []
-"""All there have been, the latest last."""
+"""Every RM of this process, in the order of connection."""
 
 
 class FakeRm:
-    """Hears at once."""
+    """An RM that receives every result at once."""
 
     def __init__(self, _config: str) -> None:
         self.heard = Heard()
@@ -57,5 +57,5 @@ class FakeRm:
 
 @contextmanager
 def fake() -> Iterator[Up]:
-    """A system of it."""
+    """A system that consists of the fake scheduler."""
     yield Up(FakeRm, dict, {})
