@@ -8,12 +8,11 @@ from typing import Final
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.names import BROKER
 from common.query_messages import Answer, Query
 from common.rm_messages import Ack
-from common.wire import body_of, decoded
+from common.wire import Incoming, Outgoing, body_of, decoded
 from partition_worker.worker import Worker
 
 NAME: Final = "bench_default"

@@ -25,7 +25,6 @@ from benchmarks.results import Figure, Plan
 from common.config.validation import load
 from common.control_messages import CommitConfig, Hello, PrepareConfig
 from common.journal_messages import Append, Kept, Step
-from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import BROKER, JOURNAL, worker_name
 from common.query_messages import Answer, Query
@@ -43,7 +42,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import body_of, decoded, frames_of, header_of
+from common.wire import Incoming, Outgoing, body_of, decoded, frames_of, header_of
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files

@@ -29,9 +29,9 @@ from common.control_messages import (
     Recorded,
     WorkerEnded,
 )
-from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Control, Header
 from common.names import usual_name
+from common.wire import NEVER, Outgoing, make_outgoing
 
 ROLLOUT_MAX_S: Final = 20.0
 """Timeout for workers to start and vote; then the configuration is refused. It is shorter than the callers' timeouts,

@@ -30,11 +30,11 @@ from broker.state import (
 from common.config.model import PartitionConfig, compute_checksum
 from common.config.problems import Problem
 from common.control_messages import ConfigVersion, RebaseVersion, WriteFile
-from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import FILE, RECORD, usual_name
 from common.rest_records import ChangedView
 from common.rm_messages import ConfigurationUpdated
+from common.wire import Outgoing, make_outgoing
 
 RETIRE_MAX_S: Final = 30.0
 """How long an RM may take to acknowledge the report of a removed partition; then the partition's worker ends anyway."""

@@ -24,12 +24,11 @@ from common.config.problems import ConfigError, Problem
 from common.config.validation import find_build_problems, find_name_problems, normalise_with_checksum, validate
 from common.config.warnings import doubts
 from common.control_messages import ChangedFile
-from common.machine import Incoming, Machine, Outgoing
 from common.messages import Header
 from common.names import READER
 from common.query_messages import ChangeConfig
 from common.rm_messages import RegisterResourceManager, UpdateConfiguration
-from common.wire import WireError, decoded
+from common.wire import Incoming, Machine, Outgoing, WireError, decoded
 
 ANALYSES_MAX: Final = 2
 """Analyses in the cache: all RMs that use the watched file share one text."""

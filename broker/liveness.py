@@ -35,9 +35,9 @@ from broker.registry import RmSession, WorkerSlot
 from broker.rm_sessions import end_absent_rm, mark_away
 from broker.state import BrokerState
 from common.control_messages import AbortConfig, CommitConfig, Hello, Pause, PrepareConfig
-from common.machine import NEVER, Outgoing
 from common.messages import Header
 from common.names import usual_name
+from common.wire import NEVER, Outgoing
 
 CHECK_INTERVAL_S: Final = 1.0
 """Seconds between two checks: silence is detected up to this much late."""

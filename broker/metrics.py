@@ -11,12 +11,11 @@ from broker.outgoing import build_answer
 from broker.queries import PendingQueries
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
-from common.families import Family, Sample, counter, distribution, encoded, families, gauge
-from common.machine import Incoming, Outgoing
+from common.metrics import Family, Sample, counter, distribution, encoded, families, gauge
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
 from common.query_messages import Query
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded
 
 REPORT_MAX_AGE_S: Final = 15.0
 """A report expires after so long; processes send one every five seconds."""

@@ -10,11 +10,11 @@ from typing import Final
 
 from broker.registry import Registry, RmSession
 from common.control_messages import Echo, Pause, Repeat, RetirePartition, Settings
-from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Control, Header
 from common.names import usual_name
 from common.query_messages import Answer
 from common.rm_messages import Left, PartitionRestarted, Refused, Registered, ResumeWanted
+from common.wire import NEVER, Outgoing, make_outgoing
 
 # To workers ---------------------------------------------------------------------------------------------------------
 

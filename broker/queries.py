@@ -13,11 +13,11 @@ from broker.outgoing import build_answer
 from broker.registry import Registry
 from broker.state import NOT_FOUND, BrokerState, VersionEntry
 from common.config.model import compute_checksum
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ManagerEntry, PartitionList, ReadConfig
 from common.rest_records import VersionView
+from common.wire import Incoming, Outgoing
 
 PENDING_MAX: Final = 1_024
 """Pending queries remembered for one partition. Beyond it the oldest is dropped: if its worker ends, its caller waits

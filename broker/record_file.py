@@ -19,11 +19,10 @@ import msgspec
 from broker.rm_records import RmRecord, decode_record, order_of_registration
 from broker.state import RMS_MAX, VERSIONS_MAX, VersionEntry, VersionHistory
 from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion, Recorded
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import INT64_MAX, Header
 from common.names import BROKER, RECORD
 from common.query_messages import Answer, ReadConfig
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 
 FORMAT_VERSION: Final = 2
 """The file's `user_version`; a file with a later one is refused. Format 1 had configuration versions only."""

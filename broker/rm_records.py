@@ -21,10 +21,10 @@ from broker.state import BrokerState
 from common.config.model import compute_checksum
 from common.config.problems import ConfigError
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
-from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import RECORD, distinct_name, normalised
 from common.rm_messages import Refused
+from common.wire import NEVER, Outgoing, make_outgoing
 
 RETRY_S: Final = 1.0
 """Seconds until a failed write of a record is retried."""

@@ -27,10 +27,10 @@ from broker.registry import RmSession
 from broker.state import BAD_REQUEST, FORBIDDEN, FROM_FILE, NOT_FOUND, BrokerState, ChangeRefused
 from common.config.model import Configuration, compute_checksum
 from common.control_messages import ConfigVersion
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import usual_name
 from common.rm_messages import RegisterResourceManager, Resume
+from common.wire import Incoming, Outgoing
 
 # Registration -------------------------------------------------------------------------------------------------------
 

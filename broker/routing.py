@@ -52,13 +52,12 @@ from common.control_messages import (
     WorkerEnded,
     WorkersWanted,
 )
-from common.machine import MALFORMED, Incoming, Outgoing, make_outgoing
 from common.messages import Command, Header, Message, News
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
 from common.rm_messages import UNNUMBERED, Heartbeat, Refused, RegisterResourceManager, Resume, UpdateConfiguration
-from common.wire import WireError, body_of, decoded
-from common.wording import counted
+from common.text_formats import counted
+from common.wire import MALFORMED, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))

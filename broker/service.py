@@ -15,7 +15,6 @@ from broker.state import BrokerPolicy, ConfigVersions
 from broker.validation_process import ValidationProcess
 from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
-from common.inspector import Inspected
 from common.names import BROKER, FILE, READER, RECORD
 from common.process import Life
 from common.process_figures import ProcessFigures
@@ -60,9 +59,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         broker.metrics.process_families = process.families
         life.ready()
         life.on_stop(wire.wake)
-        machine = Inspected(ConfigPreloader(broker), wire.send)
-        stack.callback(machine.close)
-        await drive(machine, wire, life.stopping, write_notes=lambda: _write_notes(broker))
+        await drive(ConfigPreloader(broker), wire, life.stopping, write_notes=lambda: _write_notes(broker))
 
 
 def _watch(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:

@@ -17,8 +17,8 @@ from common.config.model import Configuration, compute_checksum
 from common.config.problems import Problem
 from common.config.validation import DEFAULT_TEXT
 from common.control_messages import ConfigVersion
-from common.histogram import Histogram
-from common.rm_ids import matching
+from common.metrics import Histogram
+from common.names import matching
 
 SameHierarchy = Literal["off", "warn", "enforce"]
 

@@ -18,9 +18,9 @@ from typing import Final
 
 from broker.config_validation import analyze, encode_analysis
 from common import signals
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import READER
+from common.wire import Incoming, Outgoing
 
 VALIDATION_MAX_S: Final = 30.0
 """How long the analysis of one text may take. The largest text that is accepted needs about ten seconds."""

@@ -20,10 +20,9 @@ from typing import Final
 from common.config.model import compute_checksum
 from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, FILE
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 
 POLL_INTERVAL_S: Final = 0.5
 """Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have

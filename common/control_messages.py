@@ -209,7 +209,7 @@ class Figures(Control, frozen=True):
     process: str
     """Its role."""
     families: bytes
-    """As `common/families.py` writes them."""
+    """As `common/metrics.py` writes them."""
 
 
 # Group lookup --------------------------------------------------------------------------------------------------------

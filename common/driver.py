@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from common.machine import Incoming, Machine, Outgoing
+from common.wire import Incoming, Machine, Outgoing
 
 READ_MAX: Final = 256
 """Messages received from an endpoint before the machine runs."""

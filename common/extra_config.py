@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from common.durations import seconds
-from common.unsigned import UINT_MAX
+from common.text_formats import UINT_MAX, seconds
 
 INT64_MAX: Final = 2**63 - 1
 DURATION_MAX_S: Final = INT64_MAX / 1e9

@@ -41,7 +41,7 @@ class Header(Struct, array_like=True, frozen=True, kw_only=True, gc=False):
     """RM id; empty between processes when no RM is meant."""
     partition: str = ""
     """Normalised name (`<rm-id>_<name>`); empty when the message is about none, or about several (see
-    `common/split.py`).
+    `common/session.py`).
     """
     session: str = ""
     """The RM's session: one life of one RM process."""

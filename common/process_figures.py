@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from common.descriptors import count_open
 from common.driver import Transport
-from common.families import Family, counter, gauge
-from common.memory import resident_bytes
+from common.metrics import Family, counter, gauge
+from common.process_limits import count_open, resident_bytes
 from common.process_up import LABELS, up
 
 LAG_EVERY_S: Final = 0.5

@@ -5,7 +5,7 @@ Not here: what else a process says of itself (`process_figures.py`).
 
 from typing import Final
 
-from common.families import Family, gauge
+from common.metrics import Family, gauge
 
 LABELS: Final = ("process", "partition")
 """Of everything that is about a process; the partition is that of a worker."""

@@ -8,10 +8,12 @@ core.
 Not here: quantities as text (`quantity.py`), what a queue may still use (`engine/queues/headroom.py`).
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from common.messages import INT64_MAX, INT64_MIN, Resources
+from common.names import WHITE_SPACE
 
 Limit = dict[str, int]
 """Resource type to the most that is allowed; a missing type is unlimited."""
@@ -128,3 +130,47 @@ def described(amount: Resources) -> str:
     ('memory=1000 vcore=1', 'nothing')
     """
     return " ".join(f"{kind}={amount[kind]}" for kind in sorted(amount)) or "nothing"
+
+
+# Quantities as text ---------------------------------------------------------------------------------------------------
+
+QUANTITY_MAX: Final = 2**63 - 1  # amounts travel as signed 64 bit integers
+CORES: Final = "vcore"  # the one type that is counted in thousandths and may be written with `m`
+
+_PATTERN: Final = re.compile(r"([0-9]+)[\t\n\f\r ]*([mkKMGTPE]i?)?")
+_DIGITS_MAX: Final = len(str(QUANTITY_MAX))
+_MULTIPLIERS: Final[dict[str, int]] = {
+    "": 1,
+    **{letter: 1000**power for power, letter in enumerate("kMGTPE", start=1)},
+    **{f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)},
+}
+
+
+class QuantityError(ValueError):
+    """The text is no quantity; its text is the short reason, without the offending quantity."""
+
+
+def parse_quantity(text: str, *, resource_type: str) -> int:
+    """Return the amount that `text` stands for: thousandths for `vcore`, else units of the type; never negative.
+
+    Raises QuantityError with `invalid quantity`, `invalid suffix` or `invalid quantity: overflow`.
+    """
+    match = _PATTERN.fullmatch(text.strip(WHITE_SPACE))
+    if match is None:
+        raise QuantityError("invalid quantity")
+    digits, suffix = match.group(1).lstrip("0") or "0", match.group(2) or ""
+    # Measured before it is converted: Python refuses, in its own words, to convert thousands of digits.
+    if len(digits) > _DIGITS_MAX or int(digits) > QUANTITY_MAX:
+        raise QuantityError("invalid quantity: overflow")
+    amount = int(digits) * _multiplier(suffix, resource_type=resource_type)
+    if amount > QUANTITY_MAX:
+        raise QuantityError("invalid quantity: overflow")
+    return amount
+
+
+def _multiplier(suffix: str, *, resource_type: str) -> int:
+    if suffix == "m" and resource_type == CORES:
+        return 1
+    if suffix not in _MULTIPLIERS:
+        raise QuantityError("invalid suffix")
+    return _MULTIPLIERS[suffix] * (1000 if resource_type == CORES else 1)

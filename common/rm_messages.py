@@ -550,3 +550,27 @@ class PartitionRestarted(News, frozen=True):
 
     reason: str = ""
     """What is wrong with the journal, for people."""
+
+
+# Counting a full report -----------------------------------------------------------------------------------------------
+
+
+def reported(command: Command) -> SyncEnd:
+    """The nodes that are created, the applications that are new, and every allocation; what goes counts for nothing."""
+    match command:
+        case NodeRequest(nodes=nodes):
+            return SyncEnd(nodes=sum(one.action in (NODE_CREATE, NODE_CREATE_DRAIN) for one in nodes))
+        case ApplicationRequest(new=new):
+            return SyncEnd(applications=len(new))
+        case AllocationRequest(allocations=allocations):
+            return SyncEnd(allocations=len(allocations))
+    return SyncEnd()
+
+
+def both(one: SyncEnd, other: SyncEnd) -> SyncEnd:
+    """The sums."""
+    return SyncEnd(
+        nodes=one.nodes + other.nodes,
+        applications=one.applications + other.applications,
+        allocations=one.allocations + other.allocations,
+    )

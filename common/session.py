@@ -14,18 +14,26 @@ It numbers commands per partition, drops news that it has seen, and says what to
 The SDK drives it over ZeroMQ, the proxy's gRPC port drives it in-process. Not here: waiting, reconnecting, callbacks.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from enum import Enum
+from typing import Final, Literal, TypeVar
+
+from msgspec.structs import replace
 
 from common.messages import Call, Command, Header, Message, News, Reply
-from common.outbox import WINDOW, Arrival, Inbox, Outbox, Window
+from common.names import NODE_PARTITION, normalised
 from common.rm_messages import (
     NUMBERED,
     Ack,
+    AllocationReleasesRequest,
+    AllocationRequest,
+    ApplicationRequest,
     ConfigurationUpdated,
     Heartbeat,
     Leave,
+    NodeRequest,
     PartitionRestarted,
     Refused,
     Registered,
@@ -35,8 +43,184 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.split import split
 from common.wire import WireError, body_of, decoded
+
+# Flow control ---------------------------------------------------------------------------------------------------------
+
+WINDOW_MESSAGES: Final = 1024
+"""Messages that a sender may have unacknowledged in one lane. When it is reached the sender waits: a partition stops
+allocating, an RM's update call waits."""
+
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""The same in bytes of their bodies. Whoever has fewer under way may send one more message, of any size: so the largest
+one that there may be goes too, and what is under way is bounded by this and one message."""
+
+BACKLOG_MAX_MESSAGES: Final = 8 * WINDOW_MESSAGES
+"""News that may wait for an RM that goes on sending commands, which have their own answers, and acknowledges nothing.
+Beyond it its commands are refused; an RM that keeps to its window never comes near.
+"""
+
+ACK_EVERY_MESSAGES: Final = 64
+"""A receiver acknowledges at least this often, so that a lane never stands still for want of an acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much of a lane may be under way without its acknowledgement."""
+
+    messages: int = WINDOW_MESSAGES
+    size: int = WINDOW_BYTES
+    """In bytes of bodies."""
+
+    def reached(self, messages: int, size: int) -> bool:
+        """Whether who has so much under way has to wait."""
+        return messages >= self.messages or size >= self.size
+
+
+WINDOW: Final = Window()
+
+
+class Outbox:
+    """The sender's half: numbers messages from 1 and keeps each until it is acknowledged."""
+
+    def __init__(self, last: int = 0, waiting: Iterable[tuple[int, str, bytes]] = ()) -> None:
+        """A new one, or one that goes on after the number `last` with what waits for its acknowledgement."""
+        self.last = last
+        self.window = WINDOW
+        """Another one if the receiver says so."""
+        self._waiting: deque[tuple[int, str, bytes]] = deque(waiting)
+        self._size = sum(len(body) for _, _, body in self._waiting)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies that wait."""
+        return self._size
+
+    @property
+    def acknowledged(self) -> int:
+        """The highest number that was acknowledged."""
+        return self.last - len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        return self.window.reached(len(self._waiting), self._size)
+
+    def __len__(self) -> int:
+        """How many messages wait for their acknowledgement."""
+        return len(self._waiting)
+
+    def add(self, kind: str, body: bytes) -> int:
+        """Keep a message; its number."""
+        self.last += 1
+        self._waiting.append((self.last, kind, body))
+        self._size += len(body)
+        return self.last
+
+    def acknowledge(self, seq: int) -> bool:
+        """Forget everything up to and including `seq`; whether that made room. Old acknowledgements change nothing."""
+        before = len(self._waiting)
+        while self._waiting and self._waiting[0][0] <= seq:
+            self._size -= len(self._waiting.popleft()[2])
+        return len(self._waiting) < before
+
+    def unacknowledged(self) -> Iterator[tuple[int, str, bytes]]:
+        """(number, kind, body) of what must be sent again after a break, oldest first."""
+        return iter(tuple(self._waiting))
+
+
+class Arrival(Enum):
+    """What the number of a message says about it."""
+
+    NEXT = "next"
+    SEEN = "seen"
+    GAP = "gap"
+
+
+class Inbox:
+    """The receiver's half: knows the last number whose effect is in its state."""
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+
+    def arrival(self, seq: int) -> Arrival:
+        """NEXT: take it and call `took`. SEEN: drop it, acknowledge again. GAP: something before it is missing."""
+        if seq <= self.last:
+            return Arrival.SEEN
+        return Arrival.NEXT if seq == self.last + 1 else Arrival.GAP
+
+    def took(self, seq: int) -> None:
+        """Record that the effect of `seq` is in the state."""
+        assert seq == self.last + 1, (seq, self.last)
+        self.last = seq
+
+
+# Splitting updates by partition ---------------------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+
+def split(rm_id: str, command: Command) -> dict[str, Command]:
+    """The command's parts by normalised partition name, in order of first appearance; items keep their order.
+
+    Raises:
+        TypeError: for a command that carries no items.
+    """
+    match command:
+        case NodeRequest():
+            return _split_nodes(rm_id, command)
+        case ApplicationRequest():
+            return _split_applications(rm_id, command)
+        case AllocationRequest():
+            return _split_allocations(rm_id, command)
+    raise TypeError(command)
+
+
+def _split_nodes(rm_id: str, command: NodeRequest) -> dict[str, Command]:
+    nodes = _grouped(rm_id, command.nodes, lambda node: node.attributes.get(NODE_PARTITION, ""))
+    if len(nodes) == 1:
+        return dict.fromkeys(nodes, command)
+    return {name: replace(command, nodes=part) for name, part in nodes.items()}
+
+
+def _split_applications(rm_id: str, command: ApplicationRequest) -> dict[str, Command]:
+    new = _grouped(rm_id, command.new, lambda item: item.partition_name)
+    remove = _grouped(rm_id, command.remove, lambda item: item.partition_name)
+    names = dict.fromkeys([*new, *remove])
+    if len(names) == 1:
+        return dict.fromkeys(names, command)
+    return {name: replace(command, new=new.get(name, []), remove=remove.get(name, [])) for name in names}
+
+
+def _split_allocations(rm_id: str, command: AllocationRequest) -> dict[str, Command]:
+    allocations = _grouped(rm_id, command.allocations, lambda item: item.partition_name)
+    releases = _grouped(rm_id, command.releases.allocations_to_release, lambda item: item.partition_name)
+    names = dict.fromkeys([*allocations, *releases])
+    if len(names) == 1:
+        return dict.fromkeys(names, command)
+    return {
+        name: replace(
+            command,
+            allocations=allocations.get(name, []),
+            releases=AllocationReleasesRequest(allocations_to_release=releases.get(name, [])),
+        )
+        for name in names
+    }
+
+
+def _grouped(rm_id: str, items: Iterable[_T], written: Callable[[_T], str]) -> dict[str, list[_T]]:
+    """Items by the normalised name of the partition that they name, each spelling normalised once."""
+    groups: dict[str, list[_T]] = {}
+    spellings: dict[str, list[_T]] = {}
+    for item in items:
+        name = written(item)
+        group = spellings.get(name)
+        if group is None:
+            group = spellings[name] = groups.setdefault(normalised(rm_id, name), [])
+        group.append(item)
+    return groups
+
+
+# The session ----------------------------------------------------------------------------------------------------------
 
 SessionState = Literal["new", "registering", "open", "away", "resuming", "leaving", "left", "refused"]
 

@@ -22,11 +22,20 @@ from typing import Final, Protocol
 import zmq
 from msgspec.structs import replace
 
-from common.descriptors import DescriptorGuard
 from common.driver import DroppingEndpoint
-from common.machine import FORBIDDEN, MALFORMED, Incoming, Outgoing
 from common.messages import Header
-from common.wire import BODY_BYTES_MAX, WireError, check_size, frames_of, header_of
+from common.process_limits import DescriptorGuard
+from common.wire import (
+    BODY_BYTES_MAX,
+    FORBIDDEN,
+    MALFORMED,
+    Incoming,
+    Outgoing,
+    WireError,
+    check_size,
+    frames_of,
+    header_of,
+)
 
 MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
 """ZeroMQ closes a connection that sends a larger frame. Smaller frames over the limit are refused with a text."""

@@ -7,9 +7,11 @@ takes effect.
 Not here: sockets and routing frames (`sockets.py`), the messages themselves (`messages.py` lists the files).
 """
 
-from typing import Final, TypeVar
+import math
+from typing import Final, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from common import control_messages, journal_messages, query_messages, rm_messages
 from common.messages import Header, Message, Part
@@ -94,3 +96,50 @@ def decoded(kind: type[_M], body: bytes) -> _M:
         raise WireError(f"{kind.__name__}: {error}") from None
     assert isinstance(message, kind)
     return message
+
+
+# Machines -------------------------------------------------------------------------------------------------------------
+
+NEVER: Final = math.inf
+"""The deadline of a machine that waits for nothing but messages."""
+
+MALFORMED: Final = "Malformed"
+"""The kind of an incoming message that cannot be read; its header's `ref` says why."""
+
+FORBIDDEN: Final = "Forbidden"
+"""The kind of an incoming message whose sender may not act for the RM in its header; the body says why."""
+
+
+class Outgoing(Struct, frozen=True, gc=False):
+    """A message on its way out: to whom (a peer's name), and the encoded body that no one on the way needs to open."""
+
+    to: str
+    header: Header
+    body: bytes
+
+
+class Incoming(Struct, frozen=True, gc=False):
+    """A message that arrived: from whom, and still encoded."""
+
+    source: str
+    header: Header
+    body: bytes
+
+
+def make_outgoing(to: str, message: Message, header: Header | None = None) -> Outgoing:
+    """A `Outgoing` of a message; the kind in the header is the message's class unless a header says otherwise."""
+    return Outgoing(to, header or Header(kind=type(message).__name__), body_of(message))
+
+
+class Machine(Protocol):
+    """Everything a process decides, with nothing it waits for. Times are Unix seconds."""
+
+    @property
+    def deadline(self) -> float:
+        """When it wants `tick`, or NEVER."""
+
+    def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
+        """Take one message; what to send because of it."""
+
+    def tick(self, now: float) -> list[Outgoing]:
+        """Do what is due; called once `deadline` has passed."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from common.families import Family, counter, gauge
+from common.metrics import Family, counter, gauge
 from deploy.children import STOP_ORDER, Cause, Child, Phase
 
 SPARE: Final = "spare"

@@ -1,14 +1,13 @@
 """The keys of the native port: which files they are, and whether the port will be able to use them.
 
-Not here: what is in such files (`common/keys.py`, `common/allowed_keys.py`), making them (`yunishard keys`).
+Not here: what is in such files (`common/curve_keys.py`, `common/curve_keys.py`), making them (`yunishard keys`).
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.allowed_keys import LIST_BYTES_MAX, AllowListError, allow_list
-from common.keys import KeyFileError, read_pair, server_file
+from common.curve_keys import LIST_BYTES_MAX, AllowListError, KeyFileError, allow_list, read_pair, server_file
 from deploy.settings import Settings, reason_of
 from deploy.values import Unusable
 

@@ -23,10 +23,10 @@ from common.config.hierarchy import find_hierarchy_problems
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
-from common.descriptors import raise_limit
 from common.names import PREDICATE_PLUGINS
+from common.process_limits import raise_limit
+from common.text_formats import counted
 from common.token_keys import TokenKeyError, read_token_keys
-from common.wording import counted
 from deploy.exposure import check_exposure
 from deploy.native_keys import NativeKeys, native_keys
 from deploy.settings import Resolved, Settings, Tls, reason_of
@@ -40,7 +40,7 @@ HISTORY: Final = "history.sqlite"
 
 DESCRIPTORS_FIXED: Final = 256
 """File descriptors that a process may need whatever the number of partitions: libraries, files, connections of a few
-clients, and the reserve of `common/descriptors.py`."""
+clients, and the reserve of `common/process_limits.py`."""
 
 DESCRIPTORS_OF_PARTITION: Final = 3
 """File descriptors that the supervisor and the broker may need for each partition: a lifeline or a connection for its

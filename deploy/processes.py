@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from common.descriptors import REMEDY, is_shortage
 from common.process import Assignment
+from common.process_limits import REMEDY, is_shortage
 from deploy.children import STOP_ORDER, WORKER
 from deploy.instructions import Alive, Assign, Died, Event, Failed, Ready, Start
 

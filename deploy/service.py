@@ -14,13 +14,12 @@ from typing import Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.driver import clock
-from common.families import Family, encoded
-from common.machine import NEVER, make_outgoing
 from common.messages import Header
+from common.metrics import Family, encoded
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
 from common.transport import BrokerConnection
-from common.wire import decoded
+from common.wire import NEVER, decoded, make_outgoing
 from deploy.instructions import (
     Announce,
     Assign,

@@ -26,9 +26,9 @@ from enum import Enum
 from typing import Final
 
 from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
-from common.families import Family
-from common.machine import NEVER
+from common.metrics import Family
 from common.names import OFF
+from common.wire import NEVER
 from deploy.children import BROKER, RMPROXY, STOP_ORDER, WEBSERVICE, WORKER, Cause, Child, Phase, worker_title
 from deploy.figures import families
 from deploy.instructions import (

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from common.acl import AclError, parse_acl
-from common.durations import seconds
-from common.names import OFF, RM_ID
-from common.rm_ids import RmIdError, matching, rm_ids_of
+from common.names import OFF, RM_ID, RmIdError, matching, rm_ids_of
+from common.text_formats import seconds
 
 NATIVE_SCHEME: Final = "tcp://"
 PORT_MAX: Final = 65535

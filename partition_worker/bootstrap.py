@@ -19,7 +19,7 @@ from common import garbage
 from common.journal_messages import Step
 from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
-from common.wording import counted
+from common.text_formats import counted
 from partition_worker import poison_messages
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate

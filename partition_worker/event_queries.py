@@ -12,11 +12,9 @@ from typing import Final
 from msgspec.json import Encoder
 
 from common import event_codes
-from common.event_lines import COUNT_MAX, EventLines
 from common.extra_config import ExtraConfig
-from common.messages import Resources
-from common.query_messages import Answer
-from common.records import (
+from common.history_records import (
+    COUNT_MAX,
     ENDED_MAX,
     EVENTS_MAX,
     KEYS_MAX,
@@ -24,14 +22,17 @@ from common.records import (
     Began,
     Ended,
     EndedApplication,
+    EventLines,
     Failing,
     Happened,
     Sample,
     Usage,
 )
+from common.messages import Resources
+from common.query_messages import Answer
 from common.resources import pruned, saturated
 from common.rest_records import AmountView, BatchView, EventResourceView, EventView
-from common.unsigned import UnsignedError, unsigned
+from common.text_formats import UnsignedError, unsigned
 from partition_worker.engine.application import Application, Use
 from partition_worker.engine.application_states import ENDED, AppState
 from partition_worker.engine.effects import Happening

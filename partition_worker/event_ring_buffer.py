@@ -18,10 +18,10 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from common.extra_config import DEFAULTS
-from common.machine import NEVER
-from common.outbox import Outbox
 from common.resources import saturated
 from common.rm_messages import EventRecord, EventResponse
+from common.session import Outbox
+from common.wire import NEVER
 from partition_worker.engine.effects import Happened, Happening
 
 MESSAGE_BYTES_MAX: Final = 1024

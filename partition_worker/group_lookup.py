@@ -18,9 +18,8 @@ from typing import Final
 
 from common.control_messages import GroupsFound, GroupsWanted
 from common.group_ids import group_ids
-from common.machine import Incoming, Outgoing
 from common.messages import Header
-from common.wire import body_of, decoded
+from common.wire import Incoming, Outgoing, body_of, decoded
 from partition_worker.partition_host import GROUPS
 
 LOOKUP_MAX_S: Final = 5.0

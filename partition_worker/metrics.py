@@ -16,8 +16,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from common.families import Distribution, Family, Sample, Written, counter, distribution, gauge, piece, whole
-from common.histogram import BOUNDS_S, Histogram
+from common.metrics import (
+    BOUNDS_S,
+    Distribution,
+    Family,
+    Histogram,
+    Sample,
+    Written,
+    counter,
+    distribution,
+    gauge,
+    piece,
+    whole,
+)
 from common.process_up import journal_stuck
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState

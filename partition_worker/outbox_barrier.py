@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.journal_messages import TICK, Append, Kept, NotKept, Step, TakeSnapshot
-from common.machine import Outgoing, make_outgoing
 from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
-from common.wire import body_of
+from common.wire import Outgoing, body_of, make_outgoing
 from partition_worker.partition_host import SentMessage
 
 LAZY_STEPS_MAX: Final = 256

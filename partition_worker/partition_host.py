@@ -26,10 +26,8 @@ from common.control_messages import (
     Settings,
 )
 from common.journal_messages import SetAside
-from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Command, Header, News
 from common.names import BROKER, usual_name
-from common.outbox import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
 from common.query_messages import KillApplication, MoveApplication, Schedule
 from common.rm_messages import (
     NUMBERED,
@@ -49,7 +47,8 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from common.wire import WireError, body_of, decoded
+from common.session import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
+from common.wire import NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
 from partition_worker import admin_actions, outgoing_messages
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Part

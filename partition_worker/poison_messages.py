@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from common.journal_messages import SetAside
-from common.machine import Incoming
 from common.messages import Command, Header
 from common.names import usual_name
 from common.rm_messages import (
@@ -28,7 +27,7 @@ from common.rm_messages import (
     NodeRequest,
     RejectedAllocation,
 )
-from common.wire import WireError, body_of, decoded
+from common.wire import Incoming, WireError, body_of, decoded
 from partition_worker.partition_host import check_length
 
 ATTEMPTS_MAX: Final = 2

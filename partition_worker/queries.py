@@ -16,9 +16,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec.json import encode
 from msgspec.structs import asdict, replace
 
-from common.event_lines import EVENT_LINES
-from common.families import Family, encoded
-from common.histogram import Histogram
+from common.history_records import EVENT_LINES
+from common.metrics import Family, Histogram, encoded
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View
 from common.rest_views import encoded as encode_view

@@ -13,16 +13,15 @@ from typing import Final
 
 from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
-from common.families import Family
-from common.inspector import Inspected
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
+from common.metrics import Family
 from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
 from common.process import Life
 from common.process_figures import ProcessFigures
 from common.process_up import WORKER
 from common.rm_messages import Heartbeat
 from common.transport import BrokerConnection
+from common.wire import Incoming, Outgoing, make_outgoing
 from partition_worker import metrics, poison_messages
 from partition_worker.bootstrap import StartedWorker, load_plugins, recover_or_start_empty
 from partition_worker.engine.bounds import tuned
@@ -84,7 +83,6 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
-    machine = Inspected(_Timed(worker), wire.send, partition=args.partition, epoch=args.epoch)
     process = ProcessFigures(WORKER, args.partition, wire=wire)
     worker.around = partial(_around, start, process)
     worker.stopwatch = time.thread_time  # not that of the clock: a busy machine makes no answer expensive
@@ -97,11 +95,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             life.stop()
 
     try:
-        await drive(machine, wire, life.stopping, write_notes=write_notes)
+        await drive(_Timed(worker), wire, life.stopping, write_notes=write_notes)
         for message in worker.stop(clock()):
             wire.send(message)
     finally:
-        machine.close()
         process.close()
         link.close()
         if journal is not None:

@@ -11,10 +11,10 @@ import msgspec
 
 from common.control_messages import PrepareConfig
 from common.journal_messages import TICK, Step
-from common.machine import Incoming
 from common.messages import Header
 from common.names import usual_name
-from common.outbox import Inbox, Outbox
+from common.session import Inbox, Outbox
+from common.wire import Incoming
 from partition_worker.engine.snapshot import codec
 from partition_worker.event_ring_buffer import EventRingBuffer
 from partition_worker.outbox_barrier import ReplayDiverged

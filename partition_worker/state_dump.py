@@ -12,12 +12,11 @@ from typing import Final
 import msgspec
 from msgspec.json import decode, encode
 
-from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.query_messages import Answer
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
-from common.wire import WireError, decoded
+from common.wire import NEVER, Incoming, Outgoing, WireError, decoded, make_outgoing
 from partition_worker.partition_host import RMChannel
 
 ANSWER_MAX_S: Final = 2.0

@@ -15,15 +15,13 @@ from msgspec.structs import replace
 
 from common import garbage
 from common.control_messages import ConfigVote, Hello, PrepareConfig, Repeat
-from common.families import Family
-from common.histogram import Histogram
 from common.journal_messages import Kept, NotKept, SetAside, SnapshotTaken, Step
-from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
+from common.metrics import Family, Histogram
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import WireError, body_of, decoded
+from common.wire import NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
 from partition_worker import poison_messages, queries
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition

@@ -4,7 +4,7 @@ Both directions are on the hot path (5,000 asks in a request, thousands of alloc
 loops over the fields in use, without reflection. The conversion validates nothing: an unknown enum number stays as it
 is, an absent part becomes the default of our struct, and comments name what is left out on purpose.
 
-Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), partition names (`common/split.py`).
+Not here: streams (`grpc_scheduler_service.py`), sessions (`grpc_manager.py`), partition names (`common/session.py`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Final
 
 from common.control_messages import ManagerAway
-from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -40,9 +39,8 @@ from common.rm_messages import (
     ResumeWanted,
     UpdateConfiguration,
 )
-from common.session import EncodedMessage, Session
-from common.split import split
-from common.wire import WireError, body_of, decoded
+from common.session import EncodedMessage, Session, split
+from common.wire import Incoming, Outgoing, WireError, body_of, decoded
 from rmproxy import grpc_status
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
 from rmproxy.grpc_status import Status, StatusError
@@ -54,7 +52,7 @@ PEER: Final = "grpc:"
 RESPONSES_QUEUED_MAX: Final = 1024
 RESPONSES_QUEUED_BYTES_MAX: Final = 16 << 20
 """Queued responses of an RM, above which results are not acknowledged to the core, and updates of the RM are not read.
-The core may then still send one window for each partition (`common/outbox.py`)."""
+The core may then still send one window for each partition (`common/session.py`)."""
 
 STREAMLESS_S: Final = 60.0
 """Seconds without any stream after which an RM counts as away: no ask of it is allocated until it opens one."""

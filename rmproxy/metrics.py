@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common.families import Family, counter, gauge
-from common.machine import Outgoing
+from common.metrics import Family, counter, gauge
 from common.names import BROKER
-from common.outbox import WINDOW_MESSAGES
 from common.rm_messages import Refused
-from common.wire import decoded
+from common.session import WINDOW_MESSAGES
+from common.wire import Outgoing, decoded
 from rmproxy.rm_sessions import GRPC, RmSession
 
 CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")

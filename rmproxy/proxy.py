@@ -19,10 +19,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.control_messages import Hello, ManagerAway, NodesAstray
-from common.machine import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, RMPROXY, normalised
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.query_messages import Answer
 from common.rm_messages import (
     NUMBERED,
@@ -37,8 +35,8 @@ from common.rm_messages import (
     Registered,
     ResumeWanted,
 )
-from common.split import split
-from common.wire import WireError, body_of, decoded
+from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split
+from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
 from rmproxy import rate_limit
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.rate_limit import RateLimiter, ReplyTo

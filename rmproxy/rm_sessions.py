@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common.messages import Header
-from common.outbox import WINDOW
 from common.rm_messages import QUESTIONS, ConfigurationUpdated, Registered
+from common.session import WINDOW
 
 GRPC: Final = "grpc:"
 """Prefix of gRPC peers. They are in this process, and the gRPC port itself reports when an RM is away."""

@@ -10,16 +10,15 @@ from typing import Final
 import grpc
 
 from common.control_messages import Figures
-from common.descriptors import DescriptorGuard
+from common.curve_keys import read_pair, server_file
 from common.driver import Inbox, Transport, drive
-from common.families import encoded
-from common.keys import read_pair, server_file
-from common.machine import make_outgoing
-from common.memory import MemoryLimit
+from common.metrics import encoded
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller
+from common.process_limits import DescriptorGuard, MemoryLimit
 from common.transport import BrokerConnection, NativePort
+from common.wire import make_outgoing
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_authorization import Authorizer, TlsFiles
 from rmproxy.grpc_manager import GrpcRegistry

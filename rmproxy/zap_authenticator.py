@@ -6,7 +6,7 @@ close a connection on request, so a key that is removed from the list is refused
 counts as away once it has been silent for long enough.
 
 The list is checked every second. A list that is not valid changes nothing, and the log names the wrong line. Logs name
-keys by their fingerprints. Not here: the format of the list (`common/allowed_keys.py`), answers to refused messages
+keys by their fingerprints. Not here: the format of the list (`common/curve_keys.py`), answers to refused messages
 (`proxy.py`).
 """
 
@@ -20,11 +20,9 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from common.allowed_keys import LIST_BYTES_MAX, AllowList, AllowListError, allow_list
+from common.curve_keys import LIST_BYTES_MAX, AllowList, AllowListError, Pair, allow_list, fingerprint, guard
 from common.driver import clock
-from common.keys import Pair, fingerprint, guard
-from common.names import RM_ID
-from common.rm_ids import matching
+from common.names import RM_ID, matching
 from common.transport import CONTEXT
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"

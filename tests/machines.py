@@ -4,9 +4,8 @@ from typing import Final
 
 from common.config.model import PartitionConfig
 from common.config.validation import load
-from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
-from common.wire import body_of, decoded
+from common.wire import Incoming, Outgoing, body_of, decoded
 
 RM: Final = "rm-1"
 SESSION: Final = "session-1"

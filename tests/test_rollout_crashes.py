@@ -12,10 +12,10 @@ import pytest
 
 from common.config.model import compute_checksum
 from common.config.validation import load
-from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER, normalised
 from common.query_messages import ChangeConfig
+from common.wire import Outgoing, make_outgoing
 from tests.world import World
 from tests.world_rm import RM
 

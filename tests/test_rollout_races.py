@@ -14,10 +14,10 @@ import pytest
 from broker.config_rollout import ROLLOUT_MAX_S
 from broker.outgoing import ECHO_MAX_S
 from common.config.model import compute_checksum
-from common.machine import Outgoing, make_outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.query_messages import ChangeConfig
+from common.wire import Outgoing, make_outgoing
 from tests.test_rollout_crashes import MORE, NEW, OLD, QUEUES, STEPS, a_world, by_a_front_end, by_the_rm, meant, running
 from tests.world import World
 from tests.world_rm import RM

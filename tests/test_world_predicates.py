@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
-from common.wire import decoded
+from common.wire import Outgoing, decoded
 from tests.world import World
 from tests.world_rm import CONFIG, RM
 from yunishard.results import Predicate, answer

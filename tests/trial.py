@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from common.config.model import PlacementRuleConfig
 from common.control_messages import GroupsFound, GroupsWanted
-from common.machine import NEVER
 from common.messages import Command
 from common.query_messages import Actor
 from common.rm_messages import (
@@ -28,6 +27,7 @@ from common.rm_messages import (
     UpdatedApplication,
     Verdict,
 )
+from common.wire import NEVER
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
 from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part

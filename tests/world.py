@@ -30,11 +30,10 @@ from common.control_messages import (
     WorkersWanted,
     WriteFile,
 )
-from common.machine import NEVER, Incoming, Machine, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
-from common.wire import decoded, frames_of, header_of
+from common.wire import NEVER, Incoming, Machine, Outgoing, decoded, frames_of, header_of, make_outgoing
 from partition_worker.engine.invariants import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker

@@ -1,6 +1,5 @@
 """A resource manager for the simulated world: a session, and books of its own about what it asked for and heard."""
 
-from common.machine import Outgoing
 from common.messages import Command, Header
 from common.rm_messages import (
     AddApplicationRequest,
@@ -24,7 +23,7 @@ from common.rm_messages import (
     UserGroupInformation,
 )
 from common.session import EncodedMessage, Session
-from common.wire import WireError
+from common.wire import Outgoing, WireError
 
 QUEUES = "queues: [{name: root, submitacl: '*', queues: [{name: batch}]}]"
 CONFIG = f"partitions: [{{name: default, {QUEUES}}}, {{name: gpu, {QUEUES}}}]"

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from common.driver import Transport
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import BROKER, WEBSERVICE
 from common.process import HEARTBEAT_S
@@ -33,7 +32,7 @@ from common.query_messages import (
 )
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection
-from common.wire import WireError, body_of, decoded
+from common.wire import Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
 from webservice.calls import Change
 from webservice.views import RequestError
 

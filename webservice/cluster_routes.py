@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from common.families import Family, families, gauge
+from common.metrics import Family, families, gauge
 from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
 from common.query_messages import PartitionEntry, PartitionList, Query

@@ -20,10 +20,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from common.event_lines import COUNT_MAX, EVENT_LINES, EventLines
-from common.families import Family, counter, gauge
+from common.history_records import COUNT_MAX, EVENT_LINES, EventLines
+from common.metrics import Family, counter, gauge
 from common.query_messages import Answer, Query
-from common.unsigned import UnsignedError, unsigned
+from common.text_formats import UnsignedError, unsigned
 from webservice.views import ErrorView, RequestError, encoded
 
 PIECE_BYTES: Final = 64 << 10

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-from common.families import Distribution, Family, counter, distribution
-from common.histogram import Histogram
+from common.metrics import Distribution, Family, Histogram, counter, distribution
 
 _BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

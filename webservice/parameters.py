@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Final, Literal, Union
 from urllib.parse import unquote_plus
 
-from common.durations import seconds
 from common.messages import INT64_MAX
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RM_ID, USER
-from common.quoting import quoted
+from common.text_formats import quoted, seconds
 from webservice.views import RequestError
 
 Json = Union[Mapping[str, "Json"], Sequence["Json"], str, int, float, bool, None]  # noqa: UP007 - refers to itself

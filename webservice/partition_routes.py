@@ -12,7 +12,7 @@ from typing import Final
 from common.query_messages import STEPS_MAX, Actor, KillApplication, MoveApplication, PartitionList, Query, Schedule
 from common.rest_records import BatchView, KilledView, MovedView, StepsView
 from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
-from common.unsigned import UINT_MAX, UnsignedError, unsigned
+from common.text_formats import UINT_MAX, UnsignedError, unsigned
 from webservice.calls import (
     Call,
     Change,

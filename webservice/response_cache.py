@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from common.families import Family, counter
+from common.metrics import Family, counter
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from webservice.views import RequestError
 

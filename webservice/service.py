@@ -14,11 +14,10 @@ import h11
 import msgspec
 import uvicorn
 
-from common.descriptors import Acceptor, DescriptorGuard
-from common.memory import MemoryLimit
 from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S
 from common.process_figures import ProcessFigures
+from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
 from webservice.api import Api
 from webservice.authn import LoopbackUsers
 from webservice.authz import AccessControl

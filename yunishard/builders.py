@@ -20,7 +20,7 @@ from msgspec.structs import fields
 
 from common.messages import INT64_MAX, INT64_MIN, Command, Resources
 from common.names import NODE_PARTITION
-from common.quantity import QuantityError, parse_quantity
+from common.resources import QuantityError, parse_quantity
 from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from common.keys import ClientKeys
-from common.keys import KeyFileError as InvalidKeyFile
+from common.curve_keys import ClientKeys
+from common.curve_keys import KeyFileError as InvalidKeyFile
 from common.messages import Command
 from common.names import normalised
 from common.rm_messages import (

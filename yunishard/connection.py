@@ -13,11 +13,10 @@ from typing import Final, Protocol
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from common.keys import ClientKeys, fingerprint
-from common.machine import NEVER
+from common.curve_keys import ClientKeys, fingerprint
 from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
 from common.session import SessionState
-from common.wire import BODY_BYTES_MAX, frames_of
+from common.wire import BODY_BYTES_MAX, NEVER, frames_of
 from yunishard.exceptions import KeyRefused
 from yunishard.liveness import Pulse
 from yunishard.session import READ_AHEAD_MESSAGES, Dialogue
@@ -91,7 +90,7 @@ LINGER_MS: Final = 1_000
 
 OPTIONS: Final[Mapping[zmq.SocketOption, int]] = {
     zmq.SocketOption.IMMEDIATE: 1,  # nothing waits for a connection that is not there, see above
-    zmq.SocketOption.SNDHWM: 0,  # bounded by the windows of the protocol (`common/outbox.py`), so sending never waits
+    zmq.SocketOption.SNDHWM: 0,  # bounded by the windows of the protocol (`common/session.py`), so sending never waits
     zmq.SocketOption.RCVHWM: 1_000,
     zmq.SocketOption.MAXMSGSIZE: BODY_BYTES_MAX,
     zmq.SocketOption.LINGER: LINGER_MS,

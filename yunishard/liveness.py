@@ -11,7 +11,7 @@ not come back at the same moment. Not here: what an attempt is, and whose chance
 from collections.abc import Callable
 from typing import Final, Literal
 
-from common.machine import NEVER
+from common.wire import NEVER
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MAX_S: Final = 32.0

@@ -13,8 +13,6 @@ from typing import Final, get_args
 
 from common.config.model import compute_checksum
 from common.messages import Command, Header
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
-from common.reports import both, reported
 from common.rm_messages import (
     AllocationResponse,
     ApplicationResponse,
@@ -36,9 +34,10 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
+    both,
+    reported,
 )
-from common.session import EncodedMessage, Session, SessionState
-from common.split import split
+from common.session import ACK_EVERY_MESSAGES, WINDOW_MESSAGES, EncodedMessage, Session, SessionState, split
 from common.wire import WireError, decoded, header_of
 from yunishard.exceptions import (
     Closed,

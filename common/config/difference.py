@@ -21,7 +21,7 @@ from common.config.model import (
     normalise,
 )
 from common.names import ROOT
-from common.quantity import QuantityError, parse_quantity
+from common.resources import QuantityError, parse_quantity
 
 PARTITION_ADDED: Final = "partition-added"
 PARTITION_REMOVED: Final = "partition-removed"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from common.config.problems import under
 from common.names import DEFAULT_PARTITION, ROOT
-from common.quantity import parse_quantity
+from common.resources import parse_quantity
 
 QUANTITIES_MAX: Final = 4096
 """Quantities of which it is remembered what they mean: thousands of queues have the same ones."""

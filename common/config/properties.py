@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from common.durations import seconds
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
+from common.text_formats import seconds
 
 EDITS_MAX: Final = 2
 """Letters added, left out or replaced in a key that is still taken for a slip of the pen."""

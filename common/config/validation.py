@@ -33,8 +33,19 @@ from common.config.problems import NO_LINES, ConfigError, Lines, Problem, Report
 from common.messages import Resources
 from common.names import DEFAULT_PARTITION, GROUP, ILLEGAL_QUEUE, PARTITION, QUEUE, ROOT, USER
 from common.node_sort_policies import NODE_SORT_POLICIES
-from common.quantity import QuantityError, parse_quantity
-from common.resources import NOTHING, Limit, admits, described, is_zero, saturated, text, tightened, total_of
+from common.resources import (
+    NOTHING,
+    Limit,
+    QuantityError,
+    admits,
+    described,
+    is_zero,
+    parse_quantity,
+    saturated,
+    text,
+    tightened,
+    total_of,
+)
 
 DEFAULT_TEXT: Final = """\
 partitions:

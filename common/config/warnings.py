@@ -14,7 +14,6 @@ from itertools import islice, pairwise
 from typing import Final
 
 from common.acl import NOBODY, AclError, left_out, parse_acl
-from common.config.expressions import looks_like_expression
 from common.config.model import (
     DENY,
     Configuration,
@@ -26,7 +25,7 @@ from common.config.model import (
     ResourcesConfig,
     root_place,
 )
-from common.config.placement_rules import FIXED
+from common.config.placement_rules import FIXED, looks_like_expression
 from common.config.problems import NO_LINES, PROBLEMS_MAX, WARNING, Lines, Problem, Report
 from common.config.properties import PROPERTIES, find_similar_property
 from common.names import GROUP, RECOVERY_QUEUE, ROOT, USER, WHITE_SPACE

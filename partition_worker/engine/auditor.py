@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from common import event_codes
-from common.machine import NEVER
 from common.messages import Resources
 from common.resources import equal, plus, pruned, text, total_of
+from common.wire import NEVER
 from partition_worker.engine import invariants
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application

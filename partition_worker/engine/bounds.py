@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common.config.expressions import Expression
+from common.config.placement_rules import Expression
 from common.rm_messages import AddApplicationRequest, Allocation, NodeInfo
 
 APPLICATIONS_MAX: Final = 200_000

@@ -7,9 +7,9 @@ auditor (`auditor.py`) checks one object at a time.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from common.machine import NEVER
 from common.messages import Resources
 from common.resources import add_to, equal, is_zero, minus, pruned, total_of
+from common.wire import NEVER
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppState
 from partition_worker.engine.ledger import may_swap

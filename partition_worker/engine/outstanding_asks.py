@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from common.machine import NEVER
 from common.messages import Resources
 from common.resources import Limit, add_to, is_positive, less, tightened
 from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation, Standing
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Shape

@@ -6,9 +6,8 @@ The rules are in `placement_rules.py`. The queue tree creates the queue of a pat
 from collections.abc import Sequence
 from typing import Final
 
-from common.config.expressions import ExpressionError, NameTooLongError
 from common.config.model import PlacementRuleConfig
-from common.config.placement_rules import check_rule_name, describe_filter_error
+from common.config.placement_rules import ExpressionError, NameTooLongError, check_rule_name, describe_filter_error
 from common.names import RECOVERY_QUEUE
 from partition_worker.engine.bounds import TooMuchWorkError
 from partition_worker.engine.placement_rules import (

@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from common.config.expressions import Expression, looks_like_expression
 from common.config.model import DENY, FilterConfig, PlacementRuleConfig
-from common.config.placement_rules import check_fixed_queue, check_tag
+from common.config.placement_rules import Expression, check_fixed_queue, check_tag, looks_like_expression
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RECOVERY_QUEUE, ROOT, USER
 from partition_worker.engine.bounds import Work
 from partition_worker.engine.user_resolution import Submission, User, tag_value

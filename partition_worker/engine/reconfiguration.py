@@ -21,10 +21,10 @@ from common import event_codes
 from common.acl import Acl, parse_acl
 from common.config.model import PartitionConfig, QueueConfig
 from common.config.validation import find_build_problems
-from common.machine import NEVER
 from common.names import ROOT
 from common.rm_messages import EventRecord
-from common.wording import counted
+from common.text_formats import counted
+from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError

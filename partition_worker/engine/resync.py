@@ -15,7 +15,6 @@ from collections.abc import Container, Iterable
 from msgspec.structs import replace
 
 from common.messages import Command
-from common.reports import both, reported
 from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
@@ -37,6 +36,8 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
     UpdatedApplication,
+    both,
+    reported,
 )
 from partition_worker.engine import allocation_updates, application_updates, node_updates
 from partition_worker.engine.allocation_updates import end_allocation

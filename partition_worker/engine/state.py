@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from common import event_codes
 from common.config.model import PartitionConfig
-from common.machine import NEVER
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
 from common.rm_messages import Allocation as Announced
 from common.rm_messages import AllocationRelease, RejectedAllocation, SyncEnd
+from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import RETENTION_S, AppState

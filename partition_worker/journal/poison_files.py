@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common.journal_messages import Step
-from common.wording import counted
+from common.text_formats import counted
 from partition_worker.journal.files import PRIVATE, Files, JournalDamaged
 from partition_worker.poison_messages import Poison
 

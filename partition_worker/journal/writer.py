@@ -28,12 +28,11 @@ from typing import Final
 
 import msgspec
 
-from common.histogram import Histogram
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import Incoming, Outgoing
 from common.messages import Header
+from common.metrics import Histogram
 from common.names import JOURNAL
-from common.wire import body_of, decoded
+from common.wire import Incoming, Outgoing, body_of, decoded
 from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
 from partition_worker.journal.files import Fenced, Files
 from partition_worker.journal.reader import RecoveryData, open_recovery

@@ -21,7 +21,6 @@ from common.control_messages import (
     Retired,
     WorkersWanted,
 )
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Message
 from common.names import FILE, RECORD, worker_name
 from common.query_messages import Answer, ChangeConfig, ReadConfig
@@ -33,7 +32,7 @@ from common.rm_messages import (
     Resume,
     UpdateConfiguration,
 )
-from common.wire import decoded
+from common.wire import NEVER, Incoming, Outgoing, decoded
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"

@@ -3,7 +3,7 @@
 from broker.outgoing import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.control_messages import Echo
-from common.machine import Outgoing
+from common.wire import Outgoing
 from tests.broker.house import GPU, PROXY, House, kinds, registered
 from tests.machines import ONE_QUEUE, two_partitions
 

@@ -4,11 +4,10 @@ import re
 
 from broker.config_rollout import NAMES_MAX, ROLLOUT_MAX_S
 from common.control_messages import WorkerEnded
-from common.machine import Outgoing
 from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
-from common.wire import decoded
+from common.wire import Outgoing, decoded
 from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered, wanted
 from tests.machines import PARTITION, said, two_partitions
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.metrics import REPORT_MAX_AGE_S
 from common.control_messages import Figures, Hello, NodesAstray
-from common.families import Family, Sample, encoded, families, gauge
+from common.metrics import Family, Sample, encoded, families, gauge
 from common.names import RMPROXY, SUPERVISOR
 from common.process_up import up
 from common.query_messages import Answer, ListPartitions, PartitionList, Query

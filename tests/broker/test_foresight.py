@@ -11,12 +11,11 @@ from broker.config_validation import (
     encode_analysis,
 )
 from common.control_messages import ChangedFile, Hello
-from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import READER
 from common.query_messages import ChangeConfig
 from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, UpdateConfiguration
-from common.wire import body_of
+from common.wire import Incoming, Outgoing, body_of
 
 SMALL = "partitions: []\n"
 LARGE = SMALL + "#" * PRELOAD_BYTES_MIN

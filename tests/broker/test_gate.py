@@ -1,8 +1,8 @@
 """What waits for what, and what does not."""
 
 from broker.outgoing import HELD_MAX, OutboxBarrier
-from common.machine import Outgoing
 from common.messages import Header
+from common.wire import Outgoing
 
 
 def about(message: Outgoing) -> str:

@@ -3,11 +3,10 @@
 from broker.rm_records import PROBE_S, RETRY_S
 from broker.routing import BrokerMachine
 from common.control_messages import Hello, ManagerRecord, Recorded
-from common.machine import NEVER, Outgoing
 from common.names import RECORD, worker_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
-from common.wire import decoded
+from common.wire import NEVER, Outgoing, decoded
 from tests.broker.house import PATIENT, PROXY, WEB, House, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 

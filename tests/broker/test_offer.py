@@ -7,9 +7,8 @@ from broker.config_validation import analyses
 from broker.state import BrokerPolicy
 from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
-from common.machine import NEVER
 from common.names import FILE
-from common.wire import decoded
+from common.wire import NEVER, decoded
 from tests.broker.house import GPU, PROXY, House, answers, is_prepare, kinds, news
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
 

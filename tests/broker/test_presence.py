@@ -4,9 +4,8 @@ from msgspec.structs import replace
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello, ManagerAway, Pause, Repeat
-from common.machine import NEVER, Outgoing
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered
-from common.wire import decoded
+from common.wire import NEVER, Outgoing, decoded
 from tests.broker.house import GPU, PROXY, House, joined, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions
 

@@ -5,9 +5,9 @@ import sys
 
 from broker.config_validation import analyze, encode_analysis
 from broker.validation_process import ValidationProcess
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import READER
+from common.wire import Incoming, Outgoing
 
 TEXT = "partitions:\n- name: default\n  queues:\n  - name: root\n"
 PATIENCE_S = 30.0

@@ -12,11 +12,10 @@ from broker.rm_records import RmRecord, encode_record
 from broker.state import RMS_MAX, VERSIONS_MAX, ConfigVersions
 from common.config.model import compute_checksum
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, RebaseVersion, Recorded, WriteFile
-from common.machine import Incoming
 from common.messages import Message
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
-from common.wire import decoded
+from common.wire import Incoming, decoded
 from tests.full_disk import full_disk
 from tests.machines import RM, header, sent
 

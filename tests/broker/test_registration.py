@@ -7,8 +7,8 @@ import pytest
 from broker.state import WARNINGS_LOGGED_MAX, BrokerPolicy, BrokerState, ConfigVersions, SameHierarchy
 from common.config.model import compute_checksum
 from common.control_messages import Settings
-from common.machine import NEVER
 from common.rm_messages import Refused, RegisterResourceManager
+from common.wire import NEVER
 from tests.broker.house import PROXY, House, answers, is_prepare, kinds
 from tests.machines import ONE_QUEUE, PARTITION, RM, said, sent, two_partitions
 

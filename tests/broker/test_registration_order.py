@@ -7,12 +7,11 @@ from broker.record_file import RecordFile
 from broker.rm_records import RmRecord, decode_record, encode_record
 from broker.routing import BrokerMachine
 from common.control_messages import ManagerAway, ManagerRecord
-from common.machine import make_outgoing
 from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave
-from common.wire import decoded
+from common.wire import decoded, make_outgoing
 from tests.broker.house import PATIENT, PROXY, WEB, House
 from tests.machines import ONE_QUEUE, SESSION, two_partitions
 

@@ -1,7 +1,7 @@
 from broker.config_rollout import Rollout
 from broker.registry import Registry
 from common.control_messages import AbortConfig, CommitConfig, PrepareConfig
-from common.machine import NEVER
+from common.wire import NEVER
 from tests.machines import RM, SESSION, config_of, sent
 
 FIRST, SECOND = "rm-1_default", "rm-1_gpu"

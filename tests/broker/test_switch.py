@@ -4,7 +4,6 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import AbortConfig, CommitConfig, Hello, ManagerAway, PrepareConfig, WorkersWanted
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import FILE, RECORD
 from common.query_messages import (
@@ -20,7 +19,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Ack, NodeRequest, NodeResponse, Refused
-from common.wire import body_of, decoded
+from common.wire import NEVER, Incoming, Outgoing, body_of, decoded
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 

@@ -1,8 +1,8 @@
 """Sessions that register again or resume, and workers that come back."""
 
 from common.control_messages import CommitConfig, PrepareConfig, Repeat, WorkersWanted
-from common.machine import NEVER
 from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, Resume
+from common.wire import NEVER
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, sent, two_partitions
 

@@ -16,10 +16,9 @@ from common.control_messages import (
     Recorded,
     Settings,
 )
-from common.machine import NEVER, Incoming, Outgoing
 from common.names import RECORD, worker_name
 from common.rm_messages import UpdateConfiguration
-from common.wire import decoded
+from common.wire import NEVER, Incoming, Outgoing, decoded
 from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions
 

@@ -8,10 +8,9 @@ from broker.config_updates import RETIRE_MAX_S
 from broker.outgoing import ECHO_MAX_S
 from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
-from common.machine import NEVER
 from common.query_messages import Query
 from common.rm_messages import Ack, ApplicationResponse, ConfigurationUpdated, NodeRequest, Resume, ResumeWanted
-from common.wire import decoded
+from common.wire import NEVER, decoded
 from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, joined, kinds, news, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 

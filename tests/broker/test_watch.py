@@ -6,9 +6,8 @@ from broker.config_rollout import ROLLOUT_MAX_S
 from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
 from broker.state import BrokerPolicy
 from common.control_messages import ManagerAway
-from common.machine import NEVER, Outgoing
 from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
-from common.wire import decoded
+from common.wire import NEVER, Outgoing, decoded
 from tests.broker.house import GPU, PROXY, WEB, House, kinds, wanted
 from tests.machines import PARTITION, RM, sent, two_partitions
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common.records import Account
+from common.history_records import Account
 from tests.captures.system import BEGIN_S, SystemLink
 from webservice.history.collector import SAMPLE_NS, Collector, Portion
 from webservice.history.store import Store

@@ -7,7 +7,6 @@ Not here: the steps of the scenario (`player.py`), the requests (`answers.py`).
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
 
-from common.machine import Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import WEBSERVICE
 from common.query_messages import Answer, ListPartitions, PartitionList, Query, ReadConfig
@@ -19,7 +18,7 @@ from common.rm_messages import (
     StateDumpAsked,
     UpdateConfiguration,
 )
-from common.wire import decoded
+from common.wire import Outgoing, decoded, make_outgoing
 from partition_worker.engine.allocation import CREATION_TIME
 from partition_worker.engine.predicates.predicate import NodeView
 from rmproxy.proxy import BROKER

@@ -1,6 +1,6 @@
 import pytest
 
-from common.allowed_keys import KEYS_MAX, Allowed, AllowListError, allow_list, entry_of, is_key
+from common.curve_keys import KEYS_MAX, Allowed, AllowListError, allow_list, entry_of, is_key
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
 OTHER = "JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6"

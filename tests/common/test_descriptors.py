@@ -13,10 +13,18 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from common import descriptors
-from common.descriptors import ENOUGH, RESERVE, Acceptor, DescriptorGuard, count_open, is_shortage, limit
-from common.memory import resident_bytes
+from common import process_limits
 from common.process_figures import _threads
+from common.process_limits import (
+    ENOUGH,
+    RESERVE,
+    Acceptor,
+    DescriptorGuard,
+    count_open,
+    is_shortage,
+    limit,
+    resident_bytes,
+)
 
 PATIENCE_S = 10
 PAUSED = "no connections are accepted for now: "
@@ -121,7 +129,7 @@ def test_episodes_that_follow_each_other_soon_are_logged_once(caplog: pytest.Log
 def test_a_listener_that_cannot_resume_yet_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(process_limits, "LOG_EVERY_S", 0.0)
 
     async def story() -> None:
         guard = DescriptorGuard(look_every_s=0.001, free=lambda: ENOUGH)
@@ -194,7 +202,7 @@ def test_a_shortage_is_told_from_other_failures() -> None:
 
 def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
     program = (
-        "import resource as r; from common.descriptors import raise_limit; r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
+        "import resource as r; from common.process_limits import raise_limit; r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
         "print(raise_limit(), r.getrlimit(r.RLIMIT_NOFILE))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)

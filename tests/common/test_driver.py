@@ -5,9 +5,8 @@ import pytest
 
 from common.control_messages import Hello
 from common.driver import Inbox, Transport, clock, drive
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header
-from common.wire import body_of
+from common.wire import NEVER, Incoming, Outgoing, body_of
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.durations import seconds
+from common.text_formats import seconds
 
 
 @pytest.mark.parametrize(

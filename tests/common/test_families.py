@@ -2,8 +2,7 @@
 
 import pytest
 
-from common.families import counter, distribution, encoded, families, gauge
-from common.histogram import Histogram
+from common.metrics import Histogram, counter, distribution, encoded, families, gauge
 
 
 def test_what_is_told_is_read_again() -> None:

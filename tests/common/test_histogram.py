@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.histogram import BOUNDS_S, Histogram
+from common.metrics import BOUNDS_S, Histogram
 
 
 def test_a_histogram_begins_empty() -> None:

@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 import zmq
 
-from common.keys import ClientKeys, KeyFileError, Pair, fingerprint, read_pair, read_public, server_file, write_pair
+from common.curve_keys import (
+    ClientKeys,
+    KeyFileError,
+    Pair,
+    fingerprint,
+    read_pair,
+    read_public,
+    server_file,
+    write_pair,
+)
 
 
 def test_a_pair_is_written_to_two_files_and_read_again(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 from common.control_messages import Hello
-from common.machine import NEVER, Outgoing, make_outgoing
 from common.messages import Header
 from common.rm_messages import Received
-from common.wire import body_of
+from common.wire import NEVER, Outgoing, body_of, make_outgoing
 
 
 def test_a_message_is_sent_under_its_class_name() -> None:

@@ -1,7 +1,7 @@
 import asyncio
 from mmap import PAGESIZE, mmap
 
-from common.memory import MemoryLimit, resident_bytes
+from common.process_limits import MemoryLimit, resident_bytes
 
 
 def test_who_uses_too_much_hears_it_once() -> None:

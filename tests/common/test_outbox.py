@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES, Arrival, Inbox, Outbox, Window
+from common.session import ACK_EVERY_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES, Arrival, Inbox, Outbox, Window
 
 
 def filled(count: int) -> Outbox:

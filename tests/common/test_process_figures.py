@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from common.driver import Inbox, Transport
-from common.families import Family
-from common.machine import Incoming, Outgoing
 from common.messages import Header
+from common.metrics import Family
 from common.process_figures import LAG_EVERY_S, ProcessFigures, Teller
 from common.process_up import up
+from common.wire import Incoming, Outgoing
 
 _T = TypeVar("_T")
 

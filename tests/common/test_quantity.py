@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.quantity import QUANTITY_MAX, QuantityError, parse_quantity
+from common.resources import QUANTITY_MAX, QuantityError, parse_quantity
 
 
 @pytest.mark.parametrize(

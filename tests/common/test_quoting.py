@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.quoting import quoted
+from common.text_formats import quoted
 
 
 @pytest.mark.parametrize(

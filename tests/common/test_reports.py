@@ -1,7 +1,6 @@
 import pytest
 
 from common.messages import Command
-from common.reports import both, reported
 from common.rm_messages import (
     NODE_CREATE,
     NODE_CREATE_DRAIN,
@@ -12,6 +11,8 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     SyncBegin,
     SyncEnd,
+    both,
+    reported,
 )
 from tests.builders import apps, asks, foreign, released
 

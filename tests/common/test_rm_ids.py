@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.rm_ids import RmIdError, matching, rm_ids_of
+from common.names import RmIdError, matching, rm_ids_of
 
 
 def test_ids_may_have_blanks_around_them() -> None:

@@ -1,7 +1,6 @@
 import pytest
 
 from common.messages import Header, Message, News, Reply
-from common.outbox import WINDOW_MESSAGES
 from common.rm_messages import (
     Ack,
     Allocation,
@@ -24,7 +23,7 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.session import STRANGERS_MAX, EncodedMessage, Session
+from common.session import STRANGERS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
 from common.wire import WireError, body_of, decoded
 from tests.machines import PARTITION, RM, SESSION, header
 

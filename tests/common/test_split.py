@@ -13,7 +13,7 @@ from common.rm_messages import (
     NodeRequest,
     RemoveApplicationRequest,
 )
-from common.split import split
+from common.session import split
 
 
 def node(name: str, partition: str | None = None) -> NodeInfo:

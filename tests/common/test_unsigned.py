@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.unsigned import UINT_MAX, UnsignedError, unsigned
+from common.text_formats import UINT_MAX, UnsignedError, unsigned
 
 
 @pytest.mark.parametrize(

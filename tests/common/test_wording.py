@@ -1,6 +1,6 @@
 import pytest
 
-from common.wording import counted
+from common.text_formats import counted
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 RMs"), (1, "1 RM"), (2, "2 RMs")])

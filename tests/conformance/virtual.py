@@ -7,7 +7,6 @@ does not have are the processes' drivers: a few traces are played through real p
 import asyncio
 from typing import Any, Final
 
-from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import (
     AllocationResponse,
@@ -17,6 +16,7 @@ from common.rm_messages import (
     Registered,
     RegisterResourceManager,
 )
+from common.wire import Outgoing
 from rmproxy import grpc_conversion
 from rmproxy.si import scheduler_pb2 as pb
 from tests.captures.scenario import Request

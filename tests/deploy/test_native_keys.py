@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from common.keys import read_public, write_pair
+from common.curve_keys import read_public, write_pair
 from deploy.exposure import check_exposure
 from deploy.native_keys import native_keys
 from deploy.settings import Settings, settings_from

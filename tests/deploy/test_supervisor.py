@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
-from common.machine import NEVER
+from common.wire import NEVER
 from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
 from deploy.instructions import (
     Alive,

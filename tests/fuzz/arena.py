@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from common.control_messages import Repeat
-from common.machine import MALFORMED, Incoming, Outgoing
 from common.messages import Header
 from common.names import BROKER, worker_name
-from common.wire import WireError, check_size, header_of
+from common.wire import MALFORMED, Incoming, Outgoing, WireError, check_size, header_of
 from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
 from tests.fuzz.frames import Mad

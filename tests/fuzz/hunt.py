@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from common.keys import read_pair, read_public, write_pair
+from common.curve_keys import read_pair, read_public, write_pair
 from tests.deploy.system import FREE_PORTS, Up, up
 from tests.fuzz.senders import items, send_all
 from tests.fuzz.streams import GOOD, Item

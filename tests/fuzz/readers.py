@@ -19,17 +19,15 @@ from broker.record_file import RecordFile
 from broker.rm_records import RmRecord, decode_record
 from broker.rm_records import encode_record as encoded_facts
 from common import extra_config
-from common.allowed_keys import AllowListError, allow_list
 from common.config.problems import ConfigError
 from common.config.validation import load
+from common.curve_keys import AllowListError, KeyFileError, Pair, allow_list, read_pair, write_pair
 from common.journal_messages import Step
-from common.keys import KeyFileError, Pair, read_pair, write_pair
-from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.names import BROKER
 from common.rm_messages import Registered, RegisterResourceManager, Resume
 from common.session import Session
-from common.wire import WireError, body_of, decoded, frames_of, header_of
+from common.wire import Incoming, Outgoing, WireError, body_of, decoded, frames_of, header_of
 from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.journal import snapshots

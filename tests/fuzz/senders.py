@@ -17,7 +17,7 @@ from typing import Final
 import grpc
 import zmq
 
-from common.keys import read_pair, read_public
+from common.curve_keys import read_pair, read_public
 from tests.fuzz.streams import CONNECTIONS, STREAMS, Item
 
 WAITING_MAX: Final = 1_000

@@ -7,7 +7,7 @@ from typing import Final
 import msgpack
 import pytest
 
-from common.outbox import BACKLOG_MAX_MESSAGES
+from common.session import BACKLOG_MAX_MESSAGES
 from tests.conformance.rest import Rest
 from tests.deploy.system import eventually
 from tests.processes.peer import Peer, connected

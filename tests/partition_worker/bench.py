@@ -2,7 +2,6 @@
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Outgoing
 from common.messages import Message
 from common.rm_messages import (
     AddApplicationRequest,
@@ -14,6 +13,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
+from common.wire import Outgoing
 from partition_worker.engine.invariants import check
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said, sent

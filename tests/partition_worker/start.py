@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.control_messages import CommitConfig, PrepareConfig
-from common.machine import Incoming, Outgoing
 from common.messages import Message
 from common.names import BROKER, JOURNAL
+from common.wire import Incoming, Outgoing
 from partition_worker.bootstrap import StartedWorker, recover_or_start_empty
 from partition_worker.journal.files import Files
 from partition_worker.journal.writer import Journal

@@ -6,9 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.control_messages import Repeat
-from common.machine import Outgoing
 from common.messages import Message
-from common.outbox import WINDOW_MESSAGES
 from common.query_messages import STEPS_MAX, Actor, Answer, KillApplication, MoveApplication, Schedule
 from common.rest_records import DecisionView
 from common.rm_messages import (
@@ -22,6 +20,8 @@ from common.rm_messages import (
     EventResponse,
     UserGroupInformation,
 )
+from common.session import WINDOW_MESSAGES
+from common.wire import Outgoing
 from partition_worker import partition_host
 from partition_worker.admin_actions import _describe
 from partition_worker.engine.effects import Effect, Preempt

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from common import event_codes
-from common.event_lines import COUNT_MAX, EventLines
 from common.extra_config import ExtraConfig
+from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended, EventLines, Failing, Happened, Usage
 from common.query_messages import Actor, Answer, Query
-from common.records import EVENTS_MAX, Account, Began, Ended, Failing, Happened, Usage
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker import event_queries
 from partition_worker.engine.effects import Happening

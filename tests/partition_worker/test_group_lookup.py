@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.control_messages import GroupsFound, GroupsWanted
-from common.machine import Outgoing, make_outgoing
-from common.wire import decoded
+from common.wire import Outgoing, decoded, make_outgoing
 from partition_worker.group_lookup import (
     NAME_LENGTH_MAX,
     THREADS,
@@ -261,14 +260,14 @@ def test_when_too_many_wait_the_next_is_answered_at_once() -> None:
 def test_look_ups_that_hang_do_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, threading
-from common.machine import send
+from common.wire import make_outgoing
 from common.control_messages import GroupsWanted
 from partition_worker.group_lookup import GroupLookup
 
 async def run():
     hanging = threading.Event()
     groups = GroupLookup(wake=lambda: None, lookup=lambda user: hanging.set() or threading.Event().wait())
-    groups.send(send("groups", GroupsWanted(user="bob")))
+    groups.send(make_outgoing("groups", GroupsWanted(user="bob")))
     await asyncio.to_thread(hanging.wait)
 
 asyncio.run(run())

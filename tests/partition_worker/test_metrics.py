@@ -10,10 +10,8 @@ import pytest
 
 from common.config.model import PlacementRuleConfig
 from common.control_messages import Settings
-from common.families import Family, encoded, families
-from common.histogram import BOUNDS_S, Histogram
 from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
-from common.machine import make_outgoing
+from common.metrics import BOUNDS_S, Family, Histogram, encoded, families
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -25,7 +23,7 @@ from common.rm_messages import (
     AllocationRequest,
     PredicatesAnswered,
 )
-from common.wire import decoded
+from common.wire import decoded, make_outgoing
 from partition_worker import metrics
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone

@@ -5,7 +5,6 @@ import pytest
 
 from common.control_messages import ConfigVote, PrepareConfig, Repeat
 from common.journal_messages import Append, Kept, SetAside, Step
-from common.machine import Incoming, Outgoing
 from common.messages import Command, Message
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
@@ -25,7 +24,7 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded
 from partition_worker import outgoing_messages, partition_host, poison_messages, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition

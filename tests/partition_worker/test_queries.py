@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.histogram import Histogram
+from common.metrics import Histogram
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from common.rm_messages import NodeInfo, NodeRequest
 from common.wire import decoded

@@ -16,7 +16,6 @@ from common.control_messages import (
     Settings,
 )
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, Step, TakeSnapshot
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Message
 from common.names import BROKER, JOURNAL
 from common.query_messages import Actor, Answer, KillApplication, Query
@@ -29,7 +28,7 @@ from common.rm_messages import (
     Heartbeat,
     NodeResponse,
 )
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from partition_worker import outbox_barrier
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker

@@ -6,11 +6,11 @@ import pytest
 
 from common.control_messages import CommitConfig, Pause, PrepareConfig, Settings
 from common.journal_messages import Kept, NotKept
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Message
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, Refused, StateDumpAnswered, StateDumpAsked
+from common.wire import NEVER, Incoming, Outgoing
 from partition_worker.state_dump import ANSWER_MAX_S, WAITING_MAX
 from partition_worker.worker import BROKER, Worker
 from tests.machines import PARTITION, SESSION, arrives, config_of, said

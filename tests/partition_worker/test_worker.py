@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from common import outbox
+from common import session
 from common.config.validation import load
 from common.control_messages import (
     AbortConfig,
@@ -14,7 +14,6 @@ from common.control_messages import (
     PrepareConfig,
     Repeat,
 )
-from common.machine import NEVER, Incoming
 from common.query_messages import Answer, Query
 from common.rm_messages import (
     RELEASES_IGNORED_MAX,
@@ -33,7 +32,7 @@ from common.rm_messages import (
     RejectedNode,
     ReleasesIgnored,
 )
-from common.wire import decoded
+from common.wire import NEVER, Incoming, decoded
 from partition_worker import partition_host
 from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
@@ -263,19 +262,19 @@ def test_what_was_not_acknowledged_comes_again_when_the_rm_is_back() -> None:
 
 
 def test_a_full_outbox_stops_scheduling_and_an_acknowledgement_starts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "WINDOW", outbox.Window(messages=50))
+    monkeypatch.setattr(session, "WINDOW", session.Window(messages=50))
     bench = Bench()
     bench.furnish()
     last = 0
-    while last < outbox.WINDOW.messages:
+    while last < session.WINDOW.messages:
         bench.hear(ask(f"k{last}"))
         last = bench.worker.tick(NOW)[-1].header.seq
     bench.hear(ask("one-more"))
     assert bench.worker.deadline > NOW
     assert placed(bench.worker.tick(NOW)) == []
-    bench.hear(Ack(), ack=2 * outbox.WINDOW.messages, session=NEXT)
+    bench.hear(Ack(), ack=2 * session.WINDOW.messages, session=NEXT)
     assert bench.worker.deadline > NOW
-    bench.hear(Ack(), ack=2 * outbox.WINDOW.messages)
+    bench.hear(Ack(), ack=2 * session.WINDOW.messages)
     assert bench.worker.deadline <= NOW
     assert "one-more" in placed(bench.schedule())
     bench.check()
@@ -300,7 +299,7 @@ def test_a_cycle_makes_a_bounded_number_of_decisions() -> None:
 
 
 def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "WINDOW", outbox.Window(messages=50))
+    monkeypatch.setattr(session, "WINDOW", session.Window(messages=50))
     bench = Bench()
     bench.furnish()
     bench.tell(ask("k"))
@@ -312,7 +311,7 @@ def test_timers_go_off_even_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPa
     assert NOW < due < NOW + 100
     while (
         not bench.worker.handle(arrives(BROKER, NODES, partition=PARTITION), NOW)[0].header.seq
-        >= outbox.WINDOW.messages
+        >= session.WINDOW.messages
     ):
         continue
     assert bench.worker.deadline == due

@@ -4,7 +4,6 @@ import pytest
 
 from common.config.validation import load
 from common.control_messages import CommitConfig, ConfigVote, PrepareConfig
-from common.machine import Incoming
 from common.names import BROKER
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -17,7 +16,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import decoded
+from common.wire import Incoming, decoded
 from tests.machines import PARTITION, header, said
 from tests.partition_worker.bench import APP, NOW, Bench, ask, placed
 

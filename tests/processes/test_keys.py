@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.keys import fingerprint, read_pair, read_public
+from common.curve_keys import fingerprint, read_pair, read_public
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, up

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from common.machine import NEVER
 from common.messages import Command
 from common.rm_messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT, AllocationRelease
+from common.wire import NEVER
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Allocate, Effect, Preempt, Release, Replace, Reserve
 from partition_worker.engine.invariants import check

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from common.curve_keys import Pair
 from common.driver import Transport
-from common.keys import Pair
-from common.machine import Incoming
 from common.transport import NativePort
+from common.wire import Incoming
 from rmproxy.zap_authenticator import ZapAuthenticator
 
 PATIENCE_S = 20

@@ -6,7 +6,6 @@ import grpc
 import pytest
 
 from common.control_messages import ManagerAway
-from common.outbox import WINDOW_MESSAGES
 from common.rm_messages import (
     Allocation,
     AllocationRequest,
@@ -19,6 +18,7 @@ from common.rm_messages import (
     SchedulingStateResponse,
     UpdateContainerSchedulingState,
 )
+from common.session import WINDOW_MESSAGES
 from rmproxy.grpc_manager import RESPONSES_QUEUED_MAX
 from rmproxy.grpc_status import RETRY_METADATA
 from rmproxy.si import scheduler_pb2 as pb

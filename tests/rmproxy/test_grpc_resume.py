@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
-from common.machine import Outgoing
 from common.messages import Header
 from common.rm_messages import AcceptedNode, Goodbye, NodeResponse, Refused, RejectedNode, Resume
+from common.wire import Outgoing
 from rmproxy.grpc_manager import FAULTS_MAX, RESPONSES_QUEUED_BYTES_MAX
 from rmproxy.grpc_status import RETRY_METADATA
 from tests.rmproxy.world import (

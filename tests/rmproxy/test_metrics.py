@@ -1,6 +1,6 @@
 """The proxy counts messages, bytes and refusals."""
 
-from common.families import Sample
+from common.metrics import Sample
 from common.rm_messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
 from common.wire import body_of
 from rmproxy.metrics import ProxyMetrics

@@ -1,9 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from common.machine import MALFORMED, NEVER, Incoming, Outgoing
 from common.messages import Header
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.rm_messages import (
     Ack,
     Allocation,
@@ -30,7 +28,8 @@ from common.rm_messages import (
     StateDumpAnswered,
     StateDumpAsked,
 )
-from common.wire import body_of, decoded
+from common.session import WINDOW_BYTES, WINDOW_MESSAGES
+from common.wire import MALFORMED, NEVER, Incoming, Outgoing, body_of, decoded
 from rmproxy.proxy import BROKER, Proxy
 from rmproxy.rm_sessions import make_ref
 from tests.machines import PARTITION, RM, SESSION, arrives, header, sent

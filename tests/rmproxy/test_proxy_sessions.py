@@ -1,9 +1,7 @@
 """Who is still there: RMs, the broker, and the proxy itself."""
 
 from common.control_messages import Hello, ManagerAway
-from common.machine import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing
 from common.messages import Header, Message
-from common.outbox import WINDOW_MESSAGES
 from common.query_messages import Query
 from common.rm_messages import (
     Ack,
@@ -24,7 +22,8 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.wire import body_of, decoded
+from common.session import WINDOW_MESSAGES
+from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, body_of, decoded
 from rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
 from rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
 from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
-from common.machine import Incoming
 from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
-from common.wire import body_of, decoded
+from common.wire import Incoming, body_of, decoded
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import GrpcRegistry

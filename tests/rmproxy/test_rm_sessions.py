@@ -1,8 +1,8 @@
 import pytest
 
 from common.messages import Header
-from common.outbox import WINDOW_BYTES, WINDOW_MESSAGES
 from common.rm_messages import QUESTIONS
+from common.session import WINDOW_BYTES, WINDOW_MESSAGES
 from rmproxy.rm_sessions import HEADER_BYTES, UNNUMBERED_BYTES, PartitionWindow, make_ref
 
 

@@ -10,10 +10,9 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from common.keys import ClientKeys, Pair, fingerprint
-from common.machine import FORBIDDEN, MALFORMED, Outgoing
+from common.curve_keys import ClientKeys, Pair, fingerprint
 from common.messages import Header
-from common.wire import frames_of
+from common.wire import FORBIDDEN, MALFORMED, Outgoing, frames_of
 from rmproxy.zap_authenticator import REFUSALS_LOGGED_MAX, RefusalLog, ZapAuthenticator
 from tests.rmproxy.port import ONE, OTHER, PATIENCE_S, SERVER, Port, play
 

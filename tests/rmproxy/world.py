@@ -8,7 +8,6 @@ import grpc
 import pytest
 import uvloop
 
-from common.machine import Incoming, Outgoing
 from common.messages import Command, Header, Message
 from common.rm_messages import (
     AcceptedNode,
@@ -21,7 +20,7 @@ from common.rm_messages import (
     Resume,
     ResumeWanted,
 )
-from common.wire import body_of, decoded
+from common.wire import Incoming, Outgoing, body_of, decoded
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry

@@ -6,7 +6,6 @@ As the real one it takes no notice of a second answer. Not here: HTTP, and what 
 from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Hello
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header, Message
 from common.names import BROKER
 from common.query_messages import (
@@ -21,7 +20,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Heartbeat
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from tests.sim.auditor import Violation
 from tests.sim.configurations import LEAVES
 from tests.sim.site import Site

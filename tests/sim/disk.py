@@ -16,9 +16,8 @@ from functools import partial
 from typing import Final
 
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import JOURNAL
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from tests.attempts import MemoryAttempts
 from tests.sim.timeline import Timeline
 

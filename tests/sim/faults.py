@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.machine import Incoming
 from common.rm_messages import AllocationRequest, ApplicationRequest
-from common.wire import decoded
+from common.wire import Incoming, decoded
 from partition_worker.poison_messages import identity
 from partition_worker.worker import Worker
 from tests.sim.process import Process

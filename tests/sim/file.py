@@ -10,9 +10,8 @@ from typing import Final
 
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import FILE
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.05

@@ -15,11 +15,10 @@ from broker.registry import Registry, RmSession, WorkerSlot
 from broker.routing import BrokerMachine
 from common.control_messages import Hello
 from common.journal_messages import Step
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Header
 from common.names import BROKER
-from common.outbox import Arrival, Inbox, Outbox
-from common.session import EncodedMessage, Session
+from common.session import Arrival, EncodedMessage, Inbox, Outbox, Session
+from common.wire import NEVER, Incoming, Outgoing
 from partition_worker import poison_messages, worker
 from partition_worker.engine.partition import Partition
 from partition_worker.outbox_barrier import OutboxBarrier

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from common.machine import NEVER, Incoming, Machine, Outgoing
 from common.names import FILE, JOURNAL, RECORD
-from common.wire import frames_of, header_of
+from common.wire import NEVER, Incoming, Machine, Outgoing, frames_of, header_of
 from partition_worker.partition_host import GROUPS
 from tests.attempts import WorkerKilled
 from tests.sim.network import Frames

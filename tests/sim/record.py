@@ -13,10 +13,9 @@ from typing import Final
 
 from broker.record_file import IN_MEMORY, RecordFile
 from common.control_messages import ManagerRecord, Recorded
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import RECORD
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.004

@@ -15,7 +15,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from common.machine import NEVER, Incoming, Outgoing
 from common.messages import Command, Header, News
 from common.rm_messages import (
     PREDICATES,
@@ -40,7 +39,7 @@ from common.rm_messages import (
     Verdict,
 )
 from common.session import EncodedMessage, Session, SessionState
-from common.wire import WireError
+from common.wire import NEVER, Incoming, Outgoing, WireError
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
 from yunishard.liveness import Pulse

@@ -15,9 +15,8 @@ from broker.routing import BrokerMachine
 from broker.state import BrokerPolicy, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded, make_outgoing
 from deploy.instructions import Assign, Start
 from partition_worker.engine.bounds import Tuning
 from partition_worker.outbox_barrier import ReplayDiverged

@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
-from common.families import encoded
-from common.machine import NEVER, Incoming, Outgoing, make_outgoing
 from common.messages import Header
+from common.metrics import encoded
 from common.names import BROKER, SUPERVISOR
 from common.process_up import up
 from common.rm_messages import Heartbeat
-from common.wire import decoded
+from common.wire import NEVER, Incoming, Outgoing, decoded, make_outgoing
 from deploy.children import RMPROXY, WEBSERVICE
 from deploy.instructions import (
     Alive,

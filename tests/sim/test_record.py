@@ -3,9 +3,9 @@
 import random
 
 from common.control_messages import ManagerRecord
-from common.machine import Incoming, Outgoing, make_outgoing
 from common.messages import Header
 from common.names import RECORD
+from common.wire import Incoming, Outgoing, make_outgoing
 from tests.sim.record import DurableRecord
 from tests.sim.timeline import Timeline
 

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from broker.routing import BrokerMachine
-from common.machine import Incoming
 from common.messages import Header
 from common.session import EncodedMessage
+from common.wire import Incoming
 from deploy.instructions import Leave
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation

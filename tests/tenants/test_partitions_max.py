@@ -1,9 +1,8 @@
 """Partitions are processes: all resource managers together have no more of them than the setting says."""
 
 from broker.state import BrokerPolicy
-from common.machine import NEVER, Outgoing
 from common.rm_messages import Refused
-from common.wire import decoded
+from common.wire import NEVER, Outgoing, decoded
 from tests.broker.house import PROXY, House
 from tests.machines import ONE_QUEUE
 

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.json import encode
 
-from common.event_lines import COUNT_MAX, EventLines
+from common.history_records import COUNT_MAX, EventLines
 from common.query_messages import Answer, Query
 from webservice.event_streams import Pace
 from webservice.views import RequestError

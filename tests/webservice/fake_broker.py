@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from common.driver import Transport
-from common.machine import Incoming, Outgoing
 from common.messages import Header, Message
 from common.query_messages import Answer, ListPartitions, PartitionList
 from common.rm_messages import Heartbeat
 from common.transport import BrokerPort
-from common.wire import body_of
+from common.wire import Incoming, Outgoing, body_of
 from tests.webservice.fakes import partition
 
 Behaviour = Callable[[Incoming], list[Outgoing]]

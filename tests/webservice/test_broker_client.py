@@ -8,11 +8,10 @@ import pytest
 
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
 from common.rm_messages import Refused
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
 from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
 from webservice.views import RequestError

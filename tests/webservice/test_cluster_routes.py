@@ -9,7 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.families import Family, encoded, gauge
+from common.metrics import Family, encoded, gauge
 from common.process_up import up
 from common.query_messages import Answer, ManagerEntry, PartitionList, Query
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request

@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.families import Family, families
+from common.metrics import Family, families
 from webservice import metrics
 from webservice.metrics import number, render
 

@@ -12,9 +12,8 @@ import h11
 import httpx
 import pytest
 
-from common.machine import Incoming, Outgoing
 from common.query_messages import ChangeConfig
-from common.wire import decoded
+from common.wire import Incoming, Outgoing, decoded
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.authn import LoopbackUsers, account

@@ -7,7 +7,7 @@ from typing import Any, cast  # what is passed here is wrong on purpose
 
 import pytest
 
-from common.quantity import QuantityError
+from common.resources import QuantityError
 from common.rm_messages import (
     NODE_DRAIN,
     STOPPED_BY_RM,

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from common.messages import Command, Header
-from common.outbox import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.rm_messages import (
     PREEMPTED_BY_SCHEDULER,
     AcceptedApplication,
@@ -30,6 +29,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     Resume,
 )
+from common.session import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
 from common.wire import WireError, body_of, frames_of
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
 from yunishard.builders import application, ask, node, release

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.keys import fingerprint, read_public, write_pair
+from common.curve_keys import fingerprint, read_public, write_pair
 from common.rm_messages import (
     STATE_DUMP_BYTES_MAX,
     Goodbye,

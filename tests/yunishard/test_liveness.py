@@ -1,4 +1,4 @@
-from common.machine import NEVER
+from common.wire import NEVER
 from yunishard.liveness import BACKOFF_MAX_S, JITTER, Due, Pulse
 
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000

@@ -3,7 +3,6 @@
 import pytest
 
 from common.messages import Header, Message, News
-from common.outbox import WINDOW_MESSAGES
 from common.rm_messages import (
     NODE_DECOMMISSION,
     AcceptedApplication,
@@ -40,6 +39,7 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
+from common.session import WINDOW_MESSAGES
 from common.wire import body_of, decoded, frames_of
 from yunishard.builders import application, ask, node, release
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost

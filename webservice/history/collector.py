@@ -2,8 +2,8 @@
 
 Every second each partition is asked for its new events; every minute also for a sample of its usage. An idle partition
 is asked only in every IDLE_ROUNDS-th round, and idle ones take turns, as there may be hundreds. At most EVENTS_MAX
-(`common/records.py`) events come per round: a busier partition falls behind, and events that its worker has overwritten
-by then are recorded as a gap. So is the time in which a partition was not asked, or did not answer.
+(`common/history_records.py`) events come per round: a busier partition falls behind, and events that its worker has
+overwritten by then are recorded as a gap. So is the time in which a partition was not asked, or did not answer.
 
 The usage of a queue, user or group is recorded when it changed within the last minute, and once an hour in any case:
 idle ones cost nothing, and a query of one day need not read the day before.
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from common.history_records import Account, EndedApplication, Happened, Sample, Usage
 from common.messages import Resources
 from common.query_messages import PartitionEntry, Query
-from common.records import Account, EndedApplication, Happened, Sample, Usage
 
 Kind = Literal["queues", "users", "groups"]
 KINDS: Final[tuple[Kind, ...]] = ("queues", "users", "groups")

@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from common.families import Family, gauge
+from common.history_records import Account
+from common.metrics import Family, gauge
 from common.query_messages import PartitionEntry, Query
-from common.records import Account
 from webservice.calls import Broker, HistoryFile
 from webservice.history.collector import IDLE_ROUNDS, ROUND_S, Collector, Portion
 from webservice.history.store import PRIVATE, HistoryDamaged, HistoryUnusable, Store, delete_expired

@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec.json import Decoder, Encoder
 
+from common.history_records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
 from common.messages import Resources
 from common.names import DISTINCT
 from common.query_messages import PartitionEntry
-from common.records import AllocationRecord, Began, Ended, EndedApplication, Failing, Usage
 from webservice.history.collector import KINDS, Gap, Kind, Named, Place, Portion
 from webservice.history.tables import FORMAT, SCHEMA, TIMED
 

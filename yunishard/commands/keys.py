@@ -3,7 +3,7 @@
 Works on files alone, with no running system: a system that uses the list looks at it every second. A list is replaced
 as a whole or not at all, and what is not about the key in question stays as it is, comments too.
 
-Not here: what key files and lists look like (`common/keys.py`, `common/allowed_keys.py`).
+Not here: what key files and lists look like (`common/curve_keys.py`, `common/curve_keys.py`).
 """
 
 import argparse
@@ -19,17 +19,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from common.allowed_keys import (
+from common.curve_keys import (
     LIST_BYTES_MAX,
+    SERVER,
     Allowed,
     AllowList,
     AllowListError,
+    KeyFileError,
     allow_list,
     entry_of,
+    fingerprint,
     is_key,
+    read_public,
+    write_pair,
 )
-from common.keys import SERVER, KeyFileError, fingerprint, read_public, write_pair
-from common.rm_ids import RmIdError, rm_ids_of
+from common.names import RmIdError, rm_ids_of
 from yunishard.commands.console import REFUSED, UNUSABLE, print_json, show
 
 ABOUT: Final = """\

@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
-from common.durations import seconds
 from common.names import is_person
+from common.text_formats import seconds
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json
 

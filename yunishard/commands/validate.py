@@ -19,7 +19,7 @@ from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_name_problems, validate
 from common.config.warnings import doubts
 from common.config.yaml_nodes import TEXT_BYTES_MAX
-from common.wording import counted
+from common.text_formats import counted
 from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json, read_bounded
 
 VALID: Final = 0

@@ -19,7 +19,7 @@ from heapq import merge
 from itertools import chain, islice
 from typing import Final
 
-from common.machine import NEVER
+from common.wire import NEVER
 from partition_worker.engine import events
 from partition_worker.engine.allocation import Allocation, Group, Place, Standing, place_of
 from partition_worker.engine.application import Application

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from common.machine import NEVER
+from common.wire import NEVER
 
 if TYPE_CHECKING:
     from partition_worker.engine.nodes.node import Node

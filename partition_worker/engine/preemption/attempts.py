@@ -11,10 +11,10 @@ applies.
 
 from typing import Final
 
-from common.machine import NEVER
 from common.messages import Resources
 from common.resources import add_to, minus, plus
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
+from common.wire import NEVER
 from partition_worker.engine import events, ledger, reservations
 from partition_worker.engine.allocation import Allocation, Group
 from partition_worker.engine.application import Application

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from common import event_codes
-from common.machine import NEVER
 from common.messages import Resources
 from common.resources import NOTHING, add_to, admits, described, less, minus, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
+from common.wire import NEVER
 from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application

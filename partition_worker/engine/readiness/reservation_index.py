@@ -11,8 +11,8 @@ their queue cost one check for each line, however many nodes are reserved.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from common.machine import NEVER
 from common.messages import Resources
+from common.wire import NEVER
 from partition_worker.engine.ask_shapes import Need, Shape
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order

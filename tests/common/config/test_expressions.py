@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from common.config.expressions import (
+from common.config.placement_rules import (
     NAME_LENGTH_MAX,
     PROGRAM_SIZE_MAX,
     Expression,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.machine import NEVER
 from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
+from common.wire import NEVER
 from partition_worker.engine import outstanding_asks
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial

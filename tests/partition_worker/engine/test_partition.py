@@ -3,8 +3,8 @@
 import pytest
 
 from common.config.model import PlacementRuleConfig
-from common.machine import NEVER
 from common.rm_messages import Ack
+from common.wire import NEVER
 from tests.builders import PARTITION, PROVIDED_CREATE, apps, asks, config, gone, nodes, released
 from tests.trial import START_S, Trial
 

@@ -3,8 +3,8 @@
 import pytest
 
 from common.config import placement_rules
-from common.config.expressions import ExpressionError
 from common.config.model import FilterConfig
+from common.config.placement_rules import ExpressionError
 from common.config.validation import load
 from common.names import ILLEGAL_QUEUE
 from partition_worker.engine.bounds import Work

@@ -1,6 +1,6 @@
 """Timers go off in the order of their times, and only the latest of an application counts."""
 
-from common.machine import NEVER
+from common.wire import NEVER
 from partition_worker.engine.state import Timers
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial

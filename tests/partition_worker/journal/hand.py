@@ -9,10 +9,9 @@ from typing import TypeVar
 
 from common.driver import Transport
 from common.journal_messages import TICK, Append, Kept, Step
-from common.machine import Incoming, make_outgoing
 from common.messages import Header, Message
 from common.names import JOURNAL
-from common.wire import body_of, decoded
+from common.wire import Incoming, body_of, decoded, make_outgoing
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
 from partition_worker.journal.reader import JournalReader, open_recovery

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common.machine import Incoming
 from common.messages import Header
+from common.wire import Incoming
 from partition_worker.journal import poison_files
 from partition_worker.journal.files import Files
 from partition_worker.journal.poison_files import AttemptsFile

@@ -12,8 +12,8 @@ import pytest
 
 from common.control_messages import Hello
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
-from common.machine import make_outgoing
 from common.names import JOURNAL
+from common.wire import make_outgoing
 from partition_worker.journal import writer as written
 from partition_worker.journal.database import Database, Row
 from partition_worker.journal.files import Fenced

@@ -1,8 +1,8 @@
 """What workers say, and portions of the history, so that a test shows only what matters."""
 
+from common.history_records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from common.messages import Resources
 from common.query_messages import PartitionEntry
-from common.records import Account, Began, Ended, EndedApplication, Happened, Sample, Usage
 from webservice.history.collector import Place, Portion
 
 S = 10**9

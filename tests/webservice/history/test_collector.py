@@ -3,8 +3,8 @@
 from dataclasses import replace
 from itertools import pairwise
 
+from common.history_records import Account, Usage
 from common.query_messages import PartitionEntry
-from common.records import Account, Usage
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from common.history_records import Account
 from common.query_messages import Answer, Query
-from common.records import Account
 from tests.webservice.fakes import FakeLink
 from tests.webservice.history.accounts import DEFAULT, GPU, MINUTE, NOW, S, account, began, gone, sample, usage
 from webservice.calls import HistoryFile

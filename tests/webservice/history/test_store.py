@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from common.history_records import Failing, Usage
 from common.query_messages import PartitionEntry
-from common.records import Failing, Usage
 from tests.webservice.history.accounts import (
     DEFAULT,
     GPU,

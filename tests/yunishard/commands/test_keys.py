@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.allowed_keys import allow_list
-from common.keys import Pair, fingerprint, read_pair, read_public
+from common.curve_keys import Pair, allow_list, fingerprint, read_pair, read_public
 from yunishard.cli import main
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from common.machine import NEVER
+from common.wire import NEVER
 from partition_worker.engine import auditor
 from partition_worker.engine.auditor import SLICE_EVERY_S
 from partition_worker.engine.effects import Happening

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from common.machine import NEVER
+from common.wire import NEVER
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.rm_verdicts import (
     ASKS_MAX,
