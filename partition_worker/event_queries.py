@@ -298,7 +298,7 @@ def _sample(partition: Partition) -> Sample:
         running=sum(one.state is AppState.RUNNING for one in partition.applications.values()),
         allocated=counters.allocated,
         released=counters.released,
-        capacity=saturated(partition.fleet.total),
+        capacity=saturated(partition.nodes.total),
         used=saturated(pruned(partition.tree.root.allocated)),
         queues=[
             Usage(queue.path, queue.running, saturated(allocated), saturated(pending))

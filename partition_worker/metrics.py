@@ -33,7 +33,7 @@ from common.process_up import journal_stuck
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.rm_verdicts import Verdicts
 from partition_worker.engine.preemption_log import Preemptions
@@ -133,7 +133,7 @@ class SampleCache:
             self._applications[queue] = known if known is not None and kept else _ApplicationSamples(queue, alive)
         return [known.piece for known in self._applications.values()]
 
-    def ranges(self, nodes: Fleet) -> dict[str, list[int]]:
+    def ranges(self, nodes: Nodes) -> dict[str, list[int]]:
         """By type, how many nodes use how much of it; of types that no node has any more, none."""
         for node in nodes:
             known = self._nodes.get(node)
@@ -219,7 +219,7 @@ def yunikorn_families(
     return [
         *_scheduler(partition),
         *_durations(cycles),
-        *_node_usage(memo.ranges(partition.fleet)),
+        *_node_usage(memo.ranges(partition.nodes)),
         *_applications(partition, memo.applications(partition.tree, partition.applications)),
         _resources(memo.resources(partition.tree)),
         _draining(full_name, partition, now),
@@ -272,7 +272,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
             *_used([(("completed",), counters.completed), (("failed",), counters.failed)]),
         ],
     )
-    draining = sum(not node.schedulable for node in partition.fleet)
+    draining = sum(not node.schedulable for node in partition.nodes)
     yield Family(
         "yunikorn_scheduler_node",
         "gauge",
@@ -280,7 +280,7 @@ def _scheduler(partition: Partition) -> Iterator[Family]:
         "those that were registered for a partition that does not exist (failed).",
         ("state",),
         [
-            (("active",), len(partition.fleet)),
+            (("active",), len(partition.nodes)),
             (("draining",), draining),
             (("decommissioned",), counters.decommissioned),
         ],
@@ -469,7 +469,7 @@ def worker_families(
     )
     yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(host.name, host.releases_ignored))
     yield from _preemptions(host.name, partition.preemptions, now)
-    yield _predicates(host.name, partition.fleet.predicates.verdicts)
+    yield _predicates(host.name, partition.nodes.predicates.verdicts)
     if barrier is not None:
         yield from _steps(host.name, barrier)
 
@@ -518,7 +518,7 @@ def _preemptions(partition: str, preemptions: Preemptions, now: float) -> Iterat
     )
     yield counter("yunishard_preemptions_held_back_total", what, _LABELS, _one(partition, preemptions.held_back))
     what = "Pairs of queues of which one takes nothing from the other at present, as that one took from it a while ago."
-    yield gauge("yunishard_truces", what, _LABELS, _one(partition, preemptions.truces.in_force(now)))
+    yield gauge("yunishard_truces", what, _LABELS, _one(partition, preemptions.cooldowns.in_force(now)))
 
 
 def _predicates(partition: str, verdicts: Verdicts) -> Family:

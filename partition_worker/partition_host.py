@@ -317,14 +317,14 @@ class PartitionHost:
             self.notes += outgoing_messages.select_notes(effects, for_people=False)
             self.announcements += outgoing_messages.select_notes(effects, for_people=True)
         if self.partition is not None:
-            self.warnings += self.partition.fleet.predicates.taken_complaints()
+            self.warnings += self.partition.nodes.predicates.taken_complaints()
             if happenings := self.partition.happenings():
                 self.events.add(happenings, self.partition.now)
         return effects
 
     def request_lookups(self) -> list[Outgoing]:
         """Whose groups have to be looked up again: whoever was asked is gone."""
-        users = [] if self.partition is None else self.partition.waiting.users()
+        users = [] if self.partition is None else self.partition.pending_submissions.users()
         return [make_outgoing(GROUPS, GroupsWanted(user=user)) for user in users]
 
     # Commands of the RM ---------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ class PartitionHost:
         message = decoded(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason
-        nodes = [one for one in message.nodes if partition.fleet.get(one) is None]
+        nodes = [one for one in message.nodes if partition.nodes.get(one) is None]
         new = [one for one in message.applications if one not in partition.applications]
         rejected: list[Part] = [
             *(RejectedNode(node_id=one, reason=why) for one in nodes),
@@ -476,7 +476,7 @@ class PartitionHost:
         if self.partition is not None:
             self.partition.tracking = self.extra.event_tracking_enabled
             self.partition.auditor.every_s = self.extra.health_check_interval_s
-            self.partition.fleet.predicates.asks_manager = PREDICATES in self.capabilities
+            self.partition.nodes.predicates.asks_manager = PREDICATES in self.capabilities
 
     def _retire(self, now: float) -> list[Outgoing]:
         """The partition is no longer configured: the RM hears what becomes of everything in it."""

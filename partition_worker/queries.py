@@ -335,13 +335,13 @@ def _application(asked: _Request) -> Answer:
 
 
 def _nodes(asked: _Request) -> Answer:
-    nodes = index_by(lambda node: node.node_id, asked.partition.fleet)
+    nodes = index_by(lambda node: node.node_id, asked.partition.nodes)
     listing = Listing(nodes, weight=lambda node: 1 + len(node.allocations) + len(node.foreign))
     return _page_answer(asked, listing, lambda node: redaction.redact_node(node, asked.visible))
 
 
 def _node(asked: _Request) -> Answer:
-    found = asked.partition.fleet.get(asked.args.get("node", ""))
+    found = asked.partition.nodes.get(asked.args.get("node", ""))
     if found is None:
         raise _QueryFailed(404, "Node not found")
     return _json_answer(redaction.redact_node(found, asked.visible))
@@ -349,7 +349,7 @@ def _node(asked: _Request) -> Answer:
 
 def _utilisation(asked: _Request) -> Answer:
     shown = asked.shown
-    return _json_answer(views.utilisation_view(asked.partition.fleet, rm=shown.rm, partition=shown.name))
+    return _json_answer(views.utilisation_view(asked.partition.nodes, rm=shown.rm, partition=shown.name))
 
 
 # Users and groups ---------------------------------------------------------------------------------------------------

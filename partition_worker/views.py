@@ -54,7 +54,7 @@ from partition_worker.engine.preemption_log import ENTRIES_MAX, Preemption, Vict
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.state import Rejection
-from partition_worker.engine.usage_trackers import Level, Tracker
+from partition_worker.engine.usage_trackers import QueueUsage, Tracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _nonzero(amounts: Resources) -> Resources:
 
 def partition_view(partition: Partition, shown: Shown) -> PartitionView:
     """An entry of the list of partitions."""
-    root, fleet = partition.tree.root, partition.fleet
+    root, fleet = partition.tree.root, partition.nodes
     states = Counter(map(_state, chain(partition.applications.values(), partition.ended.values())))
     states[AppState.REJECTED] += len(partition.rejections)
     counts = {str(state): number for state, number in sorted(states.items()) if number}
@@ -282,7 +282,7 @@ def _ask(ask: Allocation) -> AskView:
         request_time=ask.created_ns,
         resource=ask.resources,
         priority=str(ask.priority),
-        required_node_id=ask.need.required_node,
+        required_node_id=ask.shape.required_node,
         application_id=ask.application_id,
         placeholder=ask.placeholder,
         task_group_name=ask.task_group,
@@ -372,7 +372,7 @@ def _usage(tracker: Tracker) -> UsageView | None:
     return None if root is None else _level(root)
 
 
-def _level(level: Level) -> UsageView:
+def _level(level: QueueUsage) -> UsageView:
     allowance = level.allowance
     return UsageView(
         queue_path=level.path,

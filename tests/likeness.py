@@ -10,25 +10,31 @@ from typing import Final
 import msgspec
 
 from partition_worker.engine.allocation import Line
-from partition_worker.engine.nodes.node_index import Lineup
+from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.order import Order
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.readiness.unschedulable_asks import Closed
+from partition_worker.engine.readiness.unschedulable_asks import ClosedBuckets
 from partition_worker.engine.state import Timers
 from partition_worker.engine.user_resolution import User
 
 FORGOTTEN: Final = frozenset(
     {
         *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._happenings", "Twins.placement"),
-        *("Fleet._candidates", "Fleet._keepers", "Fleet._selections"),
+        *("Nodes._candidates", "Nodes._keepers", "Nodes._selections"),
         *("Predicates._answers", "Predicates._remembered", "Predicates.in_vain", "Predicates._complaints"),
         *("Verdicts.said", "Verdicts.wanted", "Verdicts.asked", "Verdicts.late", "Node.version"),
-        *("PendingAsks._last", "PendingAsks._group_ranks", "Group.rank", "Aside.found_on", "Shelf.bounds"),
-        "Aside.untried",
+        *(
+            "PendingAsks._last",
+            "PendingAsks._group_ranks",
+            "Group.rank",
+            "UnschedulableAsks.found_on",
+            "WaitBucket.bounds",
+        ),
+        "UnschedulableAsks.untried",
         *("Usage._tell", "Users._resolver", "Predicates._predicates", "Predicates.plugins"),
         *("Twins.decided", "Preemptions.made", "Preemptions.victims", "Preemptions.held_back"),
         *("Verdicts.questions", "Verdicts.answers", "Verdicts.unanswered"),
-        *("Twins.removed", "Twins.plan", "Twins.needs"),
+        *("Twins.removed", "Twins.plan", "Twins.ask_shapes"),
     }
 )
 """What makes a search short, what follows from the configuration or from who lies on a shelf, and verdicts, which name
@@ -38,7 +44,7 @@ nodes as they were; what a process counts since it began; and what is kept for a
 UNORDERED: Final = frozenset(
     {
         *("Twins.allocations", "Twins.foreign", "Tally._counts", "PendingAsks._created", "Tracker.accounts"),
-        *("Truces._winners", "Fleet.packs", "Readiness.ready", "Application.alarms", "Pack._counts"),
+        *("PreemptionCooldowns._winners", "Nodes.packs", "Readiness.ready", "Application.alarms", "PackIndex._counts"),
     }
 )
 """Nobody goes through these in their order."""
@@ -73,10 +79,10 @@ def _parts(thing: object) -> Iterator[tuple[Hashable, object]]:
             yield from enumerate(thing.entries())
         case Line():
             yield from enumerate(thing)
-        case Lineup():
+        case NodeIndex():
             yield "places", dict(sorted(thing._places.items()))
             yield "order", list(thing)
-        case Closed():
+        case ClosedBuckets():
             yield "ranks", thing.ranks
             yield from ((rank, dict(sorted(shelves.items()))) for rank, shelves in sorted(thing.shelves.items()))
         case Timers():

@@ -244,7 +244,7 @@ class Trial:
         return self.partition.applications[application_id]
 
     def node(self, node_id: str) -> Node:
-        node = self.partition.fleet.get(node_id)
+        node = self.partition.nodes.get(node_id)
         assert node is not None, node_id
         return node
 

@@ -38,7 +38,7 @@ class Twins(Partition):
         """Go on beside what is restored of the other one, or of this one if there is none yet."""
         before = self.other or self
         data = codec.encode_partition(before)
-        plugins = self.fleet.predicates.plugins
+        plugins = self.nodes.predicates.plugins
         self.other = codec.restore_partition(data, name=self.name, plugins=plugins, tuning=self.tuning)
         self.restorations += 1
         check(self.other)

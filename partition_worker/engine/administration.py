@@ -184,10 +184,10 @@ def retire(state: PartitionState) -> None:
     released = [one for application in tuple(state.applications.values()) for one in _end(state, application)]
     for release in released:
         state.emit(release)
-    for node in tuple(state.fleet):
-        state.fleet.withdraw(node)
-        total = state.fleet.total
-        state.fleet.remove(node)
+    for node in tuple(state.nodes):
+        state.nodes.withdraw(node)
+        total = state.nodes.total
+        state.nodes.remove(node)
         events.cluster_resized(state, total)
         events.node_gone(state, node.node_id)
         state.counters.decommissioned += 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from common import rm_messages
 from common.messages import INT64_MAX, Resources
-from partition_worker.engine.ask_shapes import Need, Needs, shape_of
+from partition_worker.engine.ask_shapes import AskShape, AskShapes, amounts_of
 from partition_worker.engine.order import Order
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ class Allocation:
     bound_ns: int = 0
     rank: int = 0
     """Order among asks of equal priority and creation time; set by the pending asks of the application."""
-    need: Need = field(init=False)
+    shape: AskShape = field(init=False)
     """The ask shape: amounts, required node, and constraint."""
     constraint: "Constraint | None" = None
     """Node constraint from its tags."""
-    known_need: InitVar[Need | None] = None
+    known_shape: InitVar[AskShape | None] = None
     """The shape, if the caller has it already."""
     group: "Group | None" = None
     """The group of pending asks it is in; None if it is not pending."""
@@ -87,20 +87,20 @@ class Allocation:
     no_victim_told_at: float = -math.inf
     """When an event last reported that no victim helps it, in Unix seconds."""
 
-    def __post_init__(self, known_need: Need | None) -> None:
-        if known_need is None:
+    def __post_init__(self, known_shape: AskShape | None) -> None:
+        if known_shape is None:
             self.resize(self.resources)
         else:
-            self.need = known_need
+            self.shape = known_shape
 
     def resize(self, resources: Resources) -> None:
         """Set other amounts. Not while it is pending, as pending asks are grouped by shape."""
         self.resources = resources
-        self.need = Need(shape_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
+        self.shape = AskShape(amounts_of(resources), self.tags.get(REQUIRED_NODE, ""), self.constraint)
 
     def resemble(self, other: "Allocation") -> None:
         """Share the amounts with an equal one, to store them once for thousands of asks."""
-        self.resources, self.need = other.resources, other.need
+        self.resources, self.shape = other.resources, other.shape
 
     @property
     def may_be_victim(self) -> bool:
@@ -143,12 +143,12 @@ def from_message(
     application_id: str,
     *,
     stamp_ns: int,
-    needs: Needs,
+    needs: AskShapes,
     constraint: "Constraint | None" = None,
 ) -> Allocation:
     """Create an allocation from a message; `stamp_ns` is its creation time unless a tag sets one."""
     tags = message.allocation_tags or NO_TAGS
-    resources, need = needs.of(message.resource_per_alloc)
+    resources, shape = needs.of(message.resource_per_alloc)
     special = constraint is not None or REQUIRED_NODE in tags
     tag = tags.get(CREATION_TIME, "")
     created_ns = int(tag) * 1_000_000_000 if tag.isascii() and tag.isdecimal() and len(tag) < 12 else stamp_ns
@@ -164,7 +164,7 @@ def from_message(
         originator=message.originator,
         preemption_policy=message.preemption_policy,
         constraint=constraint,
-        known_need=None if special else need,
+        known_shape=None if special else shape,
     )
 
 
@@ -265,7 +265,7 @@ class Standing(StrEnum):
 class Kind(NamedTuple):
     """What the asks of a group have in common."""
 
-    need: Need
+    shape: AskShape
     priority: int
     standing: Standing
     may_preempt: bool
@@ -289,7 +289,7 @@ class Group:
     kind: Kind
     rank: int
     asks: Line = field(default_factory=Line)
-    need: Need = field(init=False)
+    shape: AskShape = field(init=False)
     plain: bool = field(init=False)
     """Whether any node with room will do."""
     attempted: bool = False
@@ -300,8 +300,8 @@ class Group:
     """Reasons why they were not placed; there are few."""
 
     def __post_init__(self) -> None:
-        self.need = need = self.kind.need
-        self.plain = self.kind.standing is Standing.OPEN and not need.required_node and need.constraint is None
+        self.shape = shape = self.kind.shape
+        self.plain = self.kind.standing is Standing.OPEN and not shape.required_node and shape.constraint is None
 
     def note(self, reason: str, now: float) -> None:
         """Count a failed attempt."""
@@ -503,4 +503,4 @@ def _shared(created_ns: int) -> bool:
 def _kind(ask: Allocation) -> Kind:
     standing = Standing.HELD if ask.held else Standing.RESERVED if ask.reserved else Standing.OPEN
     task_group = ask.task_group if ask.held else ""
-    return Kind(ask.need, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)
+    return Kind(ask.shape, ask.priority, standing, ask.may_preempt and not ask.preemption_triggered, task_group)

@@ -92,9 +92,9 @@ def _take(state: PartitionState, message: rm_messages.Allocation) -> None:
         return
     application = state.applications.get(message.application_id)
     if application is None:
-        if message.application_id not in state.waiting:
+        if message.application_id not in state.pending_submissions:
             raise _Refusal(f"failed to find application {message.application_id}", counts=True)
-        if not state.waiting.hold(message.application_id, message):
+        if not state.pending_submissions.hold(message.application_id, message):
             raise _Refusal(f"{HELD_MAX} asks and releases wait until users have been looked up: try again later")
         return
     if application.state is AppState.FAILING:
@@ -131,7 +131,7 @@ def _take_new(
         raise _Refusal(objection)
     constraint = _constraint(state, message)
     allocation = from_message(
-        message, application.application_id, stamp_ns=state.stamp_ns(), needs=state.needs, constraint=constraint
+        message, application.application_id, stamp_ns=state.stamp_ns(), needs=state.ask_shapes, constraint=constraint
     )
     if node is None:
         if application.state in (AppState.NEW, AppState.COMPLETING):
@@ -160,7 +160,7 @@ def _charged_unchecked(state: PartitionState, application: Application) -> None:
 def _constraint(state: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
     """The constraint in the tags. A reported allocation with invalid tags is accepted without one."""
     try:
-        return state.fleet.predicates.read(message.allocation_tags, message.allocation_key)
+        return state.nodes.predicates.read(message.allocation_tags, message.allocation_key)
     except ValueError as error:
         if message.node_id:
             return None
@@ -170,7 +170,7 @@ def _constraint(state: PartitionState, message: rm_messages.Allocation) -> Const
 def _node(state: PartitionState, message: rm_messages.Allocation) -> Node | None:
     if not message.node_id:
         return None
-    node = state.fleet.get(message.node_id)
+    node = state.nodes.get(message.node_id)
     if node is None:
         raise _Refusal(f"failed to find node {message.node_id}", counts=True)
     return node
@@ -181,7 +181,7 @@ def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> Non
     key = message.allocation_key
     if not message.node_id:
         raise _Refusal(f"trying to add a foreign request (non-allocation) {key}")
-    node = state.fleet.get(message.node_id)
+    node = state.nodes.get(message.node_id)
     if node is None:
         raise _Refusal(f"failed to find node {message.node_id} for allocation {key}")
     if any(amount < 0 for amount in message.resource_per_alloc.values()):
@@ -191,7 +191,7 @@ def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> Non
         raise _Refusal(objection)
     if before is not None and before is not node:
         _take_foreign_away(state, before, key)
-    allocation = from_message(message, "", stamp_ns=state.stamp_ns(), needs=state.needs)
+    allocation = from_message(message, "", stamp_ns=state.stamp_ns(), needs=state.ask_shapes)
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:
@@ -209,9 +209,9 @@ def _release(state: PartitionState, release: AllocationRelease) -> None:
         return
     application = state.applications.get(release.application_id)
     if application is None:
-        if release.application_id in state.waiting:
-            if not state.waiting.hold(release.application_id, release):
-                state.waiting.withdraw(release.application_id, release.allocation_key)
+        if release.application_id in state.pending_submissions:
+            if not state.pending_submissions.hold(release.application_id, release):
+                state.pending_submissions.withdraw(release.application_id, release.allocation_key)
             return
         state.emit(IgnoredRelease(release, f"application {release.application_id} is unknown"))
         return
@@ -287,9 +287,9 @@ def _take_foreign_away(state: PartitionState, node: Node, key: str) -> None:
 
 def _foreign_changed(state: PartitionState, node: Node) -> None:
     """The foreign usage of a node changed, which does not change the node order."""
-    state.fleet.freed(node)
-    state.reserved.nudge(node)
-    state.readiness.relieve()
+    state.nodes.freed(node)
+    state.reservation_index.nudge(node)
+    state.readiness.retry_parked()
 
 
 # Removal --------------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ NOT_STARTED: Final = "the resource manager could not start it on this node"
 
 def ask_for_verdicts(state: PartitionState) -> None:
     """Drop late questions and outdated verdicts, and ask the RM the next question about predicates."""
-    verdicts = state.fleet.predicates.verdicts
+    verdicts = state.nodes.predicates.verdicts
     _wake(state, verdicts.elapse(state.now))
     question = verdicts.question(state.now)
     if question is not None:
@@ -364,19 +364,19 @@ def take_verdicts(state: PartitionState, answered: PredicatesAnswered) -> None:
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal
         for verdict in answered.verdicts
     }
-    _wake(state, state.fleet.predicates.verdicts.answer(answered.question, refusals, state.now))
+    _wake(state, state.nodes.predicates.verdicts.answer(answered.question, refusals, state.now))
 
 
 def record_start_failure(state: PartitionState, allocation: Allocation) -> None:
     """Remember that the RM could not start an allocation on its node, if the RM evaluates predicates."""
-    predicates = state.fleet.predicates
+    predicates = state.nodes.predicates
     if predicates.asks_manager:
         predicates.verdicts.cool_down(allocation.key, allocation.node_id, NOT_STARTED, state.now)
 
 
 def _wake(state: PartitionState, woken: Woken) -> None:
     """Try these asks again if they still wait."""
-    state.fleet.predicates.heard(woken.keys)
+    state.nodes.predicates.heard(woken.keys)
     for key in woken.keys:
         ask = state.allocations.get(key)
         if ask is None or ask.group is None:
@@ -384,8 +384,8 @@ def _wake(state: PartitionState, woken: Woken) -> None:
         application = state.applications[ask.application_id]
         state.readiness.touch_application(application)
         if ask.held:
-            state.swappable.offer(application)
+            state.swap_candidates.offer(application)
         if ask.reserved:
-            state.reserved.nudge(application.reservations[key].node)
+            state.reservation_index.nudge(application.reservations[key].node)
         if ask.reserved or ask.task_group:
-            state.readiness.relieve()  # these are not tried with the other asks of the application
+            state.readiness.retry_parked()  # these are not tried with the other asks of the application

@@ -15,7 +15,7 @@ from common.resources import add_to, described, plus, take_from
 from partition_worker.engine.allocation import Allocation, PendingAsks
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Reservation
-from partition_worker.engine.nodes.secondary_indexes import Pack
+from partition_worker.engine.nodes.secondary_indexes import PackIndex
 from partition_worker.engine.queues.queue import NOTHING_PENDING, Queue
 from partition_worker.engine.user_resolution import User
 
@@ -126,7 +126,7 @@ class Application:
     """Whether an event reported that the application limits of its user or group prevent it from starting."""
     back_off_until: float = 0.0
     """Unix time before which its asks are not tried, because too many of them failed."""
-    pack: Pack | None = None
+    pack: PackIndex | None = None
     """The nodes it runs on, if its node sort policy is `pack` and a node was sought for it."""
 
     @property

@@ -70,19 +70,19 @@ def go_on(state: PartitionState, found: GroupsFound) -> list[Said]:
         state.users.failed(found.user, state.now)
     else:
         state.users.found(found.user, found.groups, state.now)
-    return _entered(state, state.waiting.take(found.user), found.problem)
+    return _entered(state, state.pending_submissions.take(found.user), found.problem)
 
 
 def give_up(state: PartitionState) -> list[Said]:
     """The partition retires: reject all waiting submissions; returns the asks and releases received meanwhile."""
-    return _entered(state, state.waiting.take_all())
+    return _entered(state, state.pending_submissions.take_all())
 
 
 def _entered(state: PartitionState, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
     work = Work()
     for submission in submissions:
         _enter(state, submission, work, problem)
-    return [said for submission in submissions for said in state.waiting.said(submission.application_id)]
+    return [said for submission in submissions for said in state.pending_submissions.said(submission.application_id)]
 
 
 def _add(state: PartitionState, new: AddApplicationRequest, work: Work) -> None:
@@ -91,13 +91,13 @@ def _add(state: PartitionState, new: AddApplicationRequest, work: Work) -> None:
     try:
         _enter(state, new, work)
     except GroupsUnknown:
-        if state.waiting.full:
+        if state.pending_submissions.full:
             problem = f"{WAITING_MAX} applications wait until their user has been looked up: try again later"
             _enter(state, new, work, problem)
             return
-        if not state.waiting.has_user(new.ugi.user):
+        if not state.pending_submissions.has_user(new.ugi.user):
             state.emit(GroupsWanted(user=new.ugi.user))
-        state.waiting.put(new)
+        state.pending_submissions.put(new)
 
 
 def _enter(state: PartitionState, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
@@ -146,11 +146,11 @@ def _user(state: PartitionState, new: AddApplicationRequest, problem: str) -> Us
 
 def _check_new(state: PartitionState, new: AddApplicationRequest) -> None:
     """Refuse a duplicate id; a waiting submission counts."""
-    if new.application_id in state.applications or new.application_id in state.waiting:
+    if new.application_id in state.applications or new.application_id in state.pending_submissions:
         raise _Refusal(
             f"adding application {new.application_id} to partition {state.name}, but application already existed"
         )
-    if objection := application_objection(new, count=len(state.applications) + len(state.waiting)):
+    if objection := application_objection(new, count=len(state.applications) + len(state.pending_submissions)):
         raise _Refusal(objection)
 
 
@@ -193,7 +193,7 @@ def _set_quota(state: PartitionState, leaf: Queue, new: AddApplicationRequest) -
         refresh_fair_maximum(leaf)
         state.readiness.reordered(leaf)
         state.readiness.touch(leaf)
-        state.readiness.relieve()
+        state.readiness.retry_parked()
 
 
 def _created(state: PartitionState, new: AddApplicationRequest, path: str, user: User) -> Queue:
@@ -230,7 +230,7 @@ def _remove(state: PartitionState, gone: RemoveApplicationRequest) -> None:
     """
     application = state.applications.get(gone.application_id)
     if application is None:
-        state.waiting.drop(gone.application_id)
+        state.pending_submissions.drop(gone.application_id)
         state.note(f"application {gone.application_id}: unknown, removing it has no effect")
         return
     told, asks = state.told, bool(application.requests)

@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 KNOWN_MAX: Final = 4096
 """Different amounts that are kept for those who ask for the same. With more all are forgotten, and kept anew."""
 
-Shape = tuple[tuple[str, int], ...]
+Amounts = tuple[tuple[str, int], ...]
 """Amounts by type, sorted by type."""
 
 
-class Need(NamedTuple):
+class AskShape(NamedTuple):
     """Amounts, and the only node that will do; empty if any will."""
 
-    shape: Shape
+    amounts: Amounts
     required_node: str = ""
     constraint: "Constraint | None" = None
     """What else is demanded of a node; None if nothing is."""
 
 
-def shape_of(resources: Resources) -> Shape:
+def amounts_of(resources: Resources) -> Amounts:
     """The amounts as a value."""
     return tuple(sorted(resources.items()))
 
 
-class Needs:
+class AskShapes:
     """Amounts that were asked for, and what an ask needs that asks for nothing else: each is kept once, however many
     asks have it.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, Need]] = {}
+        self._known: dict[tuple[tuple[str, int], ...], tuple[Resources, AskShape]] = {}
 
-    def of(self, resources: Resources) -> tuple[Resources, Need]:
+    def of(self, resources: Resources) -> tuple[Resources, AskShape]:
         """The same amounts, and the need. Neither may be changed."""
         said = tuple(resources.items())
         known = self._known.get(said)
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[said] = dict(resources), Need(shape_of(resources))
+            known = self._known[said] = dict(resources), AskShape(amounts_of(resources))
         return known
 
 

@@ -61,17 +61,17 @@ class Health(Struct):
     def look_at_application(self, state: PartitionState, application: Application) -> None:
         """Run the checks of one application."""
         for one in application.allocations.values():
-            node = state.fleet.get(one.node_id)
+            node = state.nodes.get(one.node_id)
             if node is None or node.allocations.get(one.key) is not one:
                 _list(self.orphans_of_applications, [_told(one)])
 
     def look_at_partition(self, state: PartitionState) -> None:
         """Run the checks of the partition as a whole."""
-        fleet, root = state.fleet, state.tree.root
+        fleet, root = state.nodes, state.tree.root
         self.scheduling_errors = state.counters.errors
         self.negative = sum(_has_negative(amount) for amount in (root.allocated, fleet.total))
         self.inconsistent = not equal(fleet.total, total_of(node.capacity for node in fleet))
-        self.nodes, self.reservations = len(fleet), len(state.reserved)
+        self.nodes, self.reservations = len(fleet), len(state.reservation_index)
 
     def note_drift(self, problems: Iterable[str]) -> None:
         """Add sums that differ from their parts."""
@@ -186,8 +186,8 @@ def _looks(state: PartitionState, found: Health) -> Iterator[_Look]:
             found.look_at_application(state, application)
             problems = list(invariants.of_application(state, application))
             yield _Look(event_codes.APP, name, 1 + len(application.requests) + len(application.allocations), problems)
-    for node in tuple(state.fleet):
-        if state.fleet.get(node.node_id) is node:
+    for node in tuple(state.nodes):
+        if state.nodes.get(node.node_id) is node:
             found.look_at_node(state, node)
             problems = list(invariants.of_node(state, node))
             yield _Look(event_codes.NODE, node.node_id, 1 + len(node.allocations) + len(node.foreign), problems)
@@ -202,5 +202,5 @@ def _looks(state: PartitionState, found: Health) -> Iterator[_Look]:
                 items = len(tracker.levels) + len(tracker.accounts)
                 yield _Look(event_codes.USERGROUP, tracker.name, items, problems)
     found.look_at_partition(state)
-    items = len(state.applications) + len(state.fleet)
+    items = len(state.applications) + len(state.nodes)
     yield _Look(event_codes.QUEUE, state.tree.root.path, items, list(invariants.of_partition(state)))

@@ -28,7 +28,7 @@ from partition_worker.engine.application_states import AppState
 from partition_worker.engine.queues.headroom import headroom
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
-from partition_worker.engine.usage_trackers import Account
+from partition_worker.engine.usage_trackers import UsageAccount
 
 ENTERED: Final[Mapping[AppState, int]] = {
     AppState.NEW: event_codes.APP_NEW,
@@ -227,7 +227,7 @@ def cluster_resized(state: PartitionState, before: Resources) -> None:
     """Record a change of the cluster size, which is the root's maximum. The amounts are the previous ones, as in the
     reference.
     """
-    if before != state.fleet.total:
+    if before != state.nodes.total:
         root = state.tree.root.path
         state.happened(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
 
@@ -291,7 +291,7 @@ def may_run(state: PartitionState, application: Application, *, in_queue: bool, 
         state.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
 
 
-def quota_room(state: PartitionState, ask: Allocation, account: Account, *, found: bool) -> None:
+def quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
     """Record a change of whether the user and group of an ask have room for it."""
     if ask.lacks_quota is not found:
         return
@@ -327,7 +327,7 @@ def no_victim(state: PartitionState, ask: Allocation) -> None:
     """Record that no victim on the required node of an ask helps it; rate-limited."""
     if state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.no_victim_told_at = state.now
-        node_id = ask.need.required_node
+        node_id = ask.shape.required_node
         told = f"Unschedulable request '{ask.key}' with required node '{node_id}', no preemption victim found"
         request(state, ask, told)
 

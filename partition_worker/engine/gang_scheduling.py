@@ -38,14 +38,14 @@ REFUSED_MAX: Final = 64
 
 def decide_swap(state: PartitionState) -> Replace | Release | None:
     """The next decision about placeholders, or None."""
-    while (application := state.swappable.first(state.readiness.reliefs)) is not None:
+    while (application := state.swap_candidates.first(state.readiness.retry_round)) is not None:
         decision = _from_application(state, application)
         if decision is not None:
             return decision
         if may_swap(application):
-            state.swappable.set_aside(application)
+            state.swap_candidates.set_aside(application)
         else:
-            state.swappable.drop(application)
+            state.swap_candidates.drop(application)
     return None
 
 
@@ -65,7 +65,7 @@ def _from_application(state: PartitionState, application: Application) -> Replac
         if len(refused) == REFUSED_MAX:
             break
     for ask, placeholder in refused[:1]:
-        node = state.fleet.node_for(ask.need, application)
+        node = state.nodes.node_for(ask.shape, application)
         if node is not None:
             return Replace(application, ask, placeholder, node)
     return None
@@ -88,9 +88,9 @@ def _in_place(
         if placeholder.node_id in tried:
             continue
         tried[placeholder.node_id] = None
-        node = state.fleet.get(placeholder.node_id)
+        node = state.nodes.get(placeholder.node_id)
         assert node is not None, (placeholder.key, placeholder.node_id)
-        if state.fleet.admits(ask.need, node, allocate=False):
+        if state.nodes.admits(ask.shape, node, allocate=False):
             replace = Replace(application, ask, placeholder, node)
             break
     return (Release(application, ask, tuple(small)) if small else replace), large

@@ -33,7 +33,7 @@ def violations(state: PartitionState) -> Iterator[str]:
     """All violations, one sentence each."""
     for application in state.applications.values():
         yield from of_application(state, application)
-    for node in state.fleet:
+    for node in state.nodes:
         yield from of_node(state, node)
     for queue in state.tree:
         yield from of_queue(state, queue)
@@ -80,7 +80,7 @@ def _application(state: PartitionState, application: Application) -> Iterator[st
     if ("state" in application.alarms) != (application.state in LINGER_S) and not waits:
         yield f"{name} in state {application.state}: alarms are {application.alarms}"
     for allocation in application.allocations.values():
-        node = state.fleet.get(allocation.node_id)
+        node = state.nodes.get(allocation.node_id)
         if node is None or node.allocations.get(allocation.key) is not allocation:
             yield f"{name}: allocation {allocation.key} is not on its node {allocation.node_id!r}"
 
@@ -101,7 +101,7 @@ def _gang(state: PartitionState, application: Application) -> Iterator[str]:
         if placeholder is None or not placeholder.released or placeholder.key not in application.allocations:
             yield f"{name}: {key} has no placeholder to replace"
             continue
-        node = state.fleet.get(ask.node_id)
+        node = state.nodes.get(ask.node_id)
         if node is None or (key in node.allocations) != (ask.node_id != placeholder.node_id):
             yield f"{name}: {key} is not where it should be until it has replaced {placeholder.key}"
     for group in application.task_groups.values():
@@ -111,7 +111,7 @@ def _gang(state: PartitionState, application: Application) -> Iterator[str]:
         waiting = sum(ask.held and ask.task_group == group.name for ask in application.requests.values())
         if group.outstanding != len(alive) or set(group.free) != free or group.waiting != waiting:
             yield f"{name}: task group {group} where {len(alive)} placeholders are, {free} free, and {waiting} wait"
-    if may_swap(application) and application not in state.swappable:
+    if may_swap(application) and application not in state.swap_candidates:
         yield f"{name} is not known to have something to swap"
 
 
@@ -120,7 +120,7 @@ def _reservations(state: PartitionState, application: Application) -> Iterator[s
     for key, one in application.reservations.items():
         if application.requests.get(key) is not one.ask or not one.ask.reserved:
             yield f"application {application.application_id}: a node is kept for {key}, which does not ask for one"
-        if state.fleet.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
+        if state.nodes.get(one.node.node_id) is not one.node or one.node.reservations.get(key) is not one:
             yield f"node {one.node.node_id} is gone, or does not know that it is kept for {key}"
 
 
@@ -138,7 +138,7 @@ def of_node(state: PartitionState, node: Node) -> Iterator[str]:
         yield f"{name} is kept for several asks of which one could run elsewhere"
     if any(_reservations_of(state, one).get(key) is not one for key, one in node.reservations.items()):
         yield f"{name} is kept for asks that do not know it"
-    if (state.fleet.lineup.place(node) is not None) != (node.schedulable and not node.reservations):
+    if (state.nodes.index.place(node) is not None) != (node.schedulable and not node.reservations):
         yield f"{name} is tried although nobody may get it, or the other way round"
     if any(state.foreign.get(key) is not node for key in node.foreign):
         yield "the index of foreign allocations is not that of the nodes"
@@ -214,11 +214,11 @@ def of_partition(state: PartitionState) -> Iterator[str]:
         yield "the index of keys is not that of the applications"
     if sum(len(one.allocations) for one in applications) != state.running_allocations:
         yield f"{state.running_allocations} allocations counted, the applications have others"
-    yield from _differs("total", total_of(node.capacity for node in state.fleet), state.fleet.total)
-    yield from _differs("root maximum", state.fleet.total, state.tree.root.maximum or {})
-    if sum(len(one.reservations) for one in applications) != len(state.reserved):
+    yield from _differs("total", total_of(node.capacity for node in state.nodes), state.nodes.total)
+    yield from _differs("root maximum", state.nodes.total, state.tree.root.maximum or {})
+    if sum(len(one.reservations) for one in applications) != len(state.reservation_index):
         yield "nodes are kept for asks that no application has"
-    if sum(len(node.foreign) for node in state.fleet) != len(state.foreign):
+    if sum(len(node.foreign) for node in state.nodes) != len(state.foreign):
         yield "the index of foreign allocations is not that of the nodes"
 
 

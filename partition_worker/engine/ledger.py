@@ -72,9 +72,9 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     allocation.node_id = node.node_id
     allocation.bound_ns = state.stamp_ns()
     state.allocations[allocation.key] = allocation
-    state.fleet.bind(application, allocation, node)
+    state.nodes.bind(application, allocation, node)
     if node.reservations:
-        state.reserved.nudge(node)  # a reserved ask may have to preempt now
+        state.reservation_index.nudge(node)  # a reserved ask may have to preempt now
     events.node_allocation(state, node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
@@ -139,7 +139,7 @@ def begin_swap(
     ask.node_id = node.node_id
     ask.bound_ns = state.stamp_ns()
     if node.node_id != placeholder.node_id:
-        state.fleet.bind(application, ask, node)
+        state.nodes.bind(application, ask, node)
         events.node_allocation(state, node.node_id, event_codes.ADD, ask)
 
 
@@ -147,7 +147,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     """Complete a swap: the placeholder is released and the ask runs. Unused room of the placeholder becomes free; a
     larger ask is charged without a check.
     """
-    placeholder, node = ask.partner, state.fleet.get(ask.node_id)
+    placeholder, node = ask.partner, state.nodes.get(ask.node_id)
     assert placeholder is not None, ask.key
     assert node is not None, (ask.key, ask.node_id)
     begun = not is_zero(application.allocated)
@@ -161,7 +161,7 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     ask.placeholder_used = True
     ask.placeholder_created_ns = placeholder.created_ns
     if ask.key not in node.allocations:
-        state.fleet.bind(application, ask, node)
+        state.nodes.bind(application, ask, node)
     if begun or application.state is AppState.COMPLETING:
         lifecycle.fire(state, application, AppEvent.RUN)
     headroom.charge(application.queue, ask.resources)
@@ -174,11 +174,11 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
 
 def undo_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
     """Make the ask pending again. The release of its placeholder is still outstanding and has no replacement."""
-    node = state.fleet.get(ask.node_id)
+    node = state.nodes.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
         _take_from_node(state, application, node, ask)
         events.node_allocation(state, node.node_id, event_codes.REMOVE, ask)
-        state.readiness.relieve()
+        state.readiness.retry_parked()
     application.end_swap(ask)
     _wait(state, application, ask)
 
@@ -212,7 +212,7 @@ def resize_allocation(
 ) -> None:
     """Resize an allocation, whether or not there is room. The node order does not change."""
     delta = minus(resources, allocation.resources)
-    node = state.fleet.get(allocation.node_id)
+    node = state.nodes.get(allocation.node_id)
     assert node is not None, (allocation.key, allocation.node_id)
     if allocation.key in node.allocations:
         node.resize_allocation(delta)
@@ -226,11 +226,11 @@ def resize_allocation(
     if allocation.placeholder:
         offer_swap(state, application, allocation)
     state.readiness.touch_application(application)
-    state.fleet.freed(node)
-    state.reserved.nudge(node)
+    state.nodes.freed(node)
+    state.reservation_index.nudge(node)
     if any(amount < 0 for amount in delta.values()):
         state.readiness.freed(state.usage.account(application))
-        state.readiness.relieve()
+        state.readiness.retry_parked()
 
 
 def move(state: PartitionState, application: Application, leaf: Queue) -> None:
@@ -243,7 +243,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     counted = state.usage.account(application).counted
     for reservation in tuple(application.reservations.values()):
         reservations.cancel(state, reservation)
-    state.swappable.drop(application)
+    state.swap_candidates.drop(application)
     allocating = discount_allocating(before, name)
     state.readiness.forget_application(application)
     preempting = total_of(one.resources for one in application.allocations.values() if one.preempted)
@@ -275,8 +275,8 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     state.readiness.touch(before)
     state.readiness.touch_application(application)
     if may_swap(application):
-        state.swappable.offer(application)
-    state.readiness.relieve()
+        state.swap_candidates.offer(application)
+    state.readiness.retry_parked()
     if not before.managed or before.draining:
         state.expect_cleaning()
 
@@ -305,7 +305,7 @@ def _count(state: PartitionState, application: Application, allocation: Allocati
 def _discharge(state: PartitionState, application: Application, allocation: Allocation) -> None:
     """Remove an allocation from all sums."""
     state.running_allocations -= 1
-    node = state.fleet.get(allocation.node_id)
+    node = state.nodes.get(allocation.node_id)
     instance_type = node.instance_type if node is not None else UNKNOWN_INSTANCE
     if node is not None:
         _take_from_node(state, application, node, allocation)
@@ -319,8 +319,8 @@ def _discharge(state: PartitionState, application: Application, allocation: Allo
 
 
 def _take_from_node(state: PartitionState, application: Application, node: Node, allocation: Allocation) -> None:
-    state.fleet.unbind(application, allocation, node)
-    state.reserved.nudge(node)
+    state.nodes.unbind(application, allocation, node)
+    state.reservation_index.nudge(node)
 
 
 def _freed(state: PartitionState, application: Application) -> None:
@@ -328,7 +328,7 @@ def _freed(state: PartitionState, application: Application) -> None:
     state.readiness.freed(state.usage.account(application))
     if not application.allocations and not application.requests and application.state is not AppState.RESUMING:
         lifecycle.forget(state, application)
-    state.readiness.relieve()
+    state.readiness.retry_parked()
 
 
 def _take_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
@@ -336,8 +336,8 @@ def _take_ask(state: PartitionState, application: Application, ask: Allocation) 
     if ask.reserved:
         reservations.cancel(state, application.reservations[ask.key])
     before = application.asks.priority
-    if ask.need.constraint is not None:
-        state.fleet.predicates.verdicts.drop(ask.key)
+    if ask.shape.constraint is not None:
+        state.nodes.predicates.verdicts.drop(ask.key)
     application.remove_ask(ask)
     _asks_changed(state, application, before)
 
@@ -387,7 +387,7 @@ def offer_swap(state: PartitionState, application: Application, changed: Allocat
     """Consider the application for a swap, after a placeholder or an ask held for one was added or changed."""
     group = application.task_groups[changed.task_group]
     if group.waiting and group.free:
-        state.swappable.offer(application)
+        state.swap_candidates.offer(application)
 
 
 def may_swap(application: Application) -> bool:

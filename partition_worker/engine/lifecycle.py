@@ -136,7 +136,7 @@ def _leave(state: PartitionState, application: Application, after: AppState) -> 
     state.timers.stop(application, "state")
     if application.state in ACTIVE and after not in ACTIVE:
         discount_running(application.queue)
-        state.readiness.relieve()
+        state.readiness.retry_parked()
 
 
 def _enter(state: PartitionState, application: Application, before: AppState, at_ns: int) -> None:
@@ -168,13 +168,13 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     assert not application.swapping, application.application_id
     state.timers.stop(application, "placeholders")
     state.timers.stop(application, "look")
-    state.swappable.drop(application)
+    state.swap_candidates.drop(application)
     del state.applications[application.application_id]
     del application.queue.applications[application.application_id]
     events.queue_application(state, application.queue, event_codes.REMOVE, application.application_id)
     events.application(state, application.application_id, event_codes.REMOVE, event_codes.DETAILS_NONE)
     if discount_allocating(application.queue, application.application_id):
-        state.readiness.relieve()
+        state.readiness.retry_parked()
     state.readiness.forget_application(application)
     forget(state, application)
     if not application.queue.managed or application.queue.draining:

@@ -26,17 +26,17 @@ from partition_worker.engine.state import PartitionState
 
 def handle(state: PartitionState, request: NodeRequest) -> None:
     """Process each node. Created nodes are accepted or rejected; an action on an unknown node is only logged."""
-    total = state.fleet.total
+    total = state.nodes.total
     for info in request.nodes:
         if info.action in (NODE_CREATE, NODE_CREATE_DRAIN):
             _create(state, info)
             continue
-        node = state.fleet.get(info.node_id)
+        node = state.nodes.get(info.node_id)
         if node is None:
             state.note(f"node {info.node_id}: unknown, action {info.action} has no effect")
             continue
         _change(state, node, info)
-    if state.fleet.total != total:
+    if state.nodes.total != total:
         state.readiness.resized()
 
 
@@ -47,8 +47,8 @@ def _create(state: PartitionState, info: NodeInfo) -> None:
         events.node_added(state, info.node_id, info.schedulable_resource or {})
         state.emit(RejectedNode(node_id=info.node_id, reason=problem))
         return
-    total = state.fleet.total
-    node = state.fleet.add(
+    total = state.nodes.total
+    node = state.nodes.add(
         info.node_id,
         info.schedulable_resource or {},
         {**info.attributes, NODE_PARTITION: state.name},
@@ -56,7 +56,7 @@ def _create(state: PartitionState, info: NodeInfo) -> None:
     )
     events.cluster_resized(state, total)
     events.node_added(state, node.node_id, node.capacity)
-    state.readiness.relieve()
+    state.readiness.retry_parked()
     state.emit(AcceptedNode(node_id=node.node_id))
 
 
@@ -67,13 +67,13 @@ def _problem(state: PartitionState, info: NodeInfo) -> str:
         return "invalid node: it has no id"
     if negative := sorted(kind for kind, amount in (info.schedulable_resource or {}).items() if amount < 0):
         return f"invalid node: negative resources for {', '.join(negative)}"
-    if state.fleet.get(info.node_id) is not None:
+    if state.nodes.get(info.node_id) is not None:
         return (
             "failure while adding new node, node rejected with error: \n"
             f"failed to add node {info.node_id} to partition {state.name}, error: "
             f"partition {state.name} has an existing node {info.node_id}, node name must be unique"
         )
-    return node_objection(info, count=len(state.fleet))
+    return node_objection(info, count=len(state.nodes))
 
 
 def _change(state: PartitionState, node: Node, info: NodeInfo) -> None:
@@ -91,9 +91,9 @@ def _change(state: PartitionState, node: Node, info: NodeInfo) -> None:
 def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> None:
     """Set whether a node takes new allocations."""
     if node.schedulable != schedulable:
-        state.fleet.set_schedulable(node, schedulable=schedulable)
+        state.nodes.set_schedulable(node, schedulable=schedulable)
         events.schedulable(state, node.node_id, now=schedulable)
-        state.readiness.relieve()
+        state.readiness.retry_parked()
 
 
 def _resize(state: PartitionState, node: Node, info: NodeInfo) -> None:
@@ -105,18 +105,18 @@ def _resize(state: PartitionState, node: Node, info: NodeInfo) -> None:
         return
     if equal(capacity, node.capacity):
         return
-    total = state.fleet.total
-    state.fleet.resize(node, capacity)
+    total = state.nodes.total
+    state.nodes.resize(node, capacity)
     state.happened(event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity)
     events.cluster_resized(state, total)
     reservations.node_resized(state, node)
-    state.readiness.relieve()
+    state.readiness.retry_parked()
 
 
 def _decommission(state: PartitionState, node: Node) -> None:
     """Remove a node after ending everything on it; the RM receives all releases together."""
     events.schedulable(state, node.node_id, now=False)
-    state.fleet.withdraw(node)
+    state.nodes.withdraw(node)
     reservations.vacate(state, node)
     released, replaced = _empty(state, node)
     for one in released:
@@ -125,8 +125,8 @@ def _decommission(state: PartitionState, node: Node) -> None:
         state.emit(one.announced())
     for key in node.foreign:
         del state.foreign[key]
-    total = state.fleet.total
-    state.fleet.remove(node)
+    total = state.nodes.total
+    state.nodes.remove(node)
     events.cluster_resized(state, total)
     events.node_gone(state, node.node_id)
     state.counters.decommissioned += 1

@@ -25,7 +25,7 @@ from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation, Standing
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.fair_share import queue_key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.readiness import application_key
@@ -45,7 +45,7 @@ TOLD_MAX: Final = 1000
 REASON: Final = "request is waiting for cluster resources become available"
 
 
-class Outstanding:
+class OutstandingAsks:
     """When to look, in one partition."""
 
     def __init__(self) -> None:
@@ -113,15 +113,15 @@ class _Look:
         for group in islice(application.asks.groups, GROUPS_MAX):
             if not group.attempted or group.kind.standing is Standing.HELD:
                 continue
-            shape = group.need.shape
-            fitting = _how_many(room, shape, len(group.asks))
+            amounts = group.shape.amounts
+            fitting = _how_many(room, amounts, len(group.asks))
             if fitting and room is not None:
-                room = less(room, _times(shape, fitting))
-            if group.told < fitting and not group.need.required_node:
+                room = less(room, _times(amounts, fitting))
+            if group.told < fitting and not group.shape.required_node:
                 news = [ask for ask in islice(group.asks, fitting) if not ask.scale_up_told][: TOLD_MAX - self.told]
                 for ask in news:
                     self._tell(application, ask)
-                add_to(told, _times(shape, len(news)))
+                add_to(told, _times(amounts, len(news)))
         return told
 
     def _tell(self, application: Application, ask: Allocation) -> None:
@@ -137,15 +137,15 @@ class _Look:
         )
 
 
-def _how_many(room: Limit | None, shape: Shape, most: int) -> int:
+def _how_many(room: Limit | None, amounts: Amounts, most: int) -> int:
     """How many times these amounts fit, up to a number."""
     if room is None:
         return most
-    return min([most, *(max(0, room[kind]) // value for kind, value in shape if value > 0 and kind in room)])
+    return min([most, *(max(0, room[kind]) // value for kind, value in amounts if value > 0 and kind in room)])
 
 
-def _times(shape: Shape, count: int) -> Resources:
-    return {kind: value * count for kind, value in shape}
+def _times(amounts: Amounts, count: int) -> Resources:
+    return {kind: value * count for kind, value in amounts}
 
 
 def _after(room: Limit | None, told: Resources) -> Limit | None:

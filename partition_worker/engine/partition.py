@@ -42,7 +42,7 @@ from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.cycle import cycle
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.gang_scheduling import placeholders_timed_out, state_timed_out
-from partition_worker.engine.outstanding_asks import Outstanding
+from partition_worker.engine.outstanding_asks import OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
 from partition_worker.engine.reconfiguration import QueueChangePlan, remove_empty_queues
@@ -62,7 +62,7 @@ class Partition(PartitionState):
         tuning: Tuning = DEFAULT,
     ) -> None:
         super().__init__(config, name=name, now=now, plugins=plugins, tuning=tuning)
-        self.outstanding = Outstanding()
+        self.outstanding = OutstandingAsks()
         self.auditor = Auditor(self)
         self.decided = 0
         """Decisions since this process started."""
@@ -86,12 +86,12 @@ class Partition(PartitionState):
         """When the next timer is due, except the auditor's."""
         return min(
             self.timers.deadline,
-            self.reserved.deadline,
+            self.reservation_index.deadline,
             self.clean_at,
             self.quota_look_at,
             self.outstanding.deadline,
             self.next_forgetting,
-            self.fleet.predicates.verdicts.deadline,
+            self.nodes.predicates.verdicts.deadline,
         )
 
     @property
@@ -99,7 +99,7 @@ class Partition(PartitionState):
         """Whether allocations may exist that are not accounted for, so that nothing may be scheduled: during a
         resynchronization, or while reported allocations wait for a group lookup.
         """
-        return self.report is not None or self.waiting.running
+        return self.report is not None or self.pending_submissions.running
 
     def apply(self, command: Command, now: float) -> list[Effect]:
         """Apply an update of the RM; each item succeeds or is refused on its own.
@@ -160,7 +160,7 @@ class Partition(PartitionState):
                 case "look":
                     self.readiness.touch_application(application)
             self.idle = False
-        if self.reserved.deadline <= now:
+        if self.reservation_index.deadline <= now:
             reservations.expire(self)
             self.idle = False
         for application in self.expired():
@@ -171,7 +171,7 @@ class Partition(PartitionState):
             self.outstanding.report(self)
         if self.clean_at <= now:
             remove_empty_queues(self)
-        if self.fleet.predicates.verdicts.deadline <= now:
+        if self.nodes.predicates.verdicts.deadline <= now:
             ask_for_verdicts(self)
             self.idle = False
 

@@ -71,7 +71,7 @@ class _Win:
         return now < self.at + self.cool_down_s + max(self.cool_down_s, QUIET_S)
 
 
-class Truces:
+class PreemptionCooldowns:
     """Which queue took from which, and for how long that counts."""
 
     def __init__(self) -> None:

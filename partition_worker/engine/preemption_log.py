@@ -14,7 +14,7 @@ from partition_worker.engine import preemption_cooldown
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.preemption_cooldown import Truces
+from partition_worker.engine.preemption_cooldown import PreemptionCooldowns
 from partition_worker.engine.queues.queue import Queue
 
 ENTRIES_MAX: Final = 1_000
@@ -71,7 +71,7 @@ class Preemptions:
     def __init__(self, applications: Mapping[str, Application]) -> None:
         self._applications = applications
         """Those of the partition, by id."""
-        self.truces = Truces()
+        self.cooldowns = PreemptionCooldowns()
         self.pause_until = 0.0
         """No ask looks for victims before this Unix time."""
         self.paused_for = ""
@@ -100,14 +100,14 @@ class Preemptions:
     def record(self, now: float, ask: Allocation, node: Node, victims: Sequence[Allocation]) -> None:
         """These have to go so that the ask can run on the node. To be called before they are marked."""
         application = self._applications[ask.application_id]
-        kind: Kind = "required-node" if ask.need.required_node else "guaranteed"
+        kind: Kind = "required-node" if ask.shape.required_node else "guaranteed"
         path = application.queue.path
         self._add(now, kind, path, application.application_id, ask.key, node.node_id, victims)
         if kind == "guaranteed":
             quarrel = preemption_cooldown.explain(application.queue, ask.resources)
             losers = [(self._queue(victim), victim.resources) for victim in victims]
             for loser in dict.fromkeys(queue.path for queue, _ in losers):
-                self.truces.took(path, loser, now, quarrel=quarrel)
+                self.cooldowns.took(path, loser, now, quarrel=quarrel)
             preemption_cooldown.suffer(losers)
 
     def record_quota(self, now: float, queue: Queue, victims: Sequence[Allocation]) -> None:
@@ -137,7 +137,7 @@ class Preemptions:
     def protected(self, now: float, claimant: Queue, wanted: Resources) -> frozenset[str]:
         """The paths of queues that lose nothing to an ask of this queue for so much, as it lost to them."""
         quarrel = preemption_cooldown.explain(claimant, wanted)
-        return self.truces.winners_over(claimant.path, now, quarrel=quarrel)
+        return self.cooldowns.winners_over(claimant.path, now, quarrel=quarrel)
 
     def _add(
         self,

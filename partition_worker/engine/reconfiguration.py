@@ -195,13 +195,13 @@ def apply(state: PartitionState, config: PartitionConfig, found: QueueChangePlan
     state.config = config
     state.placement = PlacementChain(config.placement_rules)
     state.placement_problem = ""
-    state.fleet.reorder(state.node_sort(config), config.node_sort_policy.weights)
+    state.nodes.reorder(state.node_sort(config), config.node_sort_policy.weights)
     for change in list_changes(state.tree, found):
         _make(state, change)
     if found.limits:
         state.usage.reconfigure(config)
     state.readiness.reconfigured()
-    state.swappable.reorder()
+    state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
         state.expect_quota_look()
     if state.tree.has_temporary():

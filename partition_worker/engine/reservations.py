@@ -23,7 +23,7 @@ def reserve(state: PartitionState, application: Application, ask: Allocation, no
             return before
         cancel(state, before)
     assert ask.key in application.requests, ask.key
-    reservation = Reservation(ask, node, application.queue, created=state.now, rank=state.reserved.next_rank())
+    reservation = Reservation(ask, node, application.queue, created=state.now, rank=state.reservation_index.next_rank())
     assert all(reservation.for_required_node and other.for_required_node for other in node.reservations.values()), (
         node.node_id
     )
@@ -31,8 +31,8 @@ def reserve(state: PartitionState, application: Application, ask: Allocation, no
     application.reservations[ask.key] = reservation
     application.asks.regroup(ask)
     node.reservations[ask.key] = reservation
-    state.fleet.kept(node)
-    state.reserved.add(reservation)
+    state.nodes.kept(node)
+    state.reservation_index.add(reservation)
     events.reservation(state, node.node_id, event_codes.ADD, ask)
     state.readiness.touch_application(application)
     return reservation
@@ -46,7 +46,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     del application.reservations[ask.key]
     del node.reservations[ask.key]
     events.reservation(state, node.node_id, event_codes.REMOVE, ask)
-    state.reserved.drop(reservation)
+    state.reservation_index.drop(reservation)
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         reservation.keeps = {}
@@ -56,9 +56,9 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     if ask.key in application.requests:
         application.asks.regroup(ask)
     if not node.reservations:
-        state.fleet.unkept(node)
+        state.nodes.unkept(node)
     state.readiness.touch_application(application)
-    state.readiness.relieve()
+    state.readiness.retry_parked()
 
 
 def resized(state: PartitionState, reservation: Reservation) -> None:
@@ -69,8 +69,10 @@ def resized(state: PartitionState, reservation: Reservation) -> None:
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)
         headroom.keep(reservation.leaf, reservation.ask.resources)
-    state.reserved.amend(reservation, reservation.ask.need, reservation.ask.resources if reservation.keeps else {})
-    state.readiness.relieve()  # other nodes may have room for it now
+    state.reservation_index.amend(
+        reservation, reservation.ask.shape, reservation.ask.resources if reservation.keeps else {}
+    )
+    state.readiness.retry_parked()  # other nodes may have room for it now
 
 
 def node_resized(state: PartitionState, node: Node) -> None:
@@ -78,7 +80,7 @@ def node_resized(state: PartitionState, node: Node) -> None:
     for reservation in tuple(node.reservations.values()):
         if not fits(node.capacity, reservation.ask.resources):
             cancel(state, reservation)
-    state.reserved.nudge(node)
+    state.reservation_index.nudge(node)
 
 
 def clear(state: PartitionState, node: Node) -> None:
@@ -96,8 +98,8 @@ def vacate(state: PartitionState, node: Node) -> None:
 
 def expire(state: PartitionState) -> None:
     """Cancel reservations that have reached their maximum age; their asks may reserve again, after others."""
-    while state.reserved.deadline <= state.now:
-        oldest = state.reserved.oldest
+    while state.reservation_index.deadline <= state.now:
+        oldest = state.reservation_index.oldest
         assert oldest is not None
         cancel(state, oldest)
 
@@ -105,5 +107,5 @@ def expire(state: PartitionState) -> None:
 def keep_room(state: PartitionState, reservation: Reservation) -> None:
     """Let the queues of an ask keep the room that its victims leave."""
     assert not reservation.keeps, reservation.ask.key
-    state.reserved.amend(reservation, reservation.need, reservation.ask.resources)
+    state.reservation_index.amend(reservation, reservation.shape, reservation.ask.resources)
     headroom.keep(reservation.leaf, reservation.keeps)

@@ -70,7 +70,7 @@ def end(state: PartitionState, message: SyncEnd) -> None:
         f"{len(done.allocations)} allocations that it did not mention are gone"
     )
     state.emit(done)
-    state.readiness.relieve()
+    state.readiness.retry_parked()
 
 
 def mentioned(state: PartitionState, command: Command) -> Command:
@@ -106,7 +106,7 @@ def _problem(came: SyncEnd, said: SyncEnd) -> str:
 
 def _node_again(state: PartitionState, info: NodeInfo) -> bool:
     """Whether this creates a known node, which then takes the reported values."""
-    node = state.fleet.get(info.node_id)
+    node = state.nodes.get(info.node_id)
     if node is None or info.action not in _CREATIONS:
         return False
     node_updates.handle(state, NodeRequest(nodes=[replace(info, action=NODE_UPDATE)]))
@@ -117,7 +117,7 @@ def _node_again(state: PartitionState, info: NodeInfo) -> bool:
 
 def _application_again(state: PartitionState, new: AddApplicationRequest) -> bool:
     """Whether this submits a known application, which continues. Another user is refused like any duplicate id."""
-    if new.application_id in state.waiting:
+    if new.application_id in state.pending_submissions:
         return True
     application = state.applications.get(new.application_id)
     if application is None or application.user.name != new.ugi.user:
@@ -153,10 +153,10 @@ def _swept(state: PartitionState, report: Report) -> SyncDone:
     allocation_updates.handle(
         state, AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
     )
-    applications = _unmentioned((*state.applications, *state.waiting.applications()), report.applications)
+    applications = _unmentioned((*state.applications, *state.pending_submissions.applications()), report.applications)
     gone = [RemoveApplicationRequest(application_id=name) for name in applications]
     application_updates.handle(state, ApplicationRequest(remove=gone))
-    nodes = _unmentioned((node.node_id for node in state.fleet), report.nodes)
+    nodes = _unmentioned((node.node_id for node in state.nodes), report.nodes)
     gone_nodes = [NodeInfo(node_id=name, action=NODE_DECOMMISSION) for name in nodes]
     node_updates.handle(state, NodeRequest(nodes=gone_nodes))
     swept = frozenset(applications)

@@ -23,21 +23,21 @@ from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import RETENTION_S, AppState
-from partition_worker.engine.ask_shapes import Needs
+from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Happened, Note, Part
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement_chain import PlacementChain
 from partition_worker.engine.placement_rules import RuleError
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness.readiness import Readiness, Swappable
-from partition_worker.engine.readiness.reservation_index import Reserved
+from partition_worker.engine.readiness.readiness import Readiness, SwapCandidates
+from partition_worker.engine.readiness.reservation_index import ReservationIndex
 from partition_worker.engine.user_limits import Usage
-from partition_worker.engine.user_resolution import Users, Waiting, resolver_of
+from partition_worker.engine.user_resolution import PendingSubmissions, Users, resolver_of
 
 if TYPE_CHECKING:
     from partition_worker.engine.application import Alarm, Application
@@ -225,19 +225,19 @@ class PartitionState:
         self.tree = Tree(config)
         for queue in self.tree:
             self.happened(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
-        self.fleet = Fleet(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
+        self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         self.placement, self.placement_problem = _placement(config)
         self.resolver = config.user_group_resolver.type  # fixed for the lifetime of the partition
         self.users = Users(resolver_of(self.resolver))
-        self.waiting = Waiting()
+        self.pending_submissions = PendingSubmissions()
         self.usage = Usage(config, self.happened)
         self.applications: dict[str, Application] = {}
         """Applications that have not ended, by id."""
-        self.readiness = Readiness(self.tree, self.fleet, self.applications)
+        self.readiness = Readiness(self.tree, self.nodes, self.applications)
         self.preemptions = Preemptions(self.applications)
-        self.reserved = Reserved()
-        self.swappable = Swappable()
-        self.needs = Needs()
+        self.reservation_index = ReservationIndex()
+        self.swap_candidates = SwapCandidates()
+        self.ask_shapes = AskShapes()
         self.ended: dict[str, Application] = {}
         """Completed and failed applications, by id and end time."""
         self.removed: deque[Application] = deque(maxlen=REMOVED_MAX)

@@ -12,7 +12,7 @@ from common.config.model import LimitConfig, PartitionConfig, QueueConfig, parse
 from common.messages import Resources
 from common.resources import Limit, is_zero, less, take_from, tightened
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
 
@@ -94,23 +94,23 @@ Allowances = Mapping[str, Mapping[str, Allowance]]
 
 
 @dataclass(slots=True, eq=False)
-class Level:
+class QueueUsage:
     """What one user or group has in one queue, with everything below it."""
 
     path: str
     rank: int
     """No two levels of a partition have the same."""
-    above: "Level | None"
+    above: "QueueUsage | None"
     """At the parent queue."""
     allowance: Allowance | None = None
     used: Resources = field(default_factory=dict)
     applications: dict[str, None] = field(default_factory=dict)
     """Ids of those that count as running."""
-    children: "dict[str, Level]" = field(default_factory=dict)
+    children: "dict[str, QueueUsage]" = field(default_factory=dict)
     """By path."""
     charged: int = 0
     """Applications in this very queue whose use is charged here, whether or not they use anything."""
-    _upward: "tuple[Level, ...]" = field(init=False, repr=False)
+    _upward: "tuple[QueueUsage, ...]" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._upward = (self,) if self.above is None else (self, *self.above.upward())
@@ -119,21 +119,21 @@ class Level:
     def empty(self) -> bool:
         return not (self.charged or self.children or self.allowance or self.applications or any(self.used.values()))
 
-    def upward(self) -> "tuple[Level, ...]":
+    def upward(self) -> "tuple[QueueUsage, ...]":
         """Itself, then each level up to the root's."""
         return self._upward
 
     @property
-    def bounds(self) -> "tuple[Level, ...]":
+    def bounds(self) -> "tuple[QueueUsage, ...]":
         """The levels from here up that limit something."""
         return tuple(level for level in self.upward() if level.allowance is not None)
 
-    def has_room(self, shape: Shape) -> bool:
+    def has_room(self, amounts: Amounts) -> bool:
         """Whether these amounts may be charged here. Where too much is used already, only nothing may."""
         if self.allowance is None:
             return True
         most, used = self.allowance.resources, self.used
-        return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in shape)
+        return not any(value > 0 and kind in most and used.get(kind, 0) + value > most[kind] for kind, value in amounts)
 
     @property
     def limits_applications(self) -> bool:
@@ -168,23 +168,23 @@ class Level:
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class UsageAccount:
     """Kept from the first time that anybody asks what the application may have until it is forgotten."""
 
     application: Application
-    user: Level = field(init=False)
+    user: QueueUsage = field(init=False)
     """Of the user, at the application's leaf."""
     group_name: str | None = None
     """The group that is charged; None if none is. Chosen once."""
-    group: Level | None = None
+    group: QueueUsage | None = None
     """Of that group, at the application's leaf."""
     counted: bool = False
     """Whether the application counts as running."""
-    user_bounds: tuple[Level, ...] = ()
+    user_bounds: tuple[QueueUsage, ...] = ()
     """What limits its user, from the leaf up."""
-    group_bounds: tuple[Level, ...] = ()
+    group_bounds: tuple[QueueUsage, ...] = ()
     """What limits its group, from the leaf up."""
-    bounds: tuple[Level, ...] = ()
+    bounds: tuple[QueueUsage, ...] = ()
     """Both of them."""
 
     def bind(self) -> None:
@@ -193,10 +193,10 @@ class Account:
         self.group_bounds = () if self.group is None else self.group.bounds
         self.bounds = self.user_bounds + self.group_bounds
 
-    def has_room(self, shape: Shape) -> bool:
+    def has_room(self, amounts: Amounts) -> bool:
         """Whether user and group may have these amounts more."""
         for level in self.bounds:  # noqa: SIM110 - for every ask that is tried, and mostly there is no bound
-            if not level.has_room(shape):
+            if not level.has_room(amounts):
                 return False
         return True
 
@@ -218,9 +218,9 @@ class Tracker:
     """One user or group."""
 
     name: str
-    levels: dict[str, Level] = field(default_factory=dict)
+    levels: dict[str, QueueUsage] = field(default_factory=dict)
     """By path, each parent before its children."""
-    accounts: dict[int, Account] = field(default_factory=dict)
+    accounts: dict[int, UsageAccount] = field(default_factory=dict)
     """Those that are charged to it, by the rank of the application."""
 
 
@@ -241,31 +241,31 @@ class Trackers:
     def find(self, name: str) -> Tracker | None:
         return self._by_name.get(name)
 
-    def levels(self, name: str) -> Mapping[str, Level]:
+    def levels(self, name: str) -> Mapping[str, QueueUsage]:
         """The levels of this one by path, each parent before its children; nothing if it is not tracked."""
         tracker = self._by_name.get(name)
         return {} if tracker is None else tracker.levels
 
-    def would_have(self, name: str, path: str) -> Level:
+    def would_have(self, name: str, path: str) -> QueueUsage:
         """The level of this one at a queue if there is one, or else as it would begin; nothing changes."""
         found = self.levels(name).get(path)
-        return Level(path, -1, None, self._allowance(name, path)) if found is None else found
+        return QueueUsage(path, -1, None, self._allowance(name, path)) if found is None else found
 
-    def reach(self, name: str, path: str) -> Level:
+    def reach(self, name: str, path: str) -> QueueUsage:
         """The level of this one at a queue, which from now on exists, as do those above it."""
         tracker = self._by_name.get(name)
         if tracker is None:
             tracker = self._by_name[name] = Tracker(name)
         return self._level(tracker, path)
 
-    def open(self, name: str, path: str, account: Account) -> Level:
+    def open(self, name: str, path: str, account: UsageAccount) -> QueueUsage:
         """Let an application in this queue be charged to this one."""
         level = self.reach(name, path)
         level.charged += 1
         self._by_name[name].accounts[account.application.rank] = account
         return level
 
-    def close(self, name: str, level: Level, account: Account) -> None:
+    def close(self, name: str, level: QueueUsage, account: UsageAccount) -> None:
         """The application is no longer charged; levels that this leaves empty go."""
         level.charged -= 1
         tracker = self._by_name[name]
@@ -276,13 +276,13 @@ class Trackers:
         """Nobody is tracked; what is allowed stays."""
         self._by_name.clear()
 
-    def recall(self, name: str, path: str, rank: int) -> Level:
+    def recall(self, name: str, path: str, rank: int) -> QueueUsage:
         """Add a level that is remembered (`engine/memory`), after the one above it."""
         tracker = self._by_name.get(name)
         if tracker is None:
             tracker = self._by_name[name] = Tracker(name)
         above = tracker.levels.get(path.rpartition(".")[0])
-        level = tracker.levels[path] = Level(path, rank, above, self._allowance(name, path))
+        level = tracker.levels[path] = QueueUsage(path, rank, above, self._allowance(name, path))
         if above is not None:
             above.children[path] = level
         return level
@@ -308,12 +308,12 @@ class Trackers:
         """Forget one to whom nothing is charged, whatever is allowed to it as to everyone."""
         del self._by_name[name]
 
-    def _level(self, tracker: Tracker, path: str) -> Level:
+    def _level(self, tracker: Tracker, path: str) -> QueueUsage:
         level = tracker.levels.get(path)
         if level is None:
             parent = path.rpartition(".")[0]
             above = self._level(tracker, parent) if parent else None
-            level = Level(path, self._ranks.following(), above, self._allowance(tracker.name, path))
+            level = QueueUsage(path, self._ranks.following(), above, self._allowance(tracker.name, path))
             tracker.levels[path] = level
             if above is not None:
                 above.children[path] = level
@@ -325,7 +325,7 @@ class Trackers:
             return None
         return here.get(name) or (here.get(ANYONE) if self._each else None)
 
-    def _prune(self, tracker: Tracker, level: Level) -> None:
+    def _prune(self, tracker: Tracker, level: QueueUsage) -> None:
         for one in tuple(level.upward()):
             if not one.empty:
                 return

@@ -22,15 +22,15 @@ from common.config.model import PartitionConfig
 from common.messages import Resources
 from common.resources import NOTHING
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import shape_of
+from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.order import Ranks
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.usage_trackers import (
     ANYONE,
-    Account,
     Limits,
     QueueLimits,
     Trackers,
+    UsageAccount,
     group_of,
     limits_of,
 )
@@ -61,27 +61,27 @@ class Usage:
         self._limits: Limits = {}
         self._named: frozenset[str] = frozenset()
         """Users with a limit of their own somewhere."""
-        self._accounts: dict[int, Account] = {}
+        self._accounts: dict[int, UsageAccount] = {}
         """By the rank of the application."""
         self.idle: dict[str, None] = {}
         """Users with nothing, in the order in which they came to have nothing."""
         self.reconfigure(config)
 
-    def account(self, application: Application) -> Account:
+    def account(self, application: Application) -> UsageAccount:
         """To whom this application is charged. The first call decides its group."""
         account = self._accounts.get(application.rank)
         return self._open(application) if account is None else account
 
-    def known(self, application: Application) -> Account | None:
+    def known(self, application: Application) -> UsageAccount | None:
         """The same without making contact."""
         return self._accounts.get(application.rank)
 
     @property
-    def accounts(self) -> Iterable[Account]:
+    def accounts(self) -> Iterable[UsageAccount]:
         """All of them, in the order of their first contact."""
         return self._accounts.values()
 
-    def recall(self, accounts: Iterable[Account], *, idle: Iterable[str], ranks: int) -> None:
+    def recall(self, accounts: Iterable[UsageAccount], *, idle: Iterable[str], ranks: int) -> None:
         """Go on where one was that is remembered (`engine/memory`); trackers have these accounts already."""
         self._accounts = {account.application.rank: account for account in accounts}
         self.idle = dict.fromkeys(idle)
@@ -153,7 +153,7 @@ class Usage:
                 if queue.path in has:
                     break
                 level = trackers.would_have(name, queue.path)
-                if not level.has_room(shape_of(application.charged)) or not level.may_start():
+                if not level.has_room(amounts_of(application.charged)) or not level.may_start():
                     return f"{who} would exceed the limit at queue {queue.path}"
         return ""
 
@@ -190,7 +190,7 @@ class Usage:
 
     # Private --------------------------------------------------------------------------------------------------------
 
-    def _changed(self, account: Account, change: int, amount: Resources) -> None:
+    def _changed(self, account: UsageAccount, change: int, amount: Resources) -> None:
         """Tell that the use of an application became more or less."""
         path = account.application.queue.path
         user, detail = account.application.user.name, event_codes.UG_USER_RESOURCE
@@ -212,28 +212,28 @@ class Usage:
                         detail = event_codes.UG_USER_LIMIT if whose == "user" else event_codes.UG_GROUP_LIMIT
                         self._tell(event_codes.USERGROUP, name, change, detail, reference=path)
 
-    def _linked(self, account: Account, change: int) -> None:
+    def _linked(self, account: UsageAccount, change: int) -> None:
         if account.group_name is not None:
             application_id = account.application.application_id
             group, detail = account.group_name, event_codes.UG_APP_LINK
             self._tell(event_codes.USERGROUP, group, change, detail, reference=application_id)
 
-    def _open(self, application: Application) -> Account:
+    def _open(self, application: Application) -> UsageAccount:
         name = application.user.name
-        account = self._accounts[application.rank] = Account(application)
+        account = self._accounts[application.rank] = UsageAccount(application)
         account.user = self.users.open(name, application.queue.path, account)
         self.idle.pop(name, None)
         self._join_group(account)
         account.bind()
         return account
 
-    def _count(self, account: Account) -> None:
+    def _count(self, account: UsageAccount) -> None:
         account.counted = True
         account.user.count(account.application.application_id)
         if account.group is not None:
             account.group.count(account.application.application_id)
 
-    def _join_group(self, account: Account) -> None:
+    def _join_group(self, account: UsageAccount) -> None:
         """Decide the group."""
         application = account.application
         name = group_of(self._limits, application.user.groups, application.queue)
@@ -243,7 +243,7 @@ class Usage:
         account.group = self.groups.open(name, application.queue.path, account)
         self._linked(account, event_codes.SET)
 
-    def _leave_group(self, account: Account) -> None:
+    def _leave_group(self, account: UsageAccount) -> None:
         name, level = account.group_name, account.group
         if name is None or level is None:
             return
@@ -252,7 +252,7 @@ class Usage:
         level.discount(account.application.application_id)
         self.groups.close(name, level, account)
 
-    def _lost_group(self, account: Account, before: Limits) -> bool:
+    def _lost_group(self, account: UsageAccount, before: Limits) -> bool:
         """Whether the group of the account had a limit on its path that it no longer has."""
         name = account.group_name
         return name is not None and any(

@@ -202,7 +202,7 @@ HELD_MAX: Final = 100_000
 Said = Allocation | AllocationRelease
 
 
-class Waiting:
+class PendingSubmissions:
     """Submissions by user. Always: no user without any, no application twice."""
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.
         start = await second.begins()
         assert hello_of(start) == Hello(role="worker", rollout=1, recovered=True)
         assert start.worker.partition is not None
-        assert start.worker.partition.fleet.get("n1")
+        assert start.worker.partition.nodes.get("n1")
         assert (start.replayed, start.took_s > 0) == (3, True)
         assert "rm-1_default: recovered 3 journal steps (no snapshot) in " in caplog.text
         await second.goes_on(start, (NodeRequest(), 2))
@@ -74,7 +74,7 @@ def test_a_worker_that_is_asked_to_end_leaves_nothing_to_play_again(
         with start.journal.open_recovery() as found:
             assert list(found.steps) == []
         assert start.worker.partition is not None
-        assert start.worker.partition.fleet.get("n1")
+        assert start.worker.partition.nodes.get("n1")
         assert start.worker.barrier is not None
         assert start.worker.barrier.last == 4
         assert re.search(r"recovered 0 journal steps \(a snapshot of \d+ bytes at step 4\) in ", caplog.text)

@@ -416,7 +416,7 @@ def test_an_application_that_was_moved_counts_where_it_is() -> None:
 def test_rounds_of_the_auditor_and_what_drifted_are_counted() -> None:
     one = Trial().does(nodes("n1 memory=10"))
     one.partition.auditor.go_on(one.partition)
-    one.partition.fleet.total["memory"] = 11
+    one.partition.nodes.total["memory"] = 11
     one.partition.auditor.go_on(one.partition)
     assert samples(one, "yunishard_audit_rounds_total") == {(PARTITION,): 2}
     assert samples(one, "yunishard_audit_drift_total") == {(PARTITION,): 2}, "the total, and the root maximum"
@@ -492,7 +492,7 @@ def test_questions_about_predicates_are_counted_by_what_came_of_them() -> None:
     bench.schedule()
     verdicts = bench.worker.host.partition
     assert verdicts is not None
-    bench.hear(PredicatesAnswered(question=verdicts.fleet.predicates.verdicts.numbers))
+    bench.hear(PredicatesAnswered(question=verdicts.nodes.predicates.verdicts.numbers))
     name = bench.worker.name
     found = worker_samples(told(bench), "predicate_questions_total")
     assert found == {(name, "asked"): 1, (name, "answered"): 1, (name, "unanswered"): 0}

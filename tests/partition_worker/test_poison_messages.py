@@ -229,7 +229,7 @@ def test_only_what_is_new_is_rejected(lives: Lives) -> None:
     told = lives.tell(NodeRequest(nodes=infos))
     [response] = [one for one in told if isinstance(one, NodeResponse)]
     assert [one.node_id for one in response.rejected] == [DEADLY]
-    assert [node.node_id for node in lives.partition.fleet] == ["n1"]
+    assert [node.node_id for node in lives.partition.nodes] == ["n1"]
 
 
 def test_applications_are_rejected_by_id(lives: Lives) -> None:

@@ -120,7 +120,7 @@ def test_health_is_what_the_latest_round_of_the_auditor_found(trial: Trial) -> N
     trial.partition.auditor.go_on(trial.partition)
     shown = told(trial, "health")
     assert isinstance(shown, dict)
-    assert shown["nodes"] == len(trial.partition.fleet)
+    assert shown["nodes"] == len(trial.partition.nodes)
 
 
 def page(trial: Trial, what: str, key: str, **args: str) -> tuple[list[str], str]:

@@ -198,7 +198,7 @@ class Plain:
             for name in leaf.applications
             for one in self.state.applications[name].allocations.values()
             if match_any(self.wanted, one.resources)
-            and not (one.need.required_node or one.released or one.preempted)
+            and not (one.shape.required_node or one.released or one.preempted)
             and (fenced or one.priority <= p)
             and self.path_of(one) not in self.state.preemptions.protected(self.state.now, self.leaf, self.wanted)
         ]
@@ -252,13 +252,13 @@ class Plain:
     def usable_nodes(self) -> tuple[list[str], list[Node]]:
         cancelled: list[str] = []
         usable: list[Node] = []
-        for node in self.state.fleet:
+        for node in self.state.nodes:
             blocked = bool(node.reservations) and self.ask.key not in node.reservations
             if blocked:
                 for key, reservation in node.reservations.items():
                     other = reservation.ask
                     old = self.state.now > other.created_ns / 1e9 + 2 * 60 * 60 + 2
-                    required = bool(other.need.required_node)
+                    required = bool(other.shape.required_node)
                     if old and not required and not other.preemption_triggered and other.priority < self.ask.priority:
                         cancelled.append(key)
                         blocked = False

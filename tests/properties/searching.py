@@ -37,7 +37,7 @@ def _missed(state: PartitionState, application: Application) -> Iterator[str]:
             continue
         if not ask.reserved and state.now < application.back_off_until:
             continue
-        nodes = [node for node in state.fleet if _is_open(state, node, ask) and state.fleet.admits(ask.need, node)]
+        nodes = [node for node in state.nodes if _is_open(state, node, ask) and state.nodes.admits(ask.shape, node)]
         if any(_fits(node.available, ask.resources) for node in nodes):
             yield f"{ask.key} could be placed"
         elif not ask.reserved and _may_reserve(state, ask, nodes):
@@ -66,14 +66,14 @@ def _is_open(state: PartitionState, node: Node, ask: Allocation) -> bool:
     if ask.reserved and state.applications[ask.application_id].reservations[ask.key].node is node:
         return True
     others = list(node.reservations.values())
-    if ask.need.required_node:
+    if ask.shape.required_node:
         free = not node.kept_for_preemption and not any(one.for_required_node for one in others)
-        return free and ask.need.required_node == node.node_id
+        return free and ask.shape.required_node == node.node_id
     return node.schedulable and not others
 
 
 def _may_reserve(state: PartitionState, ask: Allocation, nodes: list[Node]) -> bool:
-    old = bool(ask.need.required_node) or state.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
+    old = bool(ask.shape.required_node) or state.now >= ask.created_ns / 1e9 + RESERVE_AFTER_S
     return old and any(_fits(node.capacity, ask.resources) for node in nodes)
 
 
@@ -127,7 +127,7 @@ def replaceable(application: Application) -> list[tuple[str, str]]:
         for ask in application.requests.values()
         for one in application.allocations.values()
         if not ask.placeholder and one.placeholder and ask.task_group == one.task_group
-        if not one.released and not one.preempted and ask.need.constraint is None
+        if not one.released and not one.preempted and ask.shape.constraint is None
     ]
 
 

@@ -231,7 +231,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert missed(self.partition) == [], "idle, although there is something to decide"
 
     def decide(self, budget: int) -> None:
-        kept = {one.ask.key: one.node.node_id for one in self.partition.reserved}
+        kept = {one.ask.key: one.node.node_id for one in self.partition.reservation_index}
         effects = self.partition.step(self.now, budget)
         decided = [effect.part for effect in effects if isinstance(effect.part, Allocation)]
         assert len(decided) <= budget
@@ -244,9 +244,9 @@ class EngineMachine(RuleBasedStateMachine):
         """Only decisions have been made since: none may have filled a node or a queue more than it can be. `kept` is
         the node that was kept for it.
         """
-        node, application = self.partition.fleet.get(one.node_id), self.partition.applications[one.application_id]
+        node, application = self.partition.nodes.get(one.node_id), self.partition.applications[one.application_id]
         assert node is not None
-        required = self.partition.allocations[one.allocation_key].need.required_node
+        required = self.partition.allocations[one.allocation_key].shape.required_node
         assert node.schedulable or node.node_id in (required, kept), "a draining node takes nothing else"
         for kind in one.resource_per_alloc:
             assert node.available.get(kind, 0) >= 0, f"{node.node_id} has more {kind} on it than it has"

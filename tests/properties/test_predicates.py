@@ -72,7 +72,7 @@ class Life:
         self.asks_manager = asks_manager
         order = self.rng.choice(["fair", "binpacking"])
         self.trial = Trial("root.a; root.b max=memory:60", nodes=order, made=made)
-        self.trial.partition.fleet.predicates.asks_manager = asks_manager
+        self.trial.partition.nodes.predicates.asks_manager = asks_manager
         self.trial.does(apps("app-1 root.a", "app-2 root.b"), *(self.node(f"n{number}") for number in range(4)))
         self.keys = 0
         self.answered = 0
@@ -103,10 +103,10 @@ class Life:
             self.answer()
         self.check()
         for ask in self.trial.partition.allocations.values():
-            if ask.node_id or ask.need.required_node or ask.reserved:
+            if ask.node_id or ask.shape.required_node or ask.reserved:
                 continue
-            for node in self.trial.partition.fleet:
-                free = node.schedulable and not node.reservations and node.has_room(ask.need.shape)
+            for node in self.trial.partition.nodes:
+                free = node.schedulable and not node.reservations and node.has_room(ask.shape.amounts)
                 leaf = self.trial.app(ask.application_id).queue
                 room = leaf.maximum is None or all(
                     leaf.allocated.get(kind, 0) + amount <= leaf.maximum.get(kind, amount)
@@ -120,7 +120,7 @@ class Life:
     def check(self) -> None:
         """Everything that was decided since the last look is where it may be."""
         for ask in list(self.trial.partition.allocations.values())[:]:
-            node = self.trial.partition.fleet.get(ask.node_id)
+            node = self.trial.partition.nodes.get(ask.node_id)
             if node is not None:
                 assert admits(ask, node, asks_manager=self.asks_manager), (ask.key, ask.tags, node.attributes)
 
@@ -163,12 +163,12 @@ class Life:
     def change_node(self) -> list[Command]:
         name = f"n{self.rng.randint(0, 5)}"
         actions = [NODE_UPDATE, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_DRAIN_TO_SCHEDULABLE]
-        if self.trial.partition.fleet.get(name) is None:
+        if self.trial.partition.nodes.get(name) is None:
             return [self.node(name)]
         return [self.node(name, self.rng.choice([*actions, NODE_DECOMMISSION]))]
 
     def foreign(self) -> list[Command]:
-        known = [node.node_id for node in self.trial.partition.fleet]
+        known = [node.node_id for node in self.trial.partition.nodes]
         return [foreign(f"f{self.rng.randint(0, 3)} {self.rng.choice(known)} memory=2")] if known else []
 
 

@@ -96,7 +96,7 @@ def some_ask(rng: random.Random, trial: Trial, key: str, *, age_s: int = 60) -> 
 
 def keep_some_nodes(rng: random.Random, trial: Trial) -> None:
     """For asks that are old enough to lose them, or not."""
-    for number, node in enumerate(trial.partition.fleet):
+    for number, node in enumerate(trial.partition.nodes):
         if rng.random() < 0.2:
             application, ask = some_ask(rng, trial, f"kept{number}", age_s=rng.choice((60, 7300, OLD_S)))
             reservations.reserve(trial.partition, application, ask, node)
@@ -107,7 +107,7 @@ def remember_some_preemptions(rng: random.Random, trial: Trial) -> None:
     """So that some queues may not strike back."""
     for _ in range(rng.randint(1, 4)):
         winner, loser = rng.sample(LEAVES, 2)
-        trial.partition.preemptions.truces.took(winner, loser, trial.now - rng.choice((10, 200, 400)))
+        trial.partition.preemptions.cooldowns.took(winner, loser, trial.now - rng.choice((10, 200, 400)))
 
 
 def odd_numbers(ask: Allocation, node: Node) -> bool:

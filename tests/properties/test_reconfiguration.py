@@ -126,13 +126,13 @@ def tree_of(partition: Partition) -> Shown:
 
 
 def rest_of(partition: Partition) -> tuple[object, ...]:
-    fleet = partition.fleet
+    fleet = partition.nodes
     return (
         partition.config,
         partition.placement.describe(),
         partition.placement_problem,
         partition.usage._limits,
-        (fleet.policy, fleet.weights, [node.node_id for node in fleet.lineup]),
+        (fleet.policy, fleet.weights, [node.node_id for node in fleet.index]),
     )
 
 

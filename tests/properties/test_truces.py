@@ -6,7 +6,7 @@ from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import Plan
+from partition_worker.engine.preemption.victim_choice import PreemptionPlan
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -55,7 +55,7 @@ class Cluster:
         """How many rounds it takes until nobody has to go any more."""
         for number in range(ROUNDS_MAX):
             for ask in self._waiting():
-                for node in self.trial.partition.fleet:
+                for node in self.trial.partition.nodes:
                     self._place(ask, node)
             plans = [(ask, plan) for ask in self._waiting() if (plan := self._plan(ask, truces=truces)) is not None]
             if not plans:
@@ -67,7 +67,7 @@ class Cluster:
                 self._place(ask, plan.node)
         return ROUNDS_MAX
 
-    def _plan(self, ask: Allocation, *, truces: bool) -> Plan | None:
+    def _plan(self, ask: Allocation, *, truces: bool) -> PreemptionPlan | None:
         """Who has to go for the ask; they are marked, and the ask does not try again."""
         partition = self.trial.partition
         application = partition.applications[ask.application_id]
@@ -90,7 +90,7 @@ class Cluster:
 
     def _place(self, ask: Allocation, node: Node) -> None:
         """Let the ask run there, if it does not run yet and has room."""
-        if not ask.node_id and node.has_room(ask.need.shape):
+        if not ask.node_id and node.has_room(ask.shape.amounts):
             ledger.place_ask(self.trial.partition, self.trial.app(ask.application_id), ask, node)
 
     def _leave(self, victim: Allocation) -> None:

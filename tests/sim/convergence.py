@@ -122,7 +122,7 @@ def _configuration(world: "World", rm: ResourceManager, site: Site, partition: P
 
 def _nodes(site: Site, partition: Partition) -> Iterator[str]:
     ours = {name: node for name, node in site.nodes.items() if not node.gone}
-    theirs = {node.node_id: node for node in partition.fleet}
+    theirs = {node.node_id: node for node in partition.nodes}
     if sorted(ours) != sorted(theirs):
         yield f"nodes {sorted(ours)} and {sorted(theirs)}"
         return
@@ -174,9 +174,9 @@ def _placed(rm: ResourceManager, site: Site, partition: Partition) -> Iterator[s
 
 def _waiting(application: Application, partition: Partition) -> Iterator[str]:
     for key, ask in application.requests.items():
-        if (ask.task_group and not ask.placeholder) or not has_room(application.queue, ask.need.shape):
+        if (ask.task_group and not ask.placeholder) or not has_room(application.queue, ask.shape.amounts):
             continue
-        for node in partition.fleet:
+        for node in partition.nodes:
             if node.schedulable and not node.reservations and fits(node.available, ask.resources):
                 yield f"ask {key} waits although node {node.node_id} has room"
 
@@ -204,5 +204,5 @@ def _summary(worker: Worker) -> tuple[object, ...]:
         (name, one.state, sorted(one.requests), sorted((key, a.node_id) for key, a in one.allocations.items()))
         for name, one in partition.applications.items()
     ]
-    nodes = sorted((node.node_id, node.schedulable, sorted(node.allocated.items())) for node in partition.fleet)
+    nodes = sorted((node.node_id, node.schedulable, sorted(node.allocated.items())) for node in partition.nodes)
     return (lane.session, lane.life, lane.inbox.last, lane.outbox.last, worker.host.rollout, applications, nodes)

@@ -73,13 +73,13 @@ def commit(state: PartitionState, decision: Decision) -> None:
     """Carry a decision out."""
     if isinstance(decision, Allocate):
         application, ask, node = decision
-        if ask.need.required_node:
+        if ask.shape.required_node:
             reservations.clear(state, node)
         ledger.place_ask(state, application, ask, node)
         state.emit(ask.announced())
     elif isinstance(decision, Reserve):
         application, ask, node = decision
-        if ask.need.required_node:
+        if ask.shape.required_node:
             reservations.clear(state, node)
         reservations.reserve(state, application, ask, node)
     elif isinstance(decision, Preempt):

@@ -37,9 +37,12 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         return 0
     readiness = state.readiness
     readiness.refresh()
-    if state.reserved.worth_a_look(readiness.reliefs) or state.swappable.first(readiness.reliefs) is not None:
+    if (
+        state.reservation_index.worth_a_look(readiness.retry_round)
+        or state.swap_candidates.first(readiness.retry_round) is not None
+    ):
         return 0
-    tab, made = Tab(state), 0
+    tab, made = FastPathBatch(state), 0
     plain: dict[int, bool] = {}
     while made < budget:
         application = _next(state)
@@ -48,10 +51,10 @@ def run_fast_path(state: PartitionState, budget: int) -> int:
         if application.rank not in plain:
             plain[application.rank] = _plain(state, application)
         group = application.asks.first_group
-        ask, need = group.head, group.need
+        ask, shape = group.head, group.shape
         if not (plain[application.rank] and group.plain) or ask.placeholder or ask.lacks_quota or ask.lacks_queue_room:
             break
-        node = state.fleet.first_fit(need, application) if has_room(application.queue, need.shape) else None
+        node = state.nodes.first_fit(shape, application) if has_room(application.queue, shape.amounts) else None
         if node is None:
             break
         tab.place(application, ask, node)
@@ -76,7 +79,7 @@ def _plain(state: PartitionState, application: Application) -> bool:
     return account.counted and not account.bounds and batch_size(application) == 1
 
 
-class Tab:
+class FastPathBatch:
     """What was placed and is not booked with everybody yet. Nothing else may happen before it is settled."""
 
     def __init__(self, state: PartitionState) -> None:
@@ -92,7 +95,7 @@ class Tab:
         asks.remove(ask)
         headroom.settle(application.queue, amount)
         ask.node_id, ask.bound_ns = node.node_id, state.stamp_ns()
-        state.fleet.bind(application, ask, node)
+        state.nodes.bind(application, ask, node)
         state.running_allocations += 1
         application.allocations[ask.key] = ask
         used = self._used.get(application.rank)
@@ -129,13 +132,13 @@ def plan_batch(state: PartitionState, application: Application, group: Group, mo
     """Up to so many that go along once an ask of this group has its node; each has to be carried out before the next is
     found.
     """
-    need, account = group.need, state.usage.account(application)
-    if group.kind.standing is not Standing.OPEN or need.required_node:
+    shape, account = group.shape, state.usage.account(application)
+    if group.kind.standing is not Standing.OPEN or shape.required_node:
         return
     for _ in range(most):
-        if not len(group.asks) or not account.has_room(need.shape) or not has_room(application.queue, need.shape):
+        if not len(group.asks) or not account.has_room(shape.amounts) or not has_room(application.queue, shape.amounts):
             return
-        node = state.fleet.node_for(need, application)
+        node = state.nodes.node_for(shape, application)
         if node is None:
             return
         yield Allocate(application, group.head, node)

@@ -30,7 +30,7 @@ from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue, may_start
 from partition_worker.engine.readiness.unschedulable_asks import Wait
 from partition_worker.engine.state import PartitionState
-from partition_worker.engine.usage_trackers import Account
+from partition_worker.engine.usage_trackers import UsageAccount
 
 Decision = Allocate | Reserve | Preempt
 
@@ -72,7 +72,7 @@ def _from_leaf(state: PartitionState, leaf: Queue) -> Decision | None:
     return None
 
 
-def _may_run(state: PartitionState, leaf: Queue, application: Application, account: Account) -> bool:
+def _may_run(state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> bool:
     in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
     events.may_run(state, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
@@ -83,7 +83,7 @@ class Attempt:
 
     __slots__ = ("account", "application", "failed", "leaf", "look_at", "state", "waits")
 
-    def __init__(self, state: PartitionState, leaf: Queue, application: Application, account: Account) -> None:
+    def __init__(self, state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> None:
         self.state = state
         self.leaf = leaf
         self.application = application
@@ -121,15 +121,15 @@ class Attempt:
         self.waits = []
 
     def _for_group(self, group: Group) -> Decision | None:
-        shape, ask = group.need.shape, group.head
-        if not self.account.has_room(shape):
+        amounts, ask = group.shape.amounts, group.head
+        if not self.account.has_room(amounts):
             group.note(NO_USER_QUOTA, self.state.now)
             events.quota_room(self.state, ask, self.account, found=False)
             self._wait_for_room(group)
             return None
         if ask.lacks_quota:
             events.quota_room(self.state, ask, self.account, found=True)
-        if not has_room(self.leaf, shape):
+        if not has_room(self.leaf, amounts):
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, self.state.now)
@@ -139,7 +139,7 @@ class Attempt:
             return decision
         if ask.lacks_queue_room:
             events.queue_room(self.state, ask, self.leaf, found=True)
-        if group.need.required_node:
+        if group.shape.required_node:
             return self._on_required_node(group)
         return self._on_any_node(group)
 
@@ -148,20 +148,20 @@ class Attempt:
         group.attempted = True
         if group.kind.standing is Standing.RESERVED:
             return None
-        node = self.state.fleet.only_node(group.need)
+        node = self.state.nodes.only_node(group.shape)
         if node is None:
             self._wait(group)
             return None
-        fits = node.has_room(group.need.shape) and self.state.fleet.admits(group.need, node)
+        fits = node.has_room(group.shape.amounts) and self.state.nodes.admits(group.shape, node)
         if fits and not any(one.for_required_node for one in node.reservations.values()):
             return Allocate(self.application, group.head, node)
         return Reserve(self.application, group.head, node)
 
     def _on_any_node(self, group: Group) -> Decision | None:
         if group.kind.standing is Standing.OPEN:
-            if self.state.fleet.postpones(group.need):
+            if self.state.nodes.postpones(group.shape):
                 return None
-            node = self.state.fleet.first_fit(group.need, self.application)
+            node = self.state.nodes.first_fit(group.shape, self.application)
             if node is not None:
                 return Allocate(self.application, group.head, node)
             self._tell_refusals(group)
@@ -179,14 +179,14 @@ class Attempt:
         ask, state = group.head, self.state
         if state.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
             return
-        reasons = state.fleet.refusals(group.need)
+        reasons = state.nodes.refusals(group.shape)
         events.unschedulable(state, ask, reasons)
         for reason in reasons:
             group.note(reason, state.now)
 
     def _reserve(self, group: Group) -> Reserve | None:
         may_reserve = self._wait(group)
-        node = self.state.fleet.best_to_reserve(group.need) if may_reserve else None
+        node = self.state.nodes.best_to_reserve(group.shape) if may_reserve else None
         return None if node is None else Reserve(self.application, group.head, node)
 
     def _preempt(self, group: Group, *, nodes_tried: bool) -> Preempt | None:
@@ -205,7 +205,7 @@ class Attempt:
         may_reserve = may_at <= self.state.now
         if not may_reserve:
             self.look_at = min(self.look_at, may_at)
-        self.waits.append(Wait(group.need, may_reserve))
+        self.waits.append(Wait(group.shape, may_reserve))
         return may_reserve
 
     def _wait_for_room(self, group: Group) -> None:

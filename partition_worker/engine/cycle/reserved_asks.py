@@ -26,14 +26,14 @@ _Found = tuple[Reservation, Allocate | Preempt]
 
 def decide(state: PartitionState) -> Allocate | Preempt | None:
     """The next decision for an ask with a reservation, or None if none can be used as things are."""
-    reserved, reliefs = state.reserved, state.readiness.reliefs
-    if not reserved.worth_a_look(reliefs):
+    reserved, retry_round = state.reservation_index, state.readiness.retry_round
+    if not reserved.worth_a_look(retry_round):
         return None
     found = list(_on_kept_nodes(state))
-    if reserved.relieved(reliefs):
+    if reserved.relieved(retry_round):
         found += _on_other_nodes(state)
     if not found:
-        reserved.rest(reliefs)
+        reserved.rest(retry_round)
         return None
     if len(found) > 1:
         found.sort(key=lambda one: (path_key(one[0].leaf), one[0].rank))
@@ -42,7 +42,7 @@ def decide(state: PartitionState) -> Allocate | Preempt | None:
 
 def _on_kept_nodes(state: PartitionState) -> Iterator[_Found]:
     """Of each line whose queue has room, the oldest that can be used."""
-    for line in state.reserved.nudged():
+    for line in state.reservation_index.nudged():
         vain: list[Reservation] = []
         for reservation in _allowed(state, line):
             decision = _on_kept_node(state, reservation)
@@ -51,14 +51,14 @@ def _on_kept_nodes(state: PartitionState) -> Iterator[_Found]:
                 break
             vain.append(reservation)
         for reservation in vain:
-            state.reserved.settle(reservation)
+            state.reservation_index.settle(reservation)
 
 
 def _on_kept_node(state: PartitionState, reservation: Reservation) -> Allocate | Preempt | None:
     ask, node = reservation.ask, reservation.node
     application = state.applications[ask.application_id]
-    if node.has_room(ask.need.shape):
-        if state.fleet.admits(ask.need, node):
+    if node.has_room(ask.shape.amounts):
+        if state.nodes.admits(ask.shape, node):
             return Allocate(application, ask, node)
     elif reservation.for_required_node and not ask.preemption_triggered:
         victims = attempts.plan_required_node_victims(node, ask)
@@ -72,15 +72,15 @@ def _on_kept_node(state: PartitionState, reservation: Reservation) -> Allocate |
 
 def _on_other_nodes(state: PartitionState) -> Iterator[_Found]:
     """For each need that a free node has room for, in each line the oldest reservation that may use it."""
-    for need, lines in state.reserved.needs():
-        if state.fleet.node_for(need) is None:
+    for shape, lines in state.reservation_index.needs():
+        if state.nodes.node_for(shape) is None:
             continue
         for line in lines:
             reservation = next(_allowed(state, line), None)
             if reservation is not None:
                 application = state.applications[reservation.ask.application_id]
-                node = state.fleet.node_for(need, application)
-                assert node is not None, need
+                node = state.nodes.node_for(shape, application)
+                assert node is not None, shape
                 yield reservation, Allocate(application, reservation.ask, node)
 
 
@@ -88,7 +88,7 @@ def _allowed(state: PartitionState, line: Order[Reservation]) -> Iterator[Reserv
     """Those of a line for which their queue, their user and their group have room."""
     first = line.first()
     assert first is not None, "no line is empty"
-    if not has_room(first.leaf, first.need.shape, first.keeps):
+    if not has_room(first.leaf, first.shape.amounts, first.keeps):
         return
     for reservation in line:
         application = state.applications[reservation.ask.application_id]
@@ -96,5 +96,5 @@ def _allowed(state: PartitionState, line: Order[Reservation]) -> Iterator[Reserv
         starts = application.state is not AppState.ACCEPTED or (
             may_start(application.queue, application.application_id) and account.may_start()
         )
-        if starts and account.has_room(reservation.need.shape):
+        if starts and account.has_room(reservation.shape.amounts):
             yield reservation

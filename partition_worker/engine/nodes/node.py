@@ -10,7 +10,7 @@ from typing import Final
 from common.messages import Resources
 from common.resources import add_to, minus, pruned, take_from
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.queues.queue import Queue
 
 UNKNOWN_INSTANCE: Final = "UNKNOWN"
@@ -62,18 +62,18 @@ class Node:
         """`hostname` or `rackname`, in either spelling that RMs use."""
         return self.attributes.get(f"si/{name}") or self.attributes.get(f"si.io/{name}", "")
 
-    def has_room(self, shape: Shape) -> bool:
+    def has_room(self, amounts: Amounts) -> bool:
         """Whether what is available covers these amounts; negative availability is none."""
         available = self.available
-        for kind, value in shape:  # noqa: SIM110 - a generator costs as much as the loop itself, for every node tried
+        for kind, value in amounts:  # noqa: SIM110 - a generator costs as much as the loop itself, for every node tried
             if value > 0 and available.get(kind, 0) < value:
                 return False
         return True
 
-    def is_large_enough(self, shape: Shape) -> bool:
+    def is_large_enough(self, amounts: Amounts) -> bool:
         """Whether these amounts would fit if nothing ran here."""
         capacity = self.capacity
-        for kind, value in shape:  # noqa: SIM110 - as above
+        for kind, value in amounts:  # noqa: SIM110 - as above
             if value > 0 and capacity.get(kind, 0) < value:
                 return False
         return True
@@ -141,15 +141,15 @@ class Reservation:
     """Unix seconds."""
     rank: int
     """In order of creation."""
-    need: Need = field(init=False)
+    shape: AskShape = field(init=False)
     """The need of the ask under which the reservation is indexed."""
     keeps: Resources = field(default_factory=dict)
     """Room that the queues keep for the ask because victims were preempted for it; empty otherwise."""
 
     def __post_init__(self) -> None:
-        self.need = self.ask.need
+        self.shape = self.ask.shape
 
     @property
     def for_required_node(self) -> bool:
         """Whether the ask requires this very node. Only such reservations may share a node."""
-        return bool(self.ask.need.required_node)
+        return bool(self.ask.shape.required_node)

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import ClassVar, Final, Self
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.sort_policies import BEFORE_ALL, BEHIND_ALL, SortKey, score_of
 
@@ -39,17 +39,17 @@ LOST_MAX: Final = 1024
 """Shapes of which it is remembered what was lost. With more all begin anew."""
 
 
-class Lineup:
+class NodeIndex:
     """Nodes by ascending place."""
 
     def __init__(self) -> None:
         self._places: dict[int, SortKey] = {}  # by the rank of the node
         self._root: Block = Leaf()
-        self._seekers: dict[Shape, Seeker] = {}
+        self._seekers: dict[Amounts, FirstFitCursor] = {}
         """Of shapes for which the search was dear."""
-        self._trail = Trail()
+        self._trail = MoveLog()
         """Of the nodes that moved or gained while there was a seeker."""
-        self._lost: dict[Shape, int] = {}
+        self._lost: dict[Amounts, int] = {}
         """By shape, how many looks searches cost that should have been cheaper."""
 
     def put(self, node: Node, place: SortKey) -> None:
@@ -98,27 +98,27 @@ class Lineup:
         """The node with the smallest place, or None without any."""
         return self._root.first()
 
-    def find(self, shape: Shape) -> Node | None:
+    def find(self, amounts: Amounts) -> Node | None:
         """The first with room for these amounts, or None."""
-        root, seeker = self._root, self._seekers.get(shape)
-        if not root.may_have(shape):
+        root, seeker = self._root, self._seekers.get(amounts)
+        if not root.may_have(amounts):
             return None
         if seeker is None:
-            node, looks = root.find(shape, BEFORE_ALL)
+            node, looks = root.find(amounts, BEFORE_ALL)
             if looks > CHEAP:
-                self._lose(shape, looks - CHEAP)
+                self._lose(amounts, looks - CHEAP)
             return node
         node = seeker.first_opened(self._trail, self._places)
         if node is None:
-            node, _ = root.find(shape, seeker.start)
+            node, _ = root.find(amounts, seeker.start)
             seeker.start = BEHIND_ALL if node is None else self._places[node.rank]
         elif seeker.entries > 2 * len(self._places):
-            del self._seekers[shape]  # most of it is true no longer
+            del self._seekers[amounts]  # most of it is true no longer
         return node
 
-    def having_room(self, shape: Shape) -> Iterator[Node]:
+    def having_room(self, amounts: Amounts) -> Iterator[Node]:
         """Those with room for these amounts, in order; the order must not change meanwhile."""
-        return self._root.having_room(shape) if self._root.may_have(shape) else iter(())
+        return self._root.having_room(amounts) if self._root.may_have(amounts) else iter(())
 
     def __iter__(self) -> Iterator[Node]:
         """In order; the order must not change meanwhile."""
@@ -127,19 +127,19 @@ class Lineup:
     def __len__(self) -> int:
         return len(self._places)
 
-    def _lose(self, shape: Shape, looks: int) -> None:
+    def _lose(self, amounts: Amounts, looks: int) -> None:
         """A search cost so many looks more than it should. Once that is enough, whoever seeks this shape need not begin
         at the first node any more.
         """
-        lost = self._lost.pop(shape, 0) + looks
+        lost = self._lost.pop(amounts, 0) + looks
         if lost < ENOUGH:
             if len(self._lost) >= LOST_MAX:
                 self._lost.clear()
-            self._lost[shape] = lost
+            self._lost[amounts] = lost
             return
         if len(self._seekers) >= SEEKERS_MAX:
             del self._seekers[next(iter(self._seekers))]
-        self._seekers[shape] = Seeker(shape, self._trail)
+        self._seekers[amounts] = FirstFitCursor(amounts, self._trail)
 
     def _drop(self, place: SortKey) -> None:
         self._root.drop(place)
@@ -147,7 +147,7 @@ class Lineup:
             self._root = self._root.heir()
 
 
-class Trail:
+class MoveLog:
     """Nodes by when they last moved or gained: who was here before reads what is new, the latest first, each once."""
 
     def __init__(self) -> None:
@@ -172,14 +172,14 @@ class Trail:
             yield node
 
 
-class Seeker:
+class FirstFitCursor:
     """The state of one search that is never over."""
 
     __slots__ = ("_opened", "_read", "_shape", "start")
 
-    def __init__(self, shape: Shape, trail: Trail) -> None:
+    def __init__(self, amounts: Amounts, trail: MoveLog) -> None:
         self.start: SortKey = BEFORE_ALL
-        self._shape = shape
+        self._shape = amounts
         self._read = trail.last
         """Up to where the trail has been read."""
         self._opened: list[tuple[SortKey, int, Node]] = []
@@ -190,18 +190,18 @@ class Seeker:
         """How many there are, true ones and others."""
         return len(self._opened)
 
-    def first_opened(self, trail: Trail, places: Mapping[int, SortKey]) -> Node | None:
+    def first_opened(self, trail: MoveLog, places: Mapping[int, SortKey]) -> Node | None:
         """The first node before the start that has room; they stand at these places, by rank."""
-        opened, shape = self._opened, self._shape
+        opened, amounts = self._opened, self._shape
         if self._read < trail.last:
             for node in trail.since(self._read):
                 at = places.get(node.rank)
-                if at is not None and at < self.start and node.has_room(shape):
+                if at is not None and at < self.start and node.has_room(amounts):
                     heappush(opened, (at, node.rank, node))
             self._read = trail.last
         while opened:
             place, rank, node = opened[0]
-            if places.get(rank) == place and node.has_room(shape):
+            if places.get(rank) == place and node.has_room(amounts):
                 return node
             heappop(opened)
         return None
@@ -233,7 +233,7 @@ class Block(ABC):
         """
         self.most: Resources = {}
         """Per type at least as much as is available on any node."""
-        self.lacking: dict[Shape, None] = {}
+        self.lacking: dict[Amounts, None] = {}
         """Shapes for which no node has room, although `most` does not tell."""
 
     @abstractmethod
@@ -246,11 +246,11 @@ class Block(ABC):
     def gained(self, place: SortKey, node: Node) -> None: ...
 
     @abstractmethod
-    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
+    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
         """The first node with room, where there is none before this place; and how many looks that took."""
 
     @abstractmethod
-    def having_room(self, shape: Shape) -> Iterator[Node]: ...
+    def having_room(self, amounts: Amounts) -> Iterator[Node]: ...
 
     @abstractmethod
     def split(self) -> Self:
@@ -271,13 +271,13 @@ class Block(ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Node]: ...
 
-    def may_have(self, shape: Shape) -> bool:
+    def may_have(self, amounts: Amounts) -> bool:
         """Whether a node in it may have room."""
         most = self.most
-        for kind, value in shape:
+        for kind, value in amounts:
             if value > 0 and most.get(kind, 0) < value:
                 return False
-        return not self.lacking or shape not in self.lacking
+        return not self.lacking or amounts not in self.lacking
 
     def notice(self, node: Node) -> None:
         """A node came or gained."""
@@ -286,15 +286,15 @@ class Block(ABC):
             if value > most.get(kind, 0):
                 most[kind] = value
         if self.lacking:
-            self.lacking = {shape: None for shape in self.lacking if not node.has_room(shape)}
+            self.lacking = {amounts: None for amounts in self.lacking if not node.has_room(amounts)}
 
-    def learn(self, shape: Shape, members: Iterable[Resources]) -> None:
+    def learn(self, amounts: Amounts, members: Iterable[Resources]) -> None:
         """A shape was sought in vain among these members, of which each has no more than that available."""
         self.most = _highest(members)
-        if self.may_have(shape):
+        if self.may_have(amounts):
             if len(self.lacking) >= LACKING_MAX:
                 self.lacking = {}
-            self.lacking[shape] = None
+            self.lacking[amounts] = None
 
 
 class Leaf(Block):
@@ -321,27 +321,27 @@ class Leaf(Block):
     def gained(self, place: SortKey, node: Node) -> None:
         self.notice(node)
 
-    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
+    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
         nodes, first = self.nodes, bisect_left(self.places, start)
         for at, node in enumerate(islice(nodes, first, None), 1):
             available = node.available
-            for kind, value in shape:  # as Node.has_room does: a call for each would be half of the search
+            for kind, value in amounts:  # as Node.has_room does: a call for each would be half of the search
                 if value > 0 and available.get(kind, 0) < value:
                     break
             else:
                 return node, at
         if not first:  # who comes from the middle of a block seldom comes again
-            self.learn(shape, [node.available for node in nodes])
+            self.learn(amounts, [node.available for node in nodes])
         return None, len(nodes) - first
 
-    def having_room(self, shape: Shape) -> Iterator[Node]:
+    def having_room(self, amounts: Amounts) -> Iterator[Node]:
         found = False
         for node in self.nodes:
-            if node.has_room(shape):
+            if node.has_room(amounts):
                 found = True
                 yield node
         if not found:
-            self.learn(shape, [node.available for node in self.nodes])
+            self.learn(amounts, [node.available for node in self.nodes])
 
     def split(self) -> Self:
         half, right = len(self.nodes) // 2, type(self)()
@@ -403,28 +403,28 @@ class Branch(Block):
         self.notice(node)
         self.blocks[bisect_right(self.places, place) - 1].gained(place, node)
 
-    def find(self, shape: Shape, start: SortKey) -> tuple[Node | None, int]:
+    def find(self, amounts: Amounts, start: SortKey) -> tuple[Node | None, int]:
         blocks, first, looks = self.blocks, max(0, bisect_right(self.places, start) - 1), 0
         for block in islice(blocks, first, None):
             looks += 1
-            if block.may_have(shape):
-                node, more = block.find(shape, start)
+            if block.may_have(amounts):
+                node, more = block.find(amounts, start)
                 looks += more
                 if node is not None:
                     return node, looks
         if not first:
-            self.learn(shape, [block.most for block in blocks])
+            self.learn(amounts, [block.most for block in blocks])
         return None, looks
 
-    def having_room(self, shape: Shape) -> Iterator[Node]:
+    def having_room(self, amounts: Amounts) -> Iterator[Node]:
         found = False
         for block in self.blocks:
-            if block.may_have(shape):
-                for node in block.having_room(shape):
+            if block.may_have(amounts):
+                for node in block.having_room(amounts):
                     found = True
                     yield node
         if not found:
-            self.learn(shape, [block.most for block in self.blocks])
+            self.learn(amounts, [block.most for block in self.blocks])
 
     def adopt(self, at: int, block: Block) -> None:
         """Take in a block, which is not empty, at this index."""
@@ -471,4 +471,4 @@ def _highest(amounts: Iterable[Resources]) -> Resources:
 def _know_both(left: Block, right: Block) -> None:
     """The left block has the members of the right one as well, and knows only what is true of both."""
     left.most = _highest((left.most, right.most))
-    left.lacking = {shape: None for shape in left.lacking if shape in right.lacking}
+    left.lacking = {amounts: None for amounts in left.lacking if amounts in right.lacking}

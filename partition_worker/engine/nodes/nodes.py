@@ -14,10 +14,10 @@ from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
 from common.resources import minus, plus, pruned
 from partition_worker.engine.allocation import Allocation
-from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.node_index import Lineup
-from partition_worker.engine.nodes.secondary_indexes import Pack, ReservationCandidates, Selections
+from partition_worker.engine.nodes.node_index import NodeIndex
+from partition_worker.engine.nodes.secondary_indexes import ConstraintIndexes, PackIndex, ReservationCandidates
 from partition_worker.engine.nodes.sort_policies import SortKey, sort_key_of
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.queues.policies import NODE_SORT
@@ -34,7 +34,7 @@ KEEPERS_MAX: Final = 1024
 forgotten."""
 
 
-class Fleet:
+class Nodes:
     """Nodes by id and by score."""
 
     def __init__(self, policy: str, weights: Mapping[str, float], predicates: Predicates | None = None) -> None:
@@ -45,16 +45,16 @@ class Fleet:
         """The sum of all capacities, pruned; draining nodes count."""
         self.predicates = predicates or Predicates()
         self._nodes: dict[str, Node] = {}
-        self.lineups: dict[str, Lineup] = {policy: Lineup()}
+        self.indexes: dict[str, NodeIndex] = {policy: NodeIndex()}
         """The partition's, and those that applications or queues asked for; the same nodes are in all of them."""
-        self._candidates: dict[Shape, ReservationCandidates] = {}
-        self._keepers: dict[Shape, Node | None] = {}
-        self._selections = Selections(self.predicates)
+        self._candidates: dict[Amounts, ReservationCandidates] = {}
+        self._keepers: dict[Amounts, Node | None] = {}
+        self._selections = ConstraintIndexes(self.predicates)
         self.ever_guarded = False
         """Whether a node ever was."""
         self.ranks = 0
         """How many nodes ever came."""
-        self.packs: dict[int, dict[int, Pack]] = {}
+        self.packs: dict[int, dict[int, PackIndex]] = {}
         """By the rank of a node, the packs of the applications that run there, by the rank of the application."""
 
     def get(self, node_id: str) -> Node | None:
@@ -68,9 +68,9 @@ class Fleet:
         return len(self._nodes)
 
     @property
-    def lineup(self) -> Lineup:
+    def index(self) -> NodeIndex:
         """Those that anybody may get, in the order of the partition."""
-        return self.lineups[self.policy]
+        return self.indexes[self.policy]
 
     def recall(
         self,
@@ -84,13 +84,13 @@ class Fleet:
         """Go on where one was that is remembered (`engine/memory`), each node at its place."""
         self._nodes = {node.node_id: node for node in nodes}
         self.total, self.ranks, self.ever_guarded = total, ranks, ever_guarded
-        self.lineups = {}
+        self.indexes = {}
         if self.policy not in lineups:
             raise ValueError(f"the snapshot has no node index for the node sort policy {self.policy}")
         for policy, places in lineups.items():
             if policy not in NODE_SORT_POLICIES:  # of a queue, in a release that had it; none uses it now
                 continue
-            lineup = self.lineups[policy] = Lineup()
+            lineup = self.indexes[policy] = NodeIndex()
             for node, score_then in places:
                 lineup.put(node, sort_key_of(score_then, node.node_id))
 
@@ -132,7 +132,7 @@ class Fleet:
             return
         self.policy = policy
         self.weights = dict(weights)
-        self.lineups = {policy: Lineup()}
+        self.indexes = {policy: NodeIndex()}
         self._candidates.clear()
         self._selections.clear()
         for node in self:
@@ -168,7 +168,7 @@ class Fleet:
                 del self.packs[node.rank]
         self.changed(node)
 
-    def _enter_pack(self, pack: Pack, node: Node) -> None:
+    def _enter_pack(self, pack: PackIndex, node: Node) -> None:
         pack.began(node)
         self.packs.setdefault(node.rank, {})[pack.rank] = pack
 
@@ -177,121 +177,123 @@ class Fleet:
         if node.schedulable and not node.reservations:
             weights, node_id = self.weights, node.node_id
             available, capacity = node.available, node.capacity
-            for policy, lineup in self.lineups.items():
+            for policy, lineup in self.indexes.items():
                 lineup.put(node, sort_key_of(NODE_SORT_POLICIES[policy](available, capacity, weights), node_id))
             if self.packs and node.rank in self.packs:
                 place = self._place(node)
                 for pack in self.packs[node.rank].values():
-                    pack.lineup.put(node, place)
+                    pack.index.put(node, place)
         else:
-            for lineup in self.lineups.values():
+            for lineup in self.indexes.values():
                 lineup.drop(node)
             for pack in self.packs.get(node.rank, {}).values():
-                pack.lineup.drop(node)
+                pack.index.drop(node)
         self._look_again(node)
 
     def freed(self, node: Node) -> None:
         """What is available on the node changed, and it stays where it is in the orders."""
-        for lineup in self.lineups.values():
+        for lineup in self.indexes.values():
             lineup.gained(node)
         for pack in self.packs.get(node.rank, {}).values():
-            pack.lineup.gained(node)
+            pack.index.gained(node)
         self._look_again(node)
 
     # Where something can run ----------------------------------------------------------------------------------------
 
-    def node_for(self, need: Need, application: "Application | None" = None) -> Node | None:
+    def node_for(self, shape: AskShape, application: "Application | None" = None) -> Node | None:
         """The node that an ask of the application with this need would get now.
 
         A required node will do even while it drains, or is kept for other asks that no other node would do for.
         """
-        if not need.required_node:
-            return self.first_fit(need, application)
-        node = self._nodes.get(need.required_node)
-        if node is None or not node.has_room(need.shape) or not self.admits(need, node):
+        if not shape.required_node:
+            return self.first_fit(shape, application)
+        node = self._nodes.get(shape.required_node)
+        if node is None or not node.has_room(shape.amounts) or not self.admits(shape, node):
             return None
         return node if all(one.for_required_node for one in node.reservations.values()) else None
 
-    def first_fit(self, need: Need, application: "Application | None" = None) -> Node | None:
+    def first_fit(self, shape: AskShape, application: "Application | None" = None) -> Node | None:
         """The first node with room for this need, in the order that the application wants."""
         choice = None if application is None else node_choice_of(application)
         if application is not None and choice == PACK:
-            node = self._first(self.pack(application).lineup, need, None)
-            return self._first(self.lineup, need, self.policy) if node is None else node
+            node = self._first(self.pack(application).index, shape, None)
+            return self._first(self.index, shape, self.policy) if node is None else node
         policy = self.policy if choice is None or choice == PACK else choice
-        return self._first(self._lineup(policy), need, policy)
+        return self._first(self._lineup(policy), shape, policy)
 
-    def admits(self, need: Need, node: Node, *, allocate: bool = True) -> bool:
+    def admits(self, shape: AskShape, node: Node, *, allocate: bool = True) -> bool:
         """Whether a node with room will do for what else the ask wants of it; without `allocate`, whether it will do
         to be kept for the ask.
         """
-        if need.constraint is None and not node.guarded:
+        if shape.constraint is None and not node.guarded:
             return True
-        return self.predicates.admits(need, node, allocate=allocate)
+        return self.predicates.admits(shape, node, allocate=allocate)
 
-    def postpones(self, need: Need) -> bool:
+    def postpones(self, shape: AskShape) -> bool:
         """Whether no node takes an ask with this need before others have been asked about."""
-        if need.constraint is None or not need.constraint.asked:
+        if shape.constraint is None or not shape.constraint.asked:
             return False
-        return self.predicates.verdicts.turns_away(need.constraint.asked)
+        return self.predicates.verdicts.turns_away(shape.constraint.asked)
 
-    def refusals(self, need: Need) -> dict[str, int]:
+    def refusals(self, shape: AskShape) -> dict[str, int]:
         """On how many of the nodes with room an ask with this need is refused, by reason; a look at each of them."""
-        if need.constraint is None and not self.ever_guarded:
+        if shape.constraint is None and not self.ever_guarded:
             return {}
-        return self.predicates.refusals(need, self.lineup.having_room(need.shape))
+        return self.predicates.refusals(shape, self.index.having_room(shape.amounts))
 
     # Nodes to keep for an ask ---------------------------------------------------------------------------------------
 
-    def only_node(self, need: Need) -> Node | None:
+    def only_node(self, shape: AskShape) -> Node | None:
         """The node that an ask requires, if it is or can be kept for it: one that exists, is large enough, and that
         nobody was asked to leave for somebody else.
         """
-        node = self._nodes.get(need.required_node)
-        return node if node is not None and node.is_large_enough(need.shape) and not node.kept_for_preemption else None
+        node = self._nodes.get(shape.required_node)
+        return (
+            node if node is not None and node.is_large_enough(shape.amounts) and not node.kept_for_preemption else None
+        )
 
-    def may_reserve(self, need: Need) -> bool:
+    def may_reserve(self, shape: AskShape) -> bool:
         """Whether there is a node that might be kept for an ask with this need."""
-        if need.required_node or not self._has_keeper(need.shape):
+        if shape.required_node or not self._has_keeper(shape.amounts):
             return False
-        if need.constraint is None and not self.ever_guarded:
+        if shape.constraint is None and not self.ever_guarded:
             return True
-        large = self._large_enough(need.shape)
-        return self.predicates.first(need, large, all_nodes=True, allocate=False) is not None
+        large = self._large_enough(shape.amounts)
+        return self.predicates.first(shape, large, all_nodes=True, allocate=False) is not None
 
-    def _large_enough(self, shape: Shape) -> Iterator[Node]:
-        for node in self.lineup:
-            if node.is_large_enough(shape):
+    def _large_enough(self, amounts: Amounts) -> Iterator[Node]:
+        for node in self.index:
+            if node.is_large_enough(amounts):
                 yield node
 
-    def _has_keeper(self, shape: Shape) -> bool:
-        lineup = self.lineup
-        if shape in self._keepers:
-            keeper = self._keepers[shape]
+    def _has_keeper(self, amounts: Amounts) -> bool:
+        lineup = self.index
+        if amounts in self._keepers:
+            keeper = self._keepers[amounts]
             if keeper is None:
                 return False
-            if lineup.place(keeper) is not None and keeper.is_large_enough(shape):
+            if lineup.place(keeper) is not None and keeper.is_large_enough(amounts):
                 return True
         elif len(self._keepers) >= KEEPERS_MAX:
             self._keepers.clear()
-        keeper = self._keepers[shape] = next((node for node in lineup if node.is_large_enough(shape)), None)
+        keeper = self._keepers[amounts] = next((node for node in lineup if node.is_large_enough(amounts)), None)
         return keeper is not None
 
-    def best_to_reserve(self, need: Need) -> Node | None:
+    def best_to_reserve(self, shape: AskShape) -> Node | None:
         """Of the nodes that might be kept for an ask with this need the one on which it leaves the least over (spec
         4.6); of equals the first in the order of the partition. None where only one node would do.
         """
-        if need.required_node or not self._has_keeper(need.shape):
+        if shape.required_node or not self._has_keeper(shape.amounts):
             return None
-        candidates = self._candidates.get(need.shape)
+        candidates = self._candidates.get(shape.amounts)
         if candidates is None:
             if len(self._candidates) >= CANDIDATES_MAX:
                 del self._candidates[next(iter(self._candidates))]
-            candidates = self._candidates[need.shape] = ReservationCandidates(need.shape, self.lineup)
+            candidates = self._candidates[shape.amounts] = ReservationCandidates(shape.amounts, self.index)
         best = candidates.best()
-        if best is None or (need.constraint is None and not best.guarded):
+        if best is None or (shape.constraint is None and not best.guarded):
             return best
-        return self.predicates.first(need, candidates.in_order(), all_nodes=True, allocate=False)
+        return self.predicates.first(shape, candidates.in_order(), all_nodes=True, allocate=False)
 
     # Private --------------------------------------------------------------------------------------------------------
 
@@ -304,47 +306,47 @@ class Fleet:
         self.changed(node)
         if node.schedulable and not node.reservations:
             self._keepers = {
-                shape: keeper
-                for shape, keeper in self._keepers.items()
-                if keeper is not None or not node.is_large_enough(shape)
+                amounts: keeper
+                for amounts, keeper in self._keepers.items()
+                if keeper is not None or not node.is_large_enough(amounts)
             }
 
-    def _first(self, lineup: Lineup, need: Need, policy: str | None) -> Node | None:
+    def _first(self, lineup: NodeIndex, shape: AskShape, policy: str | None) -> Node | None:
         """The first node of the lineup of this policy, or of a part of the nodes."""
         first = lineup.first()
-        if first is not None and need.constraint is None and not first.guarded and first.has_room(need.shape):
+        if first is not None and shape.constraint is None and not first.guarded and first.has_room(shape.amounts):
             return first  # mostly, as long as the cluster is not full
-        first = lineup.find(need.shape)
-        if first is None or (need.constraint is None and not first.guarded):
+        first = lineup.find(shape.amounts)
+        if first is None or (shape.constraint is None and not first.guarded):
             return first
         if policy is None:
-            return self.predicates.first(need, lineup.having_room(need.shape), all_nodes=False)
-        return self._selections.first(policy, lineup, need)
+            return self.predicates.first(shape, lineup.having_room(shape.amounts), all_nodes=False)
+        return self._selections.first(policy, lineup, shape)
 
-    def _lineup(self, policy: str) -> Lineup:
-        lineup = self.lineups.get(policy)
+    def _lineup(self, policy: str) -> NodeIndex:
+        lineup = self.indexes.get(policy)
         if lineup is None:
-            lineup = self.lineups[policy] = Lineup()
+            lineup = self.indexes[policy] = NodeIndex()
             score = NODE_SORT_POLICIES[policy]
-            for node in self.lineup:
+            for node in self.index:
                 lineup.put(node, sort_key_of(score(node.available, node.capacity, self.weights), node.node_id))
         return lineup
 
-    def pack(self, application: "Application") -> Pack:
+    def pack(self, application: "Application") -> PackIndex:
         """Where an application runs that wants to be packed."""
         if application.pack is None:
-            pack = application.pack = Pack(application.rank)
+            pack = application.pack = PackIndex(application.rank)
             for one in (*application.allocations.values(), *application.swapping.values()):
                 node = self._nodes.get(one.node_id)
                 if node is not None and node.allocations.get(one.key) is one:
                     self._enter_pack(pack, node)
-                    place = self.lineup.place(node)
+                    place = self.index.place(node)
                     if place is not None:
-                        pack.lineup.put(node, place)
+                        pack.index.put(node, place)
         return application.pack
 
     def _place(self, node: Node) -> SortKey:
-        place = self.lineup.place(node)
+        place = self.index.place(node)
         assert place is not None, node.node_id
         return place
 
@@ -358,10 +360,10 @@ class Fleet:
             self._selections.changed(node, len(self._nodes))
 
     def _judge_again(self, node: Node) -> None:
-        for shape, candidates in tuple(self._candidates.items()):
+        for amounts, candidates in tuple(self._candidates.items()):
             candidates.changed(node)
             if candidates.unread > len(self._nodes) + 1:  # nobody asks for them any more, and nodes came and went
-                del self._candidates[shape]
+                del self._candidates[amounts]
 
     def _resize_total(self, gained: Resources, lost: Resources) -> None:
         self.total = pruned(minus(plus(self.total, gained), lost))

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from partition_worker.engine.ask_shapes import Demands, Need, Shape
+from partition_worker.engine.ask_shapes import Amounts, AskShape, Demands
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.node_index import Lineup
+from partition_worker.engine.nodes.node_index import NodeIndex
 from partition_worker.engine.nodes.sort_policies import SortKey, waste
 from partition_worker.engine.predicates.evaluation import Predicates
 
@@ -32,10 +32,10 @@ LOST_MAX: Final = 1024
 class Admitting:
     """Some of the nodes of a lineup, at the same places."""
 
-    def __init__(self, of: Lineup, admits: Callable[[Node], bool]) -> None:
+    def __init__(self, of: NodeIndex, admits: Callable[[Node], bool]) -> None:
         self._of = of
         self._admits = admits
-        self._lineup = Lineup()
+        self._lineup = NodeIndex()
         self._changed: dict[int, Node] = {node.rank: node for node in of}
 
     @property
@@ -47,7 +47,7 @@ class Admitting:
         """What the node has, what is available on it, or its place is not as before."""
         self._changed[node.rank] = node
 
-    def lineup(self) -> Lineup:
+    def index(self) -> NodeIndex:
         """The order as it is now."""
         for node in self._changed.values():
             place = self._of.place(node)
@@ -59,7 +59,7 @@ class Admitting:
         return self._lineup
 
 
-class Selections:
+class ConstraintIndexes:
     """The orders that were made, for the demands of those who ask."""
 
     def __init__(self, predicates: Predicates) -> None:
@@ -69,15 +69,15 @@ class Selections:
         self._lost: dict[tuple[str, Demands], int] = {}
         """Looks at nodes that refused."""
 
-    def first(self, policy: str, lineup: Lineup, need: Need) -> Node | None:
+    def first(self, policy: str, lineup: NodeIndex, shape: AskShape) -> Node | None:
         """The first node of this policy's lineup that has room and admits such an ask."""
-        demands = self._predicates.demands(need)
+        demands = self._predicates.demands(shape)
         key = policy, demands
         order = self.orders.get(key)
         if order is not None:
-            return self._predicates.first(need, order.lineup().having_room(need.shape), all_nodes=True)
-        nodes = _Counted(lineup.having_room(need.shape))
-        found = self._predicates.first(need, nodes, all_nodes=True)
+            return self._predicates.first(shape, order.index().having_room(shape.amounts), all_nodes=True)
+        nodes = _Counted(lineup.having_room(shape.amounts))
+        found = self._predicates.first(shape, nodes, all_nodes=True)
         lost = self._lost.get(key, 0) + max(0, nodes.count - 1)
         if lost < len(lineup):
             if len(self._lost) >= LOST_MAX:
@@ -123,9 +123,9 @@ _Judged = tuple[float, SortKey, str]
 class ReservationCandidates:
     """Nodes that are large enough for a shape and are in a lineup."""
 
-    def __init__(self, shape: Shape, lineup: Lineup) -> None:
-        self._shape = shape
-        self._wanted = dict(shape)
+    def __init__(self, amounts: Amounts, lineup: NodeIndex) -> None:
+        self._shape = amounts
+        self._wanted = dict(amounts)
         self._lineup = lineup
         self._nodes: dict[str, tuple[_Judged, Node]] = {}
         self._heap: list[_Judged] = []
@@ -178,13 +178,13 @@ class ReservationCandidates:
         heappush(self._heap, judged)
 
 
-class Pack:
+class PackIndex:
     """Always: its nodes that get new allocations are in the lineup, at their places in the order of the partition."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         """That of the application."""
-        self.lineup = Lineup()
+        self.index = NodeIndex()
         self._counts: Counter[int] = Counter()  # of what runs on the node of this rank
 
     def began(self, node: Node) -> None:
@@ -197,5 +197,5 @@ class Pack:
         if self._counts[node.rank]:
             return False
         del self._counts[node.rank]
-        self.lineup.drop(node)
+        self.index.drop(node)
         return True

@@ -22,7 +22,7 @@ from partition_worker.engine.predicates.predicate import NodeView, Predicate
 from partition_worker.engine.predicates.rm_verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from partition_worker.engine.ask_shapes import Need
+    from partition_worker.engine.ask_shapes import AskShape
     from partition_worker.engine.nodes.node import Node
 
 BUILT_IN: Final[tuple[Predicate, ...]] = (NodeSelector(), ForbiddenNodes(), Tolerations())
@@ -51,7 +51,7 @@ class Predicates:
         self._nothing: Demands = (None,) * len(self._predicates)
         self._answers: dict[Demands, dict[int, tuple[Resources, str]]] = {}  # then by the rank of the node
         self._remembered = 0
-        self.in_vain: dict[tuple[Need, bool], None] = {}
+        self.in_vain: dict[tuple[AskShape, bool], None] = {}
         """Needs for which no node has room that admits them (or could be kept for them), since a node changed last."""
         self.complained: dict[str, None] = {}
         self._complaints: list[str] = []
@@ -77,9 +77,9 @@ class Predicates:
 
     # The search -----------------------------------------------------------------------------------------------------
 
-    def demands(self, need: "Need") -> Demands:
+    def demands(self, shape: "AskShape") -> Demands:
         """What each of the predicates here is asked about such an ask."""
-        return self._nothing if need.constraint is None else need.constraint.demands
+        return self._nothing if shape.constraint is None else shape.constraint.demands
 
     def meets(self, demands: Demands, node: "Node") -> bool:
         """Whether the node meets these demands, whatever the resource manager says."""
@@ -89,11 +89,11 @@ class Predicates:
         """Whether the node refuses asks that demand nothing of it."""
         return bool(self._answered(self._nothing, node))
 
-    def problem(self, need: "Need", node: "Node", *, allocate: bool = True) -> str:
+    def problem(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> str:
         """Why an ask with this need may not run on the node, room aside; empty if it may. `allocate` is False where
         the node is only to be kept for it, or it has a placeholder there.
         """
-        constraint = need.constraint
+        constraint = shape.constraint
         if constraint is None:
             return self._answered(self._nothing, node) if node.guarded else ""
         refusal = self._answered(constraint.demands, node)
@@ -104,45 +104,47 @@ class Predicates:
             return WAITING if self.asks_manager else ""
         return verdict
 
-    def admits(self, need: "Need", node: "Node", *, allocate: bool = True) -> bool:
+    def admits(self, shape: "AskShape", node: "Node", *, allocate: bool = True) -> bool:
         """Whether an ask with this need may run on the node, room aside. Where the resource manager has not said so
         yet, it may not now, and will be asked.
         """
-        problem = self.problem(need, node, allocate=allocate)
-        if problem is WAITING and need.constraint is not None:
-            self.verdicts.want(need.constraint.asked, node, allocate=allocate)
+        problem = self.problem(shape, node, allocate=allocate)
+        if problem is WAITING and shape.constraint is not None:
+            self.verdicts.want(shape.constraint.asked, node, allocate=allocate)
         return not problem
 
-    def first(self, need: "Need", nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True) -> "Node | None":
+    def first(
+        self, shape: "AskShape", nodes: Iterable["Node"], *, all_nodes: bool, allocate: bool = True
+    ) -> "Node | None":
         """The first of the nodes with room (without `allocate`, of those that may be kept for it) that admits such an
         ask; `all_nodes` says that there are no others.
 
         Whether there is one does not depend on their order. Where none can be, as the resource manager has named none
         with room, the search ends with the room in its next question: more will be looked at when that is answered.
         """
-        if (need, allocate) in self.in_vain:
+        if (shape, allocate) in self.in_vain:
             return None
-        asked = "" if need.constraint is None else need.constraint.asked
+        asked = "" if shape.constraint is None else shape.constraint.asked
         wanting = bool(asked)
         for node in nodes:
-            problem = self.problem(need, node, allocate=allocate)
+            problem = self.problem(shape, node, allocate=allocate)
             if not problem:
                 return node
             if wanting and problem is WAITING:
                 wanting = self.verdicts.want(asked, node, allocate=allocate)
-                if not wanting and not self._is_hopeful(need, allocate=allocate):
+                if not wanting and not self._is_hopeful(shape, allocate=allocate):
                     return None
         if all_nodes:
             if len(self.in_vain) >= IN_VAIN_MAX:
                 self.in_vain.clear()
-            self.in_vain[need, allocate] = None
+            self.in_vain[shape, allocate] = None
         return None
 
-    def refusals(self, need: "Need", nodes: Iterable["Node"]) -> dict[str, int]:
+    def refusals(self, shape: "AskShape", nodes: Iterable["Node"]) -> dict[str, int]:
         """On how many of these nodes an ask with this need is refused for which reason, in the order of the reasons.
         Only those count that come before the first of which the resource manager has not said anything yet.
         """
-        problems = (self.problem(need, node) for node in nodes)
+        problems = (self.problem(shape, node) for node in nodes)
         found = Counter(takewhile(lambda problem: problem is not WAITING, problems))
         return {reason: found[reason] for reason in sorted(found) if reason}
 
@@ -157,9 +159,9 @@ class Predicates:
         """The resource manager has said something new about these asks."""
         if self.in_vain:
             self.in_vain = {
-                (need, allocate): None
-                for need, allocate in self.in_vain
-                if need.constraint is None or need.constraint.asked not in keys
+                (shape, allocate): None
+                for shape, allocate in self.in_vain
+                if shape.constraint is None or shape.constraint.asked not in keys
             }
 
     def taken_complaints(self) -> list[str]:
@@ -169,17 +171,19 @@ class Predicates:
 
     # Private --------------------------------------------------------------------------------------------------------
 
-    def _is_hopeful(self, need: "Need", *, allocate: bool) -> bool:
+    def _is_hopeful(self, shape: "AskShape", *, allocate: bool) -> bool:
         """Whether the resource manager admits the ask to a node that has room for it."""
-        assert need.constraint is not None
-        admitting = self.verdicts.admitting(need.constraint.asked)
-        return any(node.has_room(need.shape) if allocate else node.is_large_enough(need.shape) for node in admitting)
+        assert shape.constraint is not None
+        admitting = self.verdicts.admitting(shape.constraint.asked)
+        return any(
+            node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts) for node in admitting
+        )
 
-    def _refused(self, need: "Need", allocate: bool, node: "Node") -> bool:  # noqa: FBT001 - half of what was sought
+    def _refused(self, shape: "AskShape", allocate: bool, node: "Node") -> bool:  # noqa: FBT001 - half of what was sought
         """Whether the node is no reason to look for one again."""
-        if not (node.has_room(need.shape) if allocate else node.is_large_enough(need.shape)):
+        if not (node.has_room(shape.amounts) if allocate else node.is_large_enough(shape.amounts)):
             return True
-        problem = self.problem(need, node, allocate=allocate)
+        problem = self.problem(shape, node, allocate=allocate)
         return bool(problem) and problem is not WAITING
 
     def _read(self, predicate: Predicate, tags: Mapping[str, str]) -> Hashable | None:

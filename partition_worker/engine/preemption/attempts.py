@@ -86,7 +86,7 @@ def carry_out(state: PartitionState, decision: Preempt) -> None:
 
 def _plan(
     state: PartitionState, application: Application, group: Group, *, nodes_tried: bool
-) -> victim_choice.Plan | str:
+) -> victim_choice.PreemptionPlan | str:
     leaf = application.queue
     if state.now >= leaf.preemption_window + WINDOW_S:
         leaf.preemption_window, leaf.preemption_attempts = state.now, 0
@@ -112,17 +112,17 @@ def _tried(state: PartitionState, leaf: Queue, group: Group) -> None:
     tried = leaf.preemption_tried
     if len(tried) >= TRIED_MAX:
         tried.clear()
-    tags = {} if group.need.constraint is None else group.head.tags
-    tried[group.need, group.kind.priority] = Tried(state.now, tags)
+    tags = {} if group.shape.constraint is None else group.head.tags
+    tried[group.shape, group.kind.priority] = Tried(state.now, tags)
 
 
 def _eligible(group: Group) -> bool:
-    return group.kind.may_preempt and not group.need.required_node
+    return group.kind.may_preempt and not group.shape.required_node
 
 
 def _due(state: PartitionState, leaf: Queue, group: Group) -> float:
     waited = group.head.created_ns / 1e9 + leaf.policies.preemption_delay_s
-    tried = leaf.preemption_tried.get((group.need, group.kind.priority))
+    tried = leaf.preemption_tried.get((group.shape, group.kind.priority))
     return waited if tried is None else max(waited, tried.at + pause_s(state))
 
 
@@ -160,7 +160,7 @@ def plan_required_node_victims(node: Node, ask: Allocation) -> list[Allocation]:
 
 def _may_go(one: Allocation, ask: Allocation) -> bool:
     return (
-        not one.need.required_node
+        not one.shape.required_node
         and not one.released
         and not one.preempted
         and one.priority <= ask.priority

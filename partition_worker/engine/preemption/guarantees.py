@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.queue import Queue
 
 Level = dict[str, int]
@@ -56,10 +56,10 @@ class Share:
         bounds = self.bounds
         return [(level, kind) for kind in kinds for level in bounds.get(kind, ())] if bounds else [TOO_MUCH]
 
-    def binds(self, shape: Shape) -> bool:
+    def binds(self, amounts: Amounts) -> bool:
         """Whether less remains to the queue if it gets these amounts."""
         bounds = self.bounds
-        return any(amount and kind in bounds for kind, amount in shape)
+        return any(amount and kind in bounds for kind, amount in amounts)
 
     def covers(self, amounts: Resources) -> bool:
         """Whether what remains covers the amounts, of the types that are guaranteed; never if nothing is."""
@@ -143,12 +143,12 @@ class Giver:
                 return True
         return False
 
-    def may_enter(self, shape: Shape) -> bool:
+    def may_enter(self, amounts: Amounts) -> bool:
         """Whether what remains to the taker, once these amounts have left, covers them, of the types that are
         guaranteed. Where they count for both, it does unless there is too much already.
         """
         apart, shared = self._apart, self._shared
-        for kind, amount in shape:
+        for kind, amount in amounts:
             for level in apart.get(kind, ()):
                 if level[kind] < amount:
                     return False
@@ -158,9 +158,9 @@ class Giver:
                         return False
         return True
 
-    def move(self, shape: Shape, times: int = 1) -> None:
+    def move(self, amounts: Amounts, times: int = 1) -> None:
         """Suppose that the taker uses these amounts instead; -1 times takes that back."""
-        for kind, amount in shape:
+        for kind, amount in amounts:
             for level in self._giving:
                 if kind in level:
                     level[kind] += amount * times
@@ -168,9 +168,9 @@ class Giver:
                 if kind in level:
                     level[kind] -= amount * times
 
-    def leave(self, shape: Shape, times: int = 1) -> None:
+    def leave(self, amounts: Amounts, times: int = 1) -> None:
         """Suppose that nobody uses these amounts any more; -1 times takes that back."""
-        for kind, amount in shape:
+        for kind, amount in amounts:
             for level in self._levels:
                 if kind in level:
                     level[kind] += amount * times

@@ -21,7 +21,7 @@ from common.wire import NEVER
 from partition_worker.engine import events, ledger
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.fair_share import descending_shares
 from partition_worker.engine.queues.headroom import NO_QUOTA_PREEMPTION, exceeds_maximum
 from partition_worker.engine.queues.queue import Queue
@@ -149,10 +149,10 @@ def list_quota_candidates(applications: Mapping[str, Application], leaf: Queue, 
         for allocation in applications[application_id].allocations.values()
         if not allocation.released
         and not allocation.preempted
-        and not allocation.need.required_node
+        and not allocation.shape.required_node
         and not wanted.isdisjoint(allocation.resources)
     ]
-    return sorted(found, key=lambda allocation: _rank(allocation, sizes[allocation.need.shape]))
+    return sorted(found, key=lambda allocation: _rank(allocation, sizes[allocation.shape.amounts]))
 
 
 def choose_quota_victims(ordered: list[Allocation], amount: Resources) -> list[Allocation]:
@@ -184,16 +184,16 @@ def _surplus(child: Queue) -> Resources:
     return {kind: abs(amount) for kind, amount in less(child.guaranteed, child.allocated).items()}
 
 
-class _Sizes(dict[Shape, _Size]):
+class _Sizes(dict[Amounts, _Size]):
     """How much of an amount allocations of a leaf use, by what they use of all types: thousands are of a few kinds."""
 
     def __init__(self, leaf: Queue, amount: Resources) -> None:
         super().__init__()
         self._leaf, self._amount = leaf, amount
 
-    def __missing__(self, shape: Shape) -> _Size:
-        wanted = {kind: value for kind, value in shape if kind in self._amount}
-        size = self[shape] = 100 * len(wanted) // len(shape), descending_shares(wanted, self._leaf.maximum)
+    def __missing__(self, amounts: Amounts) -> _Size:
+        wanted = {kind: value for kind, value in amounts if kind in self._amount}
+        size = self[amounts] = 100 * len(wanted) // len(amounts), descending_shares(wanted, self._leaf.maximum)
         return size
 
 

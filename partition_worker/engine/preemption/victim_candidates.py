@@ -122,14 +122,14 @@ def _collect(
     applications: Mapping[str, Application], area: Area, giver: Giver, wanted: Resources, grades: _Grades
 ) -> None:
     highest, kinds = inf if area.priority is None else area.priority, wanted.keys()
-    need, counts = None, False
+    shape, counts = None, False
     for application_id in area.queue.applications:
         for one in applications[application_id].allocations.values():
             if one.released or one.preempted or one.priority > highest:
                 continue
-            if one.need is not need:  # those that come one after the other often have the same
-                need = one.need
-                counts = not need.required_node and not kinds.isdisjoint(one.resources)
+            if one.shape is not shape:  # those that come one after the other often have the same
+                shape = one.shape
+                counts = not shape.required_node and not kinds.isdisjoint(one.resources)
             if counts:
                 grades[2 * (not one.may_be_victim) + one.originator].append((one, giver))
 

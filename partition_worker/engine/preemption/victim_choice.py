@@ -27,7 +27,7 @@ from common.messages import Resources
 from common.resources import add_to, fits, pruned
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import shape_of
+from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from partition_worker.engine.preemption.victim_candidates import Candidate, find_victim_candidates, reach_of
@@ -68,14 +68,14 @@ def find_usable_nodes(
     """
     found: dict[str, Node] = {}
     cancels: list[Reservation] = []
-    shape = shape_of(wanted)
+    amounts = amounts_of(wanted)
     for node in nodes:
         if node.reservations and ask.key not in node.reservations:
             stale = [one for one in node.reservations.values() if _may_end(one, ask, now)]
             if not stale:
                 continue
             cancels += stale
-        if node.schedulable and node.is_large_enough(shape):
+        if node.schedulable and node.is_large_enough(amounts):
             found[node.node_id] = node
     return found, cancels
 
@@ -124,7 +124,7 @@ def _largest(wanted: Resources, candidates: Iterable[Candidate]) -> Resources:
     all are there may not do so later, on any node.
     """
     leaving = [candidate for candidate in candidates if candidate[1].has_surplus]
-    if not any(giver.may_enter(one.need.shape) for one, giver in leaving):
+    if not any(giver.may_enter(one.shape.amounts) for one, giver in leaving):
         return dict.fromkeys(wanted, 0)
     return {kind: max([one.resources.get(kind, 0) for one, _ in leaving]) for kind in wanted}
 
@@ -180,7 +180,7 @@ def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Ca
         one, giver = candidate
         if not giver.may_leave():
             continue
-        if not giver.may_enter(one.need.shape):
+        if not giver.may_enter(one.shape.amounts):
             break
         gained = [kind for kind in missing if one.resources.get(kind)]
         if not gained:
@@ -192,9 +192,9 @@ def _victims_on_node(missing: Resources, candidates: list[Candidate]) -> list[Ca
                 del missing[kind]
         if not missing:
             break
-        giver.move(one.need.shape)
+        giver.move(one.shape.amounts)
     for one, giver in victims if missing else victims[:-1]:
-        giver.move(one.need.shape, -1)
+        giver.move(one.shape.amounts, -1)
     return [] if missing else victims
 
 
@@ -237,7 +237,7 @@ NO_HELP: Final = "Preemption does not help"
 TOO_LITTLE: Final = "Preemption helped but short of resources"
 
 
-class Plan(NamedTuple):
+class PreemptionPlan(NamedTuple):
     """Who goes, and where the ask is to run."""
 
     node: Node
@@ -253,7 +253,7 @@ def may_ever_help(leaf: Queue) -> bool:
 
 def plan_victims(
     state: PartitionState, application: Application, ask: Allocation, *, nodes_tried: bool, admits: Admits | None = None
-) -> Plan | str:
+) -> PreemptionPlan | str:
     """The victims for an ask, or why there are none, as the ask's log says it.
 
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a look at each queue and
@@ -269,15 +269,15 @@ def plan_victims(
     )
     if not _is_guaranteed(guarantees, wanted, among):
         return NO_GUARANTEE
-    usable, cancels = find_usable_nodes(state.fleet, ask, wanted, state.now)
-    if ask.need.constraint is not None or state.fleet.ever_guarded:
-        usable = {key: node for key, node in usable.items() if state.fleet.admits(ask.need, node, allocate=False)}
-    admits = admits or (lambda one, node: state.fleet.admits(one.need, node))
+    usable, cancels = find_usable_nodes(state.nodes, ask, wanted, state.now)
+    if ask.shape.constraint is not None or state.nodes.ever_guarded:
+        usable = {key: node for key, node in usable.items() if state.nodes.admits(ask.shape, node, allocate=False)}
+    admits = admits or (lambda one, node: state.nodes.admits(one.shape, node))
     choice = choose_node(usable, ask, wanted, among, nodes_tried=nodes_tried, admits=admits)
     if choice is None:
         return NO_HELP
     victims = _victims(guarantees, wanted, choice, among)
-    return victims if isinstance(victims, str) else Plan(choice.node, tuple(victims), tuple(cancels))
+    return victims if isinstance(victims, str) else PreemptionPlan(choice.node, tuple(victims), tuple(cancels))
 
 
 def _is_guaranteed(guarantees: Guarantees, wanted: Resources, among: list[Candidate]) -> bool:
@@ -289,10 +289,10 @@ def _is_guaranteed(guarantees: Guarantees, wanted: Resources, among: list[Candid
     for allocation, giver in among:
         add_to(leaving.setdefault(giver, {}), allocation.resources)
     for giver, amounts in leaving.items():
-        giver.leave(shape_of(amounts))
+        giver.leave(amounts_of(amounts))
     covered = taker.covers(wanted)
     for giver, amounts in leaving.items():
-        giver.leave(shape_of(amounts), -1)
+        giver.leave(amounts_of(amounts), -1)
     return covered
 
 
@@ -307,7 +307,7 @@ def _victims(
     taker, node = guarantees.taker, choice.node
     chosen = [allocation for allocation, _ in choice.victims]
     for allocation, giver in choice.victims:
-        giver.leave(allocation.need.shape)
+        giver.leave(allocation.shape.amounts)
     more = _more_victims(taker, choice, among)
     overdrawn = not taker.covers(dict.fromkeys(wanted, 0))
     if overdrawn or not chosen:
@@ -326,11 +326,11 @@ def _more_victims(taker: Share, choice: Choice, among: Iterable[Candidate]) -> I
     for allocation, giver in among:
         if not giver.may_leave() or allocation.key in chosen:
             continue
-        shape = allocation.need.shape
-        if not giver.may_enter(shape):
+        amounts = allocation.shape.amounts
+        if not giver.may_enter(amounts):
             return
-        if taker.binds(shape):
-            giver.move(shape)
+        if taker.binds(amounts):
+            giver.move(amounts)
             yield allocation
 
 

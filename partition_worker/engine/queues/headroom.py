@@ -21,11 +21,11 @@ from common.resources import (
     text,
     tightened,
 )
-from partition_worker.engine.ask_shapes import Shape
+from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.queue import Queue
 
 
-def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
+def has_room(leaf: Queue, amounts: Amounts, kept: Resources = NOTHING) -> bool:
     """Whether an ask of this shape fits: no queue on the path would exceed its maximum.
 
     A type that a maximum does not name is unlimited; negative room counts as none. Room kept for other asks is not
@@ -36,30 +36,30 @@ def has_room(leaf: Queue, shape: Shape, kept: Resources = NOTHING) -> bool:
         maximum = queue.maximum
         if maximum is not None:
             allocated = queue.allocated
-            for kind, value in shape:
+            for kind, value in amounts:
                 if value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind]:
                     return False
-            if queue.kept and not _leaves_kept(queue, shape, kept):
+            if queue.kept and not _leaves_kept(queue, amounts, kept):
                 return False
         queue = queue.parent
     return True
 
 
-def allows(queue: Queue, shape: Shape) -> bool:
+def allows(queue: Queue, amounts: Amounts) -> bool:
     """Whether this very queue would stay within its maximum, ignoring kept room."""
     maximum, allocated = queue.maximum or {}, queue.allocated
     return not any(
-        value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in shape
+        value > 0 and kind in maximum and allocated.get(kind, 0) + value > maximum[kind] for kind, value in amounts
     )
 
 
-def _leaves_kept(queue: Queue, shape: Shape, own: Resources) -> bool:
+def _leaves_kept(queue: Queue, amounts: Amounts, own: Resources) -> bool:
     """Whether the room that the queue keeps for other asks stays free. For an ask with kept room of its own, room of
     victims that are still leaving counts as free, or each such ask would wait for the victims of all.
     """
     maximum, allocated, leaving = queue.maximum, queue.allocated, queue.preempting if own else NOTHING
     assert maximum is not None, queue.path
-    for kind, value in shape:
+    for kind, value in amounts:
         others = queue.kept.get(kind, 0) - own.get(kind, 0) - leaving.get(kind, 0)
         if value > 0 and others > 0 and kind in maximum and allocated.get(kind, 0) + value + others > maximum[kind]:
             return False

@@ -12,7 +12,7 @@ from common.acl import Acl
 from common.messages import Resources
 from common.names import RECOVERY_QUEUE
 from common.resources import Limit
-from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.policies import Policies
 from partition_worker.engine.user_resolution import User
@@ -125,7 +125,7 @@ class Queue:
     """Start of the window in which preemption attempts of this leaf are counted, in Unix seconds."""
     preemption_attempts: int = 0
     """Attempts in this window, including those refused by the limit."""
-    preemption_tried: dict[tuple[Need, int], Tried] = field(default_factory=dict)
+    preemption_tried: dict[tuple[AskShape, int], Tried] = field(default_factory=dict)
     """The last search for victims without result, by ask shape and priority."""
     allocating: dict[str, None] = field(default_factory=dict)
     """Accepted applications below it that have a reservation or placeholder: they count as running for the limit."""

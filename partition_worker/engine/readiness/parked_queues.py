@@ -10,16 +10,16 @@ The wait buckets of a leaf are in `unschedulable_asks.py`.
 
 from collections.abc import Callable, Iterable
 
-from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.order import Order
 from partition_worker.engine.queues.headroom import allows
 from partition_worker.engine.queues.queue import Queue
 
-Waited = tuple[Need, bool]
+Waited = tuple[AskShape, bool]
 """What is waited for, and whether a node that may be kept for it will do."""
 
 
-class Resting:
+class ParkedQueues:
     """All queues of a partition that are at rest, and what is waited for below any queue."""
 
     def __init__(self) -> None:
@@ -50,15 +50,15 @@ class Resting:
                 if not here:
                     del self.expected[level.rank]
 
-    def lay(self, child: Queue, reliefs: int) -> None:
+    def lay(self, child: Queue, retry_round: int) -> None:
         """After so many reliefs nothing below this queue can be placed: it rests, if anything waits there that its own
         maximum allows. What that does not allow has to wait until something of this very queue is freed: then the queue
         is ready, as it changed.
         """
         assert child.parent is not None, child.path
         ready = child.parent.ready_children
-        self.searched[child.rank] = reliefs
-        if any(allows(child, need.shape) for need, _ in self.waits(child)):
+        self.searched[child.rank] = retry_round
+        if any(allows(child, shape.amounts) for shape, _ in self.waits(child)):
             ready.hand_over(child, self.children.setdefault(child.parent.rank, Order()))
         else:
             ready.drop(child)
@@ -76,25 +76,25 @@ class Resting:
         self.wake(queue)
         self.searched.pop(queue.rank, None)
 
-    def bring_back(self, queue: Queue, reliefs: int, worth_a_look: Callable[[Queue], bool]) -> None:
+    def bring_back(self, queue: Queue, retry_round: int, worth_a_look: Callable[[Queue], bool]) -> None:
         """Of the children at rest that stand before all that are ready make the first ready that is worth a look, after
         so many reliefs.
         """
         children = self.children.get(queue.rank)
-        if children is None or self.searched.get(queue.rank) == reliefs:
+        if children is None or self.searched.get(queue.rank) == retry_round:
             return
         if worth_a_look(queue):
             before = queue.ready_children.first_place()
             for child in children:
                 if before is not None and children.place(child) > before:
                     return
-                if self.searched.get(child.rank) != reliefs:
+                if self.searched.get(child.rank) != retry_round:
                     if worth_a_look(child):
                         children.hand_over(child, queue.ready_children)
                         self._tidy(queue)
                         return
-                    self.searched[child.rank] = reliefs
-        self.searched[queue.rank] = reliefs
+                    self.searched[child.rank] = retry_round
+        self.searched[queue.rank] = retry_round
 
     def _tidy(self, queue: Queue) -> None:
         if not len(self.children[queue.rank]):

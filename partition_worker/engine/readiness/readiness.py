@@ -22,35 +22,35 @@ from math import inf
 from common.resources import is_positive, is_zero
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.ask_shapes import Need
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.ask_shapes import AskShape
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.order import Key, Order
 from partition_worker.engine.queues.fair_share import descending_shares, path_key, queue_key, refresh_fair_maximum
 from partition_worker.engine.queues.headroom import has_room
 from partition_worker.engine.queues.queue import Queue, has_opening
 from partition_worker.engine.queues.tree import Tree
-from partition_worker.engine.readiness.parked_queues import Resting
-from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Wait
-from partition_worker.engine.usage_trackers import Account
+from partition_worker.engine.readiness.parked_queues import ParkedQueues
+from partition_worker.engine.readiness.unschedulable_asks import ClosedBuckets, UnschedulableAsks, Wait, WaitBucket
+from partition_worker.engine.usage_trackers import UsageAccount
 
 
 class Readiness:
     """Orders of what is ready, and what is aside, for all queues of a partition."""
 
-    def __init__(self, tree: Tree, fleet: Fleet, applications: Mapping[str, Application]) -> None:
+    def __init__(self, tree: Tree, fleet: Nodes, applications: Mapping[str, Application]) -> None:
         self._tree = tree
-        self._fleet = fleet
+        self._nodes = fleet
         self._applications = applications
         self.ready: dict[int, Order[Application]] = {}
         """By the rank of a leaf, its applications that may be given something, the most deserving first."""
-        self.turns = Turns()
+        self.turns = StateAwareTurns()
         self.touched: dict[int, Queue] = {}
         self.touched_applications: dict[int, Application] = {}
-        self.asides: dict[int, Aside] = {}
+        self.unschedulable: dict[int, UnschedulableAsks] = {}
         """By the rank of the leaf."""
-        self.closed = Closed()
-        self.resting = Resting()
-        self.reliefs = 0
+        self.closed = ClosedBuckets()
+        self.parked_queues = ParkedQueues()
+        self.retry_round = 0
         """How often something was freed."""
 
     # What changed ---------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Readiness:
     def resized(self) -> None:
         """The size of the cluster changed: it is the root's maximum, and what all shares are relative to."""
         root = self._tree.root
-        size = dict(self._fleet.total) if is_positive(self._fleet.total) else None
+        size = dict(self._nodes.total) if is_positive(self._nodes.total) else None
         root.entitle(maximum=size, guaranteed=root.guaranteed)
         self.reshaped()
 
@@ -80,7 +80,7 @@ class Readiness:
         """Queues came, or have other settings: any share may be another, and anything aside may have room."""
         refresh_fair_maximum(self._tree.root)
         self.touched.update((queue.rank, queue) for queue in self._tree)
-        self.relieve()
+        self.retry_parked()
 
     def reordered(self, leaf: Queue) -> None:
         """The keys of the queue's applications are made in another way now: all of them are put in order anew, as if
@@ -97,24 +97,24 @@ class Readiness:
         not for as long.
         """
         for queue in self._tree:
-            if queue.rank in self.ready or queue.rank in self.asides or queue.rank in self.turns.lines:
+            if queue.rank in self.ready or queue.rank in self.unschedulable or queue.rank in self.turns.lines:
                 self.reordered(queue)
             else:  # nobody in it is in any order, as in nearly all of thousands of queues
                 for application_id in queue.applications:
                     self.touch_application(self._applications[application_id])
         self.reshaped()
 
-    def relieve(self) -> None:
+    def retry_parked(self) -> None:
         """Something was freed: what is aside may be worth another attempt."""
-        self.reliefs += 1
+        self.retry_round += 1
 
-    def freed(self, account: Account) -> None:
+    def freed(self, account: UsageAccount) -> None:
         """Something of this user and group was freed, or counts no longer."""
         reopened = self.closed.reopen(account.user)
         if account.group is not None:
             reopened |= self.closed.reopen(account.group)
         if reopened:
-            self.relieve()
+            self.retry_parked()
 
     def forget_application(self, application: Application) -> None:
         """The application has left its queue."""
@@ -122,7 +122,7 @@ class Readiness:
         self.touched_applications.pop(application.rank, None)
         for other in self.turns.left(application):
             self.touch_application(other)
-        aside = self.asides.get(application.queue.rank)
+        aside = self.unschedulable.get(application.queue.rank)
         if aside is not None:
             aside.untried = False
             aside.take(application)
@@ -134,7 +134,7 @@ class Readiness:
         self.touched.pop(queue.rank, None)
         self.ready.pop(queue.rank, None)
         self._dissolve(queue)
-        self.resting.forget(queue)
+        self.parked_queues.forget(queue)
         self.turns.dissolve(queue)
 
     # Who is next ----------------------------------------------------------------------------------------------------
@@ -155,42 +155,42 @@ class Readiness:
         leaf = application.queue
         if leaf.policies.application_sort != "fifo" or not application.asks.count:
             self._place(application)
-        elif self.asides and leaf.rank in self.asides:
-            self.asides[leaf.rank].untried = False
+        elif self.unschedulable and leaf.rank in self.unschedulable:
+            self.unschedulable[leaf.rank].untried = False
         for queue in leaf.ancestry():
             self._rank(queue)
 
     def next_child(self, queue: Queue) -> Queue | None:
         """The most deserving child of a queue below which something may be placed; None if there is none."""
-        if self.resting.children:
-            self.resting.bring_back(queue, self.reliefs, self._worth_a_look)
+        if self.parked_queues.children:
+            self.parked_queues.bring_back(queue, self.retry_round, self._worth_a_look)
         return queue.ready_children.first()
 
     def next_application(self, leaf: Queue) -> Application | None:
         """Whose turn it is in a leaf, of those that may be given something; None if nobody may."""
-        aside = self.asides.get(leaf.rank)
-        if aside is not None and aside.searched_at != self.reliefs and not aside.untried:
+        aside = self.unschedulable.get(leaf.rank)
+        if aside is not None and aside.searched_at != self.retry_round and not aside.untried:
             self._bring_back(aside)
         ready = self.ready.get(leaf.rank)
         return None if ready is None else ready.first()
 
     def park(self, queue: Queue) -> None:
         """Nothing below this queue can be placed as things are."""
-        self.resting.lay(queue, self.reliefs)
+        self.parked_queues.lay(queue, self.retry_round)
 
-    def park_application(self, application: Application, account: Account, waits: Iterable[Wait]) -> None:
+    def park_application(self, application: Application, account: UsageAccount, waits: Iterable[Wait]) -> None:
         """The application may not start as things are, or nothing that it needs can be placed: it waits for this."""
         leaf = application.queue
         self._drop_ready(application)
-        aside = self.asides.get(leaf.rank)
+        aside = self.unschedulable.get(leaf.rank)
         if aside is None:
-            aside = self.asides[leaf.rank] = Aside(leaf, self.closed, self.resting)
+            aside = self.unschedulable[leaf.rank] = UnschedulableAsks(leaf, self.closed, self.parked_queues)
         aside.untried = False
         aside.park(application, account, application_key(application), waits)
         if aside.brought_back is not None and aside.brought_back[0] == application.rank:
             shelf = aside.parked.get(aside.brought_back[1])
             if shelf is not None:  # it was tried for this very want: whatever the reason, not again for nothing
-                shelf.vain_at = self.reliefs
+                shelf.vain_at = self.retry_round
             aside.brought_back = None
 
     # Private --------------------------------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ class Readiness:
         parent = queue.parent
         if parent is None:
             return
-        if self.resting.children:
-            self.resting.wake(queue)
+        if self.parked_queues.children:
+            self.parked_queues.wake(queue)
         if queue.state != "Stopped" and any(queue.pending.values()):
             parent.ready_children.put(queue, queue_key(queue))
         else:
@@ -215,7 +215,7 @@ class Readiness:
 
     def _put(self, application: Application) -> None:
         leaf = application.queue
-        aside = self.asides.get(leaf.rank)
+        aside = self.unschedulable.get(leaf.rank)
         if aside is not None:
             aside.untried = False
             aside.take(application)
@@ -224,7 +224,7 @@ class Readiness:
         else:
             self._drop_ready(application)
 
-    def _bring_back(self, aside: Aside) -> None:
+    def _bring_back(self, aside: UnschedulableAsks) -> None:
         """Make ready the most deserving application of those that want something that can be placed."""
         leaf = aside.leaf
         wanted = [
@@ -232,7 +232,7 @@ class Readiness:
         ]
         found = [(application_key(one), one.rank, one, want) for one, want in wanted if one is not None]
         if not found:
-            aside.searched_at = self.reliefs
+            aside.searched_at = self.retry_round
             return
         key, _, application, want = min(found, key=lambda one: one[:2])
         aside.brought_back, aside.untried = (application.rank, want), True
@@ -253,38 +253,38 @@ class Readiness:
     def _worth_a_look(self, queue: Queue) -> bool:
         """Whether something that waits in or below a queue may be placed."""
         if queue.children:
-            waits = self.resting.waits(queue)
-            return any(has_room(queue, need.shape) and self._has_node(need, reserves=kept) for need, kept in waits)
-        aside = self.asides.get(queue.rank)
+            waits = self.parked_queues.waits(queue)
+            return any(has_room(queue, shape.amounts) and self._has_node(shape, reserves=kept) for shape, kept in waits)
+        aside = self.unschedulable.get(queue.rank)
         return aside is not None and any(self._may_be_placed(queue, shelf) for shelf in aside.parked.values())
 
-    def _may_be_placed(self, leaf: Queue, shelf: Shelf) -> bool:
+    def _may_be_placed(self, leaf: Queue, shelf: WaitBucket) -> bool:
         """Whether something on the shelf may have room with its user and group, and would have it everywhere else.
         Where it has none, there is none before something is freed.
         """
-        if shelf.vain_at == self.reliefs or not shelf.stocked:
+        if shelf.vain_at == self.retry_round or not shelf.stocked:
             return False
         want = shelf.want
         if (
-            has_room(leaf, want.need.shape)
+            has_room(leaf, want.shape.amounts)
             and (not want.starts or has_opening(leaf))
-            and self._has_node(want.need, reserves=want.reserves)
+            and self._has_node(want.shape, reserves=want.reserves)
         ):
             return True
-        shelf.vain_at = self.reliefs
+        shelf.vain_at = self.retry_round
         return False
 
-    def _has_node(self, need: Need, *, reserves: bool) -> bool:
+    def _has_node(self, shape: AskShape, *, reserves: bool) -> bool:
         """Whether a node has room for the need, or may be kept for it; an only possible one always may."""
-        if need.required_node:
-            return self._fleet.only_node(need) is not None
-        if self._fleet.postpones(need):
+        if shape.required_node:
+            return self._nodes.only_node(shape) is not None
+        if self._nodes.postpones(shape):
             return False
-        return self._fleet.node_for(need) is not None or (reserves and self._fleet.may_reserve(need))
+        return self._nodes.node_for(shape) is not None or (reserves and self._nodes.may_reserve(shape))
 
     def _dissolve(self, queue: Queue) -> None:
         """Nothing of this queue is aside any more."""
-        aside = self.asides.pop(queue.rank, None)
+        aside = self.unschedulable.pop(queue.rank, None)
         if aside is not None:
             aside.dissolve()
 
@@ -311,7 +311,7 @@ class Line:
     turn: Application | None = None
 
 
-class Turns:
+class StateAwareTurns:
     """Whose turn it is to begin, in every leaf of a partition that is aware of states."""
 
     def __init__(self) -> None:
@@ -360,7 +360,7 @@ class Turns:
         return [one for one in (before, line.turn) if one is not None] if before is not line.turn else []
 
 
-class Swappable:
+class SwapCandidates:
     """Applications that may have something to swap. Finding the first costs nothing where there is none."""
 
     def __init__(self) -> None:
@@ -389,12 +389,12 @@ class Swappable:
         self.offered.drop(application)
         self.stuck[application.rank] = application
 
-    def first(self, reliefs: int) -> Application | None:
+    def first(self, retry_round: int) -> Application | None:
         """The most deserving that is worth a look, after so many reliefs; None if nobody is."""
-        if self.stuck and self.seen != reliefs:
+        if self.stuck and self.seen != retry_round:
             for application in tuple(self.stuck.values()):
                 self.offer(application)
-        self.seen = reliefs
+        self.seen = retry_round
         return self.offered.first()
 
     def reorder(self) -> None:

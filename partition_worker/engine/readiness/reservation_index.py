@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from common.messages import Resources
 from common.wire import NEVER
-from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.nodes.node import Node, Reservation
 from partition_worker.engine.order import Order
 
@@ -26,17 +26,17 @@ class _Line(NamedTuple):
 
     leaf: int
     """Its rank."""
-    shape: Shape
+    amounts: Amounts
     own: int
     """The rank of the reservation if its queue keeps room for it, so that it has a line for itself; 0 otherwise."""
 
 
-class Reserved:
+class ReservationIndex:
     """Every reservation, oldest first."""
 
     def __init__(self) -> None:
         self._all: dict[int, Reservation] = {}
-        self._by_need: dict[Need, dict[_Line, Order[Reservation]]] = {}
+        self._by_need: dict[AskShape, dict[_Line, Order[Reservation]]] = {}
         """Those whose ask any node would do for."""
         self._nudged: dict[_Line, Order[Reservation]] = {}
         """Those whose node may have room."""
@@ -77,10 +77,10 @@ class Reserved:
         del self._all[reservation.rank]
         self._leave(reservation)
 
-    def amend(self, reservation: Reservation, need: Need, keeps: Resources) -> None:
+    def amend(self, reservation: Reservation, shape: AskShape, keeps: Resources) -> None:
         """Its ask needs this now, and its queues keep this for it. It is as old as it was."""
         self._leave(reservation)
-        reservation.need, reservation.keeps = need, keeps
+        reservation.shape, reservation.keeps = shape, keeps
         self._enter(reservation)
 
     def nudge(self, node: Node) -> None:
@@ -92,26 +92,26 @@ class Reserved:
         """It is not used before its node changes."""
         _take(self._nudged, _line(reservation), reservation)
 
-    def worth_a_look(self, reliefs: int) -> bool:
+    def worth_a_look(self, retry_round: int) -> bool:
         """Whether any may be usable, after so many reliefs."""
-        return len(self._all) > 0 and (self.stale or self.seen != reliefs)
+        return len(self._all) > 0 and (self.stale or self.seen != retry_round)
 
-    def relieved(self, reliefs: int) -> bool:
+    def relieved(self, retry_round: int) -> bool:
         """Whether anything was freed since none could be used."""
-        return self.seen != reliefs
+        return self.seen != retry_round
 
-    def rest(self, reliefs: int) -> None:
+    def rest(self, retry_round: int) -> None:
         """None can be used as things are."""
-        self.seen, self.stale = reliefs, False
+        self.seen, self.stale = retry_round, False
 
     def nudged(self) -> list[Order[Reservation]]:
         """The lines of those whose node may have room."""
         return list(self._nudged.values())
 
-    def needs(self) -> Iterator[tuple[Need, list[Order[Reservation]]]]:
+    def needs(self) -> Iterator[tuple[AskShape, list[Order[Reservation]]]]:
         """The different needs for which any node would do, each with the lines of those who have it."""
-        for need, lines in self._by_need.items():
-            yield need, list(lines.values())
+        for shape, lines in self._by_need.items():
+            yield shape, list(lines.values())
 
     def recall(
         self,
@@ -126,7 +126,7 @@ class Reserved:
         """Go on where one was that is remembered (`engine/memory`), all in the orders that they had."""
         self._all = {one.rank: one for one in reservations}
         for one in by_need:
-            self._by_need.setdefault(one.need, {}).setdefault(_line(one), Order()).put(one, ())
+            self._by_need.setdefault(one.shape, {}).setdefault(_line(one), Order()).put(one, ())
         for one in nudged:
             self._nudge(one)
         self.ranks, self.stale, self.seen = ranks, stale, seen
@@ -136,16 +136,16 @@ class Reserved:
     def _enter(self, reservation: Reservation) -> None:
         self._nudge(reservation)
         if not reservation.for_required_node:
-            lines = self._by_need.setdefault(reservation.need, {})
+            lines = self._by_need.setdefault(reservation.shape, {})
             lines.setdefault(_line(reservation), Order()).put(reservation, ())
 
     def _leave(self, reservation: Reservation) -> None:
-        need, line = reservation.need, _line(reservation)
+        shape, line = reservation.shape, _line(reservation)
         _take(self._nudged, line, reservation)
         if not reservation.for_required_node:
-            _take(self._by_need[need], line, reservation)
-            if not self._by_need[need]:
-                del self._by_need[need]
+            _take(self._by_need[shape], line, reservation)
+            if not self._by_need[shape]:
+                del self._by_need[shape]
 
     def _nudge(self, reservation: Reservation) -> None:
         self._nudged.setdefault(_line(reservation), Order()).put(reservation, ())
@@ -154,7 +154,7 @@ class Reserved:
 
 def _line(reservation: Reservation) -> _Line:
     own = reservation.rank if reservation.keeps else 0
-    return _Line(reservation.leaf.rank, reservation.need.shape, own)
+    return _Line(reservation.leaf.rank, reservation.shape.amounts, own)
 
 
 def _take(lines: dict[_Line, Order[Reservation]], line: _Line, reservation: Reservation) -> None:

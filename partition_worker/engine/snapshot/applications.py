@@ -13,7 +13,7 @@ from typing import Final
 from common.rm_messages import PreemptionPolicy
 from partition_worker.engine.allocation import Allocation, Failure, PendingAsks
 from partition_worker.engine.application import STATE_LOG_MAX, Alarm, Application, TaskGroup, Use
-from partition_worker.engine.ask_shapes import Constraint, Demands, Need
+from partition_worker.engine.ask_shapes import AskShape, Constraint, Demands
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
@@ -103,7 +103,7 @@ class AllocationDecoder:
         self._lookup = lookup
         self._predicates = predicates
         self._demands: dict[Demands, Demands] = {}
-        self._needs: dict[Need, Need] = {}
+        self._needs: dict[AskShape, AskShape] = {}
 
     def decode(self, memory: AllocationSnapshot, application_id: str) -> Allocation:
         """Decode one; the caller attaches it to its owner, and sets its partner."""
@@ -124,7 +124,7 @@ class AllocationDecoder:
             memory.rank,
             self._constraint(memory) if flags & _DEMANDS else None,
         )
-        one.need = self._needs.setdefault(one.need, one.need)
+        one.shape = self._needs.setdefault(one.shape, one.shape)
         if flags & _STATES:
             one.held = bool(flags & 1)
             one.recovered = bool(flags & 1 << 1)
@@ -229,7 +229,7 @@ def _encode_task_group(group: TaskGroup) -> TaskGroupSnapshot:
 
 def restore_applications(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:
     """Restore the applications that have not ended. Queues and empty nodes are restored already."""
-    reading = AllocationDecoder(lookup, state.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found:
         application = state.applications[memory.application_id] = _decode_application(memory, lookup, reading)
         for owned in (application.requests, application.allocations, application.swapping):
@@ -241,7 +241,7 @@ def restore_ended_applications(
     state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder
 ) -> None:
     """Restore the ended applications."""
-    reading = AllocationDecoder(lookup, state.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found:
         state.remember_ended(_decode_application(memory, lookup, reading))
 
@@ -256,7 +256,7 @@ def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], 
             asks = [requests[at] for at in group.asks]
             application.asks.take_up(asks, attempted=group.attempted, failures=failures)
         if memory.packed:
-            state.fleet.pack(application)
+            state.nodes.pack(application)
 
 
 def restore_alarms(timers: Timers, found: list[ApplicationSnapshot], lookup: ReferenceDecoder, last: int) -> None:

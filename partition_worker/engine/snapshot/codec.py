@@ -74,9 +74,9 @@ from partition_worker.engine.snapshot.scheduling_state import (
     restore_swappable,
 )
 from partition_worker.engine.state import Counters, PartitionState, Rejection, Report
-from partition_worker.engine.usage_trackers import Account, Trackers
+from partition_worker.engine.usage_trackers import Trackers, UsageAccount
 from partition_worker.engine.user_limits import Usage
-from partition_worker.engine.user_resolution import User, Users, Waiting, resolver_of
+from partition_worker.engine.user_resolution import PendingSubmissions, User, Users, resolver_of
 
 
 class SnapshotDamaged(ValueError):
@@ -121,11 +121,11 @@ def restore_partition(data: bytes, *, name: str, plugins: Sequence[Predicate], t
 
 
 def _encode(partition: Partition) -> PartitionSnapshot:
-    numbering = ReferenceEncoder({node.node_id: node.rank for node in partition.fleet})
+    numbering = ReferenceEncoder({node.node_id: node.rank for node in partition.nodes})
     alive = encode_applications(partition, numbering)  # first: from then on allocations have their places
     ended = encode_ended_applications(partition, numbering)
     tree = encode_queues(partition)
-    fleet = encode_nodes(partition.fleet, numbering)
+    fleet = encode_nodes(partition.nodes, numbering)
     return PartitionSnapshot(
         config=partition.config,
         resolver=partition.resolver,
@@ -152,11 +152,11 @@ def _encode(partition: Partition) -> PartitionSnapshot:
         reserved=encode_reservations(partition),
         usage=encode_usage(partition.usage),
         readiness=encode_readiness(partition, numbering),
-        swappable=encode_swappable(partition.swappable),
+        swappable=encode_swappable(partition.swap_candidates),
         preemptions=encode_preemptions(partition.preemptions),
-        predicates=encode_predicates(partition.fleet, numbering),
+        predicates=encode_predicates(partition.nodes, numbering),
         learned=encode_users(partition.users),
-        waiting=encode_waiting(partition.waiting),
+        waiting=encode_waiting(partition.pending_submissions),
         report=encode_report(partition.report),
     )
 
@@ -167,7 +167,7 @@ def _restore(partition: Partition, found: PartitionSnapshot) -> None:
     lookup.amounts = found.amounts
     lookup.submitters = [User(user, tuple(groups)) for user, groups in found.submitters]
     restore_queues(partition, found.tree, lookup)
-    restore_nodes(partition.fleet, found.fleet, lookup)
+    restore_nodes(partition.nodes, found.fleet, lookup)
     restore_applications(partition, found.applications, lookup)
     restore_ended_applications(partition, found.ended, lookup)
     restore_node_contents(partition, found.fleet, lookup)
@@ -177,15 +177,15 @@ def _restore(partition: Partition, found: PartitionSnapshot) -> None:
     restore_queue_contents(found.tree, lookup)
     restore_usage(partition.usage, found.usage, lookup)
     restore_readiness(partition, found.readiness, lookup)
-    restore_swappable(partition.swappable, found.swappable, lookup)
-    restore_predicates(partition.fleet.predicates, found.predicates, lookup)
+    restore_swappable(partition.swap_candidates, found.swappable, lookup)
+    restore_predicates(partition.nodes.predicates, found.predicates, lookup)
     _restore_rest(partition, found)
 
 
 def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
     partition.resolver, partition.users = found.resolver, Users(resolver_of(found.resolver))
     restore_users(partition.users, found.learned)
-    restore_waiting(partition.waiting, found.waiting)
+    restore_waiting(partition.pending_submissions, found.waiting)
     restore_rejections(partition, found.rejections)
     restore_preemptions(partition.preemptions, found.preemptions)
     partition.counters = decode_counters(found.counters)
@@ -240,7 +240,7 @@ def encode_preemptions(preemptions: Preemptions) -> PreemptionsSnapshot:
         pause_until=preemptions.pause_until,
         paused_for=preemptions.paused_for,
         turned_away=list(preemptions.turned_away),
-        wins=[(winner, loser, at, for_s) for winner, loser, at, for_s in preemptions.truces.wins()],
+        wins=[(winner, loser, at, for_s) for winner, loser, at, for_s in preemptions.cooldowns.wins()],
     )
 
 
@@ -263,10 +263,10 @@ def restore_preemptions(preemptions: Preemptions, found: PreemptionsSnapshot) ->
     )
     preemptions.pause_until, preemptions.paused_for = found.pause_until, found.paused_for
     preemptions.turned_away = dict.fromkeys(found.turned_away)
-    preemptions.truces.recall(found.wins)
+    preemptions.cooldowns.recall(found.wins)
 
 
-def encode_waiting(waiting: Waiting) -> WaitingSnapshot:
+def encode_waiting(waiting: PendingSubmissions) -> WaitingSnapshot:
     """Encode submissions that wait for a group lookup, and updates to their applications, in order of arrival."""
     return WaitingSnapshot(
         users=list(waiting.users()),
@@ -281,7 +281,7 @@ def encode_waiting(waiting: Waiting) -> WaitingSnapshot:
     )
 
 
-def restore_waiting(waiting: Waiting, found: WaitingSnapshot) -> None:
+def restore_waiting(waiting: PendingSubmissions, found: WaitingSnapshot) -> None:
     """Restore submissions that wait for a group lookup."""
     waiting.recall(found.users, found.submissions)
     for application_id, said in found.held:
@@ -367,7 +367,7 @@ def restore_usage(usage: Usage, found: UsageSnapshot, lookup: ReferenceDecoder) 
     accounts = []
     for rank, group, counted in found.accounts:
         application = lookup.applications[rank]
-        account, path = Account(application, group_name=group, counted=counted), application.queue.path
+        account, path = UsageAccount(application, group_name=group, counted=counted), application.queue.path
         account.user = usage.users.open(application.user.name, path, account)
         if group is not None:
             account.group = usage.groups.open(group, path, account)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from common.acl import Acl
-from partition_worker.engine.ask_shapes import Constraint, Need
+from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.predicates.rm_verdicts import Pair, Question, Said, Stamp, Verdicts
 from partition_worker.engine.queues.fair_share import refresh_fair_maximum
@@ -89,7 +89,7 @@ def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
         preemption_window=queue.preemption_window,
         preemption_attempts=queue.preemption_attempts,
         preemption_tried=[
-            _encode_tried(need, priority, tried) for (need, priority), tried in queue.preemption_tried.items()
+            _encode_tried(shape, priority, tried) for (shape, priority), tried in queue.preemption_tried.items()
         ],
         allocating=list(queue.allocating),
         applications=[state.applications[name].rank for name in queue.applications],
@@ -99,9 +99,9 @@ def _encode_queue(queue: Queue, state: PartitionState) -> QueueSnapshot:
     )
 
 
-def _encode_tried(need: Need, priority: int, tried: Tried) -> TriedSnapshot:
-    tags, asked = (None, "") if need.constraint is None else (tried.tags, need.constraint.asked)
-    return need.shape, need.required_node, tags, asked, priority, tried.at
+def _encode_tried(shape: AskShape, priority: int, tried: Tried) -> TriedSnapshot:
+    tags, asked = (None, "") if shape.constraint is None else (tried.tags, shape.constraint.asked)
+    return shape.amounts, shape.required_node, tags, asked, priority, tried.at
 
 
 def _encode_template(template: Template) -> TemplateSnapshot:
@@ -115,7 +115,7 @@ def _encode_acl(acl: Acl) -> AclSnapshot:
 def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore the queues, without applications."""
     known: dict[tuple[bool, tuple[tuple[str, str], ...]], Policies] = {}
-    predicates = state.fleet.predicates
+    predicates = state.nodes.predicates
     queues = []
     for memory in (*found.queues, *found.gone):
         queue = lookup.queues[memory.rank] = _decode_queue(memory, lookup)
@@ -123,9 +123,9 @@ def restore_queues(state: PartitionState, found: TreeSnapshot, lookup: Reference
         if like not in known:
             known[like] = policies(queue.properties, leaf=queue.leaf)
         queue.policies = known[like]
-        for shape, required_node, tags, asked, priority, at in memory.preemption_tried:
+        for amounts, required_node, tags, asked, priority, at in memory.preemption_tried:
             constraint = None if tags is None else Constraint(predicates.demanded(tags), asked)
-            queue.preemption_tried[Need(shape, required_node, constraint), priority] = Tried(at, tags or {})
+            queue.preemption_tried[AskShape(amounts, required_node, constraint), priority] = Tried(at, tags or {})
         queues.append(queue)
     state.tree.recall(queues[: len(found.queues)], found.next_rank)
     refresh_fair_maximum(state.tree.root)
@@ -189,7 +189,7 @@ def _decode_acl(memory: AclSnapshot) -> Acl:
 # Nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def encode_nodes(fleet: Fleet, numbering: ReferenceEncoder) -> FleetSnapshot:
+def encode_nodes(fleet: Nodes, numbering: ReferenceEncoder) -> FleetSnapshot:
     """Encode all nodes. Allocations have their positions already."""
     return FleetSnapshot(
         nodes=[_encode_node(node, numbering) for node in fleet],
@@ -197,7 +197,7 @@ def encode_nodes(fleet: Fleet, numbering: ReferenceEncoder) -> FleetSnapshot:
         ranks=fleet.ranks,
         guarded=fleet.ever_guarded,
         lineups=[
-            (policy, [(node.rank, lineup.score(node)) for node in lineup]) for policy, lineup in fleet.lineups.items()
+            (policy, [(node.rank, lineup.score(node)) for node in lineup]) for policy, lineup in fleet.indexes.items()
         ],
     )
 
@@ -219,7 +219,7 @@ def _encode_node(node: Node, numbering: ReferenceEncoder) -> NodeSnapshot:
     )
 
 
-def restore_nodes(fleet: Fleet, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_nodes(fleet: Nodes, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore the nodes, without allocations."""
     nodes = []
     for memory in found.nodes:
@@ -243,7 +243,7 @@ def restore_nodes(fleet: Fleet, found: FleetSnapshot, lookup: ReferenceDecoder) 
 
 def restore_node_contents(state: PartitionState, found: FleetSnapshot, lookup: ReferenceDecoder) -> None:
     """Put allocations and foreign allocations on their nodes."""
-    reading = AllocationDecoder(lookup, state.fleet.predicates)
+    reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found.nodes:
         node = lookup.nodes[memory.rank]
         for place in memory.allocations:
@@ -259,23 +259,23 @@ def restore_node_contents(state: PartitionState, found: FleetSnapshot, lookup: R
 _OUTDATED: Final = Stamp(Node("", NO_RANK, {}, {}), NO_RANK)
 
 
-def encode_predicates(fleet: Fleet, numbering: ReferenceEncoder) -> PredicatesSnapshot:
+def encode_predicates(fleet: Nodes, numbering: ReferenceEncoder) -> PredicatesSnapshot:
     """Encode predicate results from the RM, its pending question, and failed searches that depend on its answers.
 
     Results of built-in predicates and plug-ins are not encoded: these always return the same.
     """
     predicates = fleet.predicates
-    asked = ((need, allocate) for need, allocate in predicates.in_vain if need.constraint and need.constraint.asked)
-    in_vain = [(numbering.need(need), allocate) for need, allocate in asked]
+    asked = ((shape, allocate) for shape, allocate in predicates.in_vain if shape.constraint and shape.constraint.asked)
+    in_vain = [(numbering.shape(shape), allocate) for shape, allocate in asked]
     return PredicatesSnapshot(
         asks_manager=predicates.asks_manager,
         complained=list(predicates.complained),
-        in_vain=[(need, allocate) for need, allocate in in_vain if need is not None],
+        in_vain=[(shape, allocate) for shape, allocate in in_vain if shape is not None],
         verdicts=_encode_verdicts(predicates.verdicts, fleet),
     )
 
 
-def _encode_verdicts(verdicts: Verdicts, fleet: Fleet) -> VerdictsSnapshot:
+def _encode_verdicts(verdicts: Verdicts, fleet: Nodes) -> VerdictsSnapshot:
     return VerdictsSnapshot(
         deadline=verdicts.deadline,
         said=[
@@ -299,15 +299,15 @@ def _encode_verdicts(verdicts: Verdicts, fleet: Fleet) -> VerdictsSnapshot:
     )
 
 
-def _encode_stamp(stamp: Stamp, fleet: Fleet) -> int:
+def _encode_stamp(stamp: Stamp, fleet: Nodes) -> int:
     return stamp.node.rank if stamp.holds and fleet.get(stamp.node.node_id) is stamp.node else NO_RANK
 
 
-def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Fleet) -> list[tuple[PairSnapshot, int]]:
+def _encode_pairs(pairs: Mapping[Pair, Stamp], fleet: Nodes) -> list[tuple[PairSnapshot, int]]:
     return [(pair, _encode_stamp(stamp, fleet)) for pair, stamp in pairs.items()]
 
 
-def _encode_question(question: Question | None, fleet: Fleet) -> QuestionSnapshot | None:
+def _encode_question(question: Question | None, fleet: Nodes) -> QuestionSnapshot | None:
     return None if question is None else (question.number, _encode_pairs(question.pairs, fleet), question.deadline)
 
 
@@ -315,7 +315,7 @@ def restore_predicates(predicates: Predicates, found: PredicatesSnapshot, lookup
     """Restore the predicate state. Nodes and allocations are restored already."""
     predicates.asks_manager = found.asks_manager
     predicates.complained = dict.fromkeys(found.complained)
-    predicates.in_vain = {(lookup.need(need), allocate): None for need, allocate in found.in_vain}
+    predicates.in_vain = {(lookup.shape(shape), allocate): None for shape, allocate in found.in_vain}
     verdicts, memory = predicates.verdicts, found.verdicts
     verdicts.deadline = memory.deadline
     for key, places in memory.said:

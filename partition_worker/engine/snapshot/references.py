@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from common.messages import INT64_MAX, INT64_MIN, Resources
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Constraint, Need
+from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.order import Key
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.snapshot.format import NO_RANK, EncodedAmounts, EncodedSortKey, NeedSnapshot
-from partition_worker.engine.usage_trackers import Level
+from partition_worker.engine.usage_trackers import QueueUsage
 from partition_worker.engine.user_resolution import User
 
 
@@ -70,10 +70,10 @@ class ReferenceEncoder:
     def submitter(self, user: User) -> int:
         return self.submitters.setdefault(user, len(self.submitters))
 
-    def need(self, need: Need) -> NeedSnapshot | None:
+    def shape(self, shape: AskShape) -> NeedSnapshot | None:
         """Encode an ask shape; None if no encoded allocation has its constraint any more."""
-        source = NO_RANK if need.constraint is None else self._sources.get(need.constraint)
-        return None if source is None else (need.shape, need.required_node, source)
+        source = NO_RANK if shape.constraint is None else self._sources.get(shape.constraint)
+        return None if source is None else (shape.amounts, shape.required_node, source)
 
 
 class ReferenceDecoder:
@@ -86,18 +86,18 @@ class ReferenceDecoder:
         self.nodes: dict[int, Node] = {}
         self.applications: dict[int, Application] = {}
         self.allocations: list[Allocation] = []
-        self.levels: dict[int, Level] = {}
-        self._needs: dict[NeedSnapshot, Need] = {}
+        self.levels: dict[int, QueueUsage] = {}
+        self._needs: dict[NeedSnapshot, AskShape] = {}
 
-    def need(self, memory: NeedSnapshot) -> Need:
+    def shape(self, memory: NeedSnapshot) -> AskShape:
         """Decode an ask shape; equal ones share one object."""
         known = self._needs.get(memory)
         if known is None:
-            shape, required_node, source = memory
+            amounts, required_node, source = memory
             constraint = None if source == NO_RANK else self.allocations[source].constraint
-            known = self._needs[memory] = Need(shape, required_node, constraint)
+            known = self._needs[memory] = AskShape(amounts, required_node, constraint)
         return known
 
-    def level(self, rank: int) -> Level:
+    def level(self, rank: int) -> QueueUsage:
         """The usage level of this rank, or an empty one if it was removed: nothing reads that again."""
-        return self.levels.get(rank) or Level("", rank, None)
+        return self.levels.get(rank) or QueueUsage("", rank, None)

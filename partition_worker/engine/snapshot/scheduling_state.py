@@ -13,8 +13,8 @@ from partition_worker.engine.nodes.node import Reservation
 from partition_worker.engine.order import Order, Ranked
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.readiness.parked_queues import Waited
-from partition_worker.engine.readiness.readiness import Line, Readiness, Swappable
-from partition_worker.engine.readiness.unschedulable_asks import Aside, Closed, Shelf, Want
+from partition_worker.engine.readiness.readiness import Line, Readiness, SwapCandidates
+from partition_worker.engine.readiness.unschedulable_asks import BucketKey, ClosedBuckets, UnschedulableAsks, WaitBucket
 from partition_worker.engine.snapshot.format import (
     NO_RANK,
     AsideSnapshot,
@@ -42,9 +42,9 @@ _Item = TypeVar("_Item", bound=Ranked)
 def encode_readiness(state: PartitionState, numbering: ReferenceEncoder) -> ReadinessSnapshot:
     """Encode which queues and applications are ready and which asks wait. Allocations have their positions already."""
     readiness, tree, applications = state.readiness, state.tree, state.applications
-    resting = readiness.resting
+    resting = readiness.parked_queues
     return ReadinessSnapshot(
-        reliefs=readiness.reliefs,
+        reliefs=readiness.retry_round,
         touched=[queue.rank for queue in readiness.touched.values() if tree.find(queue.path) is queue],
         touched_applications=[
             one.rank for one in readiness.touched_applications.values() if applications.get(one.application_id) is one
@@ -54,7 +54,7 @@ def encode_readiness(state: PartitionState, numbering: ReferenceEncoder) -> Read
             (queue, readiness.ready[queue.rank]) for queue in tree if queue.rank in readiness.ready
         ),
         lines=[_encode_line(leaf, line) for leaf, line in readiness.turns.lines.items()],
-        asides=[_encode_aside(leaf, aside, numbering) for leaf, aside in readiness.asides.items()],
+        asides=[_encode_aside(leaf, aside, numbering) for leaf, aside in readiness.unschedulable.items()],
         shelf_ranks=readiness.closed.ranks.last,
         resting=[(rank, _encode_order(order)) for rank, order in resting.children.items()],
         waits=[
@@ -75,8 +75,8 @@ def _encode_order(order: Order[_Item]) -> EncodedOrder:
 
 
 def _encode_waits(waits: Mapping[Waited, int], numbering: ReferenceEncoder) -> list[tuple[NeedSnapshot, bool, int]]:
-    found = [(numbering.need(need), kept, count) for (need, kept), count in waits.items()]
-    return [(need, kept, count) for need, kept, count in found if need is not None]
+    found = [(numbering.shape(shape), kept, count) for (shape, kept), count in waits.items()]
+    return [(shape, kept, count) for shape, kept, count in found if shape is not None]
 
 
 def _encode_line(leaf: int, line: Line) -> LineSnapshot:
@@ -85,7 +85,7 @@ def _encode_line(leaf: int, line: Line) -> LineSnapshot:
     )
 
 
-def _encode_aside(leaf: int, aside: Aside, numbering: ReferenceEncoder) -> AsideSnapshot:
+def _encode_aside(leaf: int, aside: UnschedulableAsks, numbering: ReferenceEncoder) -> AsideSnapshot:
     brought_back = None
     if aside.brought_back is not None:
         rank, want = aside.brought_back
@@ -94,12 +94,12 @@ def _encode_aside(leaf: int, aside: Aside, numbering: ReferenceEncoder) -> Aside
     return AsideSnapshot(leaf, aside.searched_at, brought_back, list(_encode_shelves(aside.parked.values(), numbering)))
 
 
-def _encode_want(want: Want, numbering: ReferenceEncoder) -> WantSnapshot | None:
-    need = numbering.need(want.need)
-    return None if need is None else (need, want.reserves, want.starts, want.counts)
+def _encode_want(want: BucketKey, numbering: ReferenceEncoder) -> WantSnapshot | None:
+    shape = numbering.shape(want.shape)
+    return None if shape is None else (shape, want.reserves, want.starts, want.counts)
 
 
-def _encode_shelves(shelves: Iterable[Shelf], numbering: ReferenceEncoder) -> Iterator[ShelfSnapshot]:
+def _encode_shelves(shelves: Iterable[WaitBucket], numbering: ReferenceEncoder) -> Iterator[ShelfSnapshot]:
     for shelf in shelves:
         want = _encode_want(shelf.want, numbering)
         if want is not None:
@@ -116,8 +116,8 @@ def _encode_shelves(shelves: Iterable[Shelf], numbering: ReferenceEncoder) -> It
 
 def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore ready queues and applications, and waiting asks. The usage of users and groups is restored already."""
-    readiness, resting = state.readiness, state.readiness.resting
-    readiness.reliefs = found.reliefs
+    readiness, resting = state.readiness, state.readiness.parked_queues
+    readiness.retry_round = found.reliefs
     readiness.touched = {rank: lookup.queues[rank] for rank in found.touched}
     readiness.touched_applications = {rank: lookup.applications[rank] for rank in found.touched_applications}
     for rank, queues in found.ready_children:
@@ -132,17 +132,17 @@ def restore_readiness(state: PartitionState, found: ReadinessSnapshot, lookup: R
         line.turn = None if memory.turn == NO_RANK else lookup.applications[memory.turn]
     readiness.closed.ranks.last = found.shelf_ranks
     for one in found.asides:
-        readiness.asides[one.leaf] = _decode_aside(one, readiness, lookup)
+        readiness.unschedulable[one.leaf] = _decode_aside(one, readiness, lookup)
     for rank, queues in found.resting:
         order = resting.children[rank] = Order()
         _fill_order(order, queues, lookup.queues)
     for rank, waits in found.waits:
-        resting.expected[rank] = {(lookup.need(need), kept): count for need, kept, count in waits}
+        resting.expected[rank] = {(lookup.shape(shape), kept): count for shape, kept, count in waits}
     resting.searched = dict(found.searched)
 
 
-def _decode_aside(memory: AsideSnapshot, readiness: Readiness, lookup: ReferenceDecoder) -> Aside:
-    aside = Aside(lookup.queues[memory.leaf], readiness.closed, readiness.resting)
+def _decode_aside(memory: AsideSnapshot, readiness: Readiness, lookup: ReferenceDecoder) -> UnschedulableAsks:
+    aside = UnschedulableAsks(lookup.queues[memory.leaf], readiness.closed, readiness.parked_queues)
     aside.searched_at = memory.searched_at
     if memory.brought_back is not None:
         rank, want = memory.brought_back
@@ -153,17 +153,22 @@ def _decode_aside(memory: AsideSnapshot, readiness: Readiness, lookup: Reference
     return aside
 
 
-def _decode_want(memory: WantSnapshot, lookup: ReferenceDecoder) -> Want:
-    need, reserves, starts, counts = memory
-    return Want(lookup.need(need), reserves, starts, counts)
+def _decode_want(memory: WantSnapshot, lookup: ReferenceDecoder) -> BucketKey:
+    shape, reserves, starts, counts = memory
+    return BucketKey(lookup.shape(shape), reserves, starts, counts)
 
 
 def _decode_shelf(
-    memory: ShelfSnapshot, aside: Aside, closed: Closed, lookup: ReferenceDecoder, *, outer: Shelf | None
-) -> Shelf:
+    memory: ShelfSnapshot,
+    aside: UnschedulableAsks,
+    closed: ClosedBuckets,
+    lookup: ReferenceDecoder,
+    *,
+    outer: WaitBucket | None,
+) -> WaitBucket:
     bounds = () if memory.of == NO_RANK else lookup.level(memory.of).bounds
     want = _decode_want(memory.want, lookup) if outer is None else outer.want
-    shelf = Shelf(want, memory.rank, bounds=bounds, outer=outer, of=memory.of)
+    shelf = WaitBucket(want, memory.rank, bounds=bounds, outer=outer, of=memory.of)
     shelf.vain_at = memory.vain_at
     for rank, place in memory.applications:
         application = lookup.applications[rank]
@@ -188,7 +193,7 @@ def _fill_order(order: Order[_Item], placed: EncodedOrder, things: Mapping[int, 
 
 def encode_reservations(state: PartitionState) -> ReservedSnapshot:
     """Encode all reservations."""
-    reserved, applications = state.reserved, state.applications
+    reserved, applications = state.reservation_index, state.applications
     return ReservedSnapshot(
         reservations=[
             ReservationSnapshot(
@@ -213,7 +218,7 @@ def restore_reservations(state: PartitionState, found: ReservedSnapshot, lookup:
         one = Reservation(ask, node, application.queue, memory.created, memory.rank, keeps=memory.keeps)
         ask.reserved = True
         application.reservations[ask.key] = node.reservations[ask.key] = known[one.rank] = one
-    state.reserved.recall(
+    state.reservation_index.recall(
         known.values(),
         by_need=[known[rank] for rank in found.by_need],
         nudged=[known[rank] for rank in found.nudged],
@@ -223,7 +228,7 @@ def restore_reservations(state: PartitionState, found: ReservedSnapshot, lookup:
     )
 
 
-def encode_swappable(swappable: Swappable) -> SwappableSnapshot:
+def encode_swappable(swappable: SwapCandidates) -> SwappableSnapshot:
     """Encode which applications may have a placeholder to swap."""
     return SwappableSnapshot(
         offered=[(one.rank, encode_sort_key(place)) for one, place in swappable.offered.entries()],
@@ -232,7 +237,7 @@ def encode_swappable(swappable: Swappable) -> SwappableSnapshot:
     )
 
 
-def restore_swappable(swappable: Swappable, found: SwappableSnapshot, lookup: ReferenceDecoder) -> None:
+def restore_swappable(swappable: SwapCandidates, found: SwappableSnapshot, lookup: ReferenceDecoder) -> None:
     """Restore which applications may have a placeholder to swap."""
     for rank, place in found.offered:
         swappable.offered.put(lookup.applications[rank], decode_sort_key(place))

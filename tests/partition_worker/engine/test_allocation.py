@@ -17,7 +17,7 @@ from partition_worker.engine.allocation import (
     from_message,
     place_of,
 )
-from partition_worker.engine.ask_shapes import Needs
+from partition_worker.engine.ask_shapes import AskShapes
 from tests.builders import apps as new_apps
 from tests.builders import ask, asks, config, nodes
 from tests.properties.plain_scheduler import PlainApp, PlainAsk, PlainQueue
@@ -31,7 +31,7 @@ def test_everything_of_the_message_is_kept() -> None:
         ask("app-1 a1 memory=4 priority=3 group=tg placeholder originator victim tag.x=y"),
         None,
         stamp_ns=STAMP_NS,
-        needs=Needs(),
+        needs=AskShapes(),
     )
     assert (one.key, one.resources, one.priority, one.task_group) == ("a1", {"memory": 4}, 3, "tg")
     assert (one.placeholder, one.originator, one.tags) == (True, True, {"x": "y"})
@@ -55,13 +55,13 @@ def test_everything_of_the_message_is_kept() -> None:
     ],
 )
 def test_the_creation_time_is_whole_seconds_or_else_now(tag: str, created_ns: int) -> None:
-    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), "app-1", stamp_ns=STAMP_NS, needs=Needs())
+    one = from_message(ask(f"app-1 a1 memory=4 tag.creationTime={tag}"), "app-1", stamp_ns=STAMP_NS, needs=AskShapes())
     assert one.created_ns == created_ns
 
 
 def test_a_message_and_its_allocation_do_not_share_amounts() -> None:
     message = ask("app-1 a1 memory=4")
-    one = from_message(message, "app-1", stamp_ns=STAMP_NS, needs=Needs())
+    one = from_message(message, "app-1", stamp_ns=STAMP_NS, needs=AskShapes())
     one.resources["memory"] = 5
     assert message.resource_per_alloc == {"memory": 4}
 
@@ -86,7 +86,7 @@ def test_the_rm_is_told_only_what_it_needs_to_act() -> None:
 
 
 def pending(key: str, words: str = "memory=1") -> Allocation:
-    return from_message(ask(f"app {key} {words}"), "app-1", stamp_ns=10**18, needs=Needs())
+    return from_message(ask(f"app {key} {words}"), "app-1", stamp_ns=10**18, needs=AskShapes())
 
 
 def drained(asks: PendingAsks) -> list[str]:
@@ -142,10 +142,10 @@ def test_equal_asks_keep_their_amounts_once_and_one_that_is_resized_has_its_own(
     asks.add(first)
     asks.add(second)
     assert second.resources is first.resources
-    assert second.need is first.need
+    assert second.shape is first.shape
     asks.resize(second, {"memory": 3})
     assert (first.resources, second.resources) == ({"memory": 1, "gpu": 2}, {"memory": 3})
-    assert (first.need.shape, second.need.shape) == ((("gpu", 2), ("memory", 1)), (("memory", 3),))
+    assert (first.shape.amounts, second.shape.amounts) == ((("gpu", 2), ("memory", 1)), (("memory", 3),))
 
 
 def test_a_group_moves_when_its_first_ask_comes_or_goes() -> None:
@@ -236,7 +236,7 @@ def test_removing_asks_leaves_the_others_in_their_order() -> None:
 
 
 def one(number: int, priority: int = 0) -> Allocation:
-    return from_message(ask(f"app a{number} memory=1 priority={priority}"), "app-1", stamp_ns=number, needs=Needs())
+    return from_message(ask(f"app a{number} memory=1 priority={priority}"), "app-1", stamp_ns=number, needs=AskShapes())
 
 
 def test_they_stand_by_priority_then_age_then_rank() -> None:

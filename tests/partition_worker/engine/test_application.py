@@ -6,7 +6,7 @@ from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application import Application, Use
-from partition_worker.engine.ask_shapes import Needs
+from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.effects import Note
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from partition_worker.engine.user_resolution import User
@@ -22,7 +22,7 @@ def application() -> Application:
 
 
 def wanted(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=STAMP_NS + 1, needs=Needs())
+    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=STAMP_NS + 1, needs=AskShapes())
 
 
 def test_pending_is_the_sum_of_asks() -> None:

@@ -1,12 +1,14 @@
 """What asks need, as values."""
 
-from partition_worker.engine.ask_shapes import Need, shape_of
+from partition_worker.engine.ask_shapes import AskShape, amounts_of
 
 
 def test_the_order_in_which_types_were_written_makes_no_difference() -> None:
-    assert shape_of({"vcore": 1, "memory": 2}) == shape_of({"memory": 2, "vcore": 1}) == (("memory", 2), ("vcore", 1))
+    assert (
+        amounts_of({"vcore": 1, "memory": 2}) == amounts_of({"memory": 2, "vcore": 1}) == (("memory", 2), ("vcore", 1))
+    )
 
 
 def test_an_ask_that_must_run_on_one_node_needs_something_else() -> None:
-    shape = shape_of({"memory": 2})
-    assert Need(shape, "n1") != Need(shape)
+    amounts = amounts_of({"memory": 2})
+    assert AskShape(amounts, "n1") != AskShape(amounts)

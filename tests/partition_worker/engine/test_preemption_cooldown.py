@@ -3,7 +3,13 @@
 import random
 
 from partition_worker.engine import preemption_cooldown
-from partition_worker.engine.preemption_cooldown import COOL_DOWN_MAX_S, COOL_DOWN_S, PAIRS_MAX, QUIET_S, Truces
+from partition_worker.engine.preemption_cooldown import (
+    COOL_DOWN_MAX_S,
+    COOL_DOWN_S,
+    PAIRS_MAX,
+    QUIET_S,
+    PreemptionCooldowns,
+)
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -15,7 +21,7 @@ def rounds(queues: list[str], *, days: float) -> list[float]:
     """When something is taken if each of these queues takes from the next as soon as it may, the last from the first,
     and so on for ever.
     """
-    truces, now, taken = Truces(), 0.0, []
+    truces, now, taken = PreemptionCooldowns(), 0.0, []
     while now < days * 24 * 3600:
         turn = len(taken) % len(queues)
         claimant, holder = queues[turn], queues[(turn + 1) % len(queues)]
@@ -28,7 +34,7 @@ def rounds(queues: list[str], *, days: float) -> list[float]:
 
 
 def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     assert truces.winners_over("b", COOL_DOWN_S - 1) == {"a"}
     assert truces.winners_over("a", 0.0) == frozenset()
@@ -36,7 +42,7 @@ def test_whoever_lost_takes_nothing_from_the_winner_until_the_truce_is_over() ->
 
 
 def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     for second in range(100):
         truces.took("a", "b", float(second))
     assert truces.winners_over("b", 99 + COOL_DOWN_S - 1) == {"a"}
@@ -45,7 +51,7 @@ def test_the_winner_may_take_more_and_renews_the_truce_without_doubling_it() -> 
 
 def test_a_winner_over_a_winner_is_a_winner() -> None:
     """Or three queues could go round in a circle."""
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "c", 100.0)
     assert truces.winners_over("c", 200.0) == {"a", "b"}
@@ -53,7 +59,7 @@ def test_a_winner_over_a_winner_is_a_winner() -> None:
 
 
 def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "a", 1000.0)
     assert truces.winners_over("a", 1000 + 2 * COOL_DOWN_S - 1) == {"b"}
@@ -61,14 +67,14 @@ def test_striking_back_after_the_truce_makes_a_longer_one() -> None:
 
 
 def test_striking_back_without_a_quarrel_does_not() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "a", 1000.0, quarrel=False)
     assert truces.winners_over("a", 1000 + COOL_DOWN_S) == frozenset()
 
 
 def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "a", 1000.0)
     assert truces.winners_over("a", 1000 + COOL_DOWN_S - 1, quarrel=False) == {"b"}
@@ -78,7 +84,7 @@ def test_who_has_no_quarrel_need_not_respect_the_truce_of_one_for_longer() -> No
 
 def test_so_does_closing_a_longer_circle() -> None:
     """Twice the shortest on the way, of the ways the one where that is longest."""
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "c", 0.0)
     for winner, loser in ("ad", "da", "ad", "dc", "cd", "dc"):
@@ -99,7 +105,7 @@ def test_quarrels_become_slower_and_slower_up_to_a_day() -> None:
 
 
 def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("b", "a", COOL_DOWN_S + QUIET_S)  # a first one
     assert truces.winners_over("a", COOL_DOWN_S + QUIET_S + COOL_DOWN_S) == frozenset()
@@ -110,7 +116,7 @@ def test_a_pair_that_keeps_quiet_is_forgotten() -> None:
 
 
 def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
-    truces, now = Truces(), 0.0
+    truces, now = PreemptionCooldowns(), 0.0
     for number in range(6):  # the last truce is 32 times the first, 9600 s
         truces.took(*("ab" if number % 2 == 0 else "ba"), now)
         now += COOL_DOWN_S * 2**number
@@ -122,7 +128,7 @@ def test_a_long_quarrel_is_remembered_for_as_long_as_its_truce() -> None:
 
 
 def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     for number in range(6):
         truces.took(*("xy" if number % 2 == 0 else "yx"), 0.0)
     for winner, loser in ("ab", "ba", "ab"):
@@ -134,7 +140,7 @@ def test_a_pair_is_forgotten_in_its_time_even_if_an_older_one_is_not() -> None:
 
 
 def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "b", 0.0)
     truces.took("c", "d", 0.0)
     truces.took("a", "b", 1.0)
@@ -146,7 +152,7 @@ def test_the_pair_whose_last_preemption_is_the_longest_ago_is_forgotten_first() 
 
 
 def test_a_queue_has_no_quarrel_with_itself() -> None:
-    truces = Truces()
+    truces = PreemptionCooldowns()
     truces.took("a", "a", 0.0)
     assert len(truces) == 0
 
@@ -155,7 +161,7 @@ def test_fresh_wins_never_make_a_circle() -> None:
     """Whatever is tried, by whomever and whenever, as long as what is forbidden is not done."""
     for seed in range(200):
         rng = random.Random(seed)
-        truces, now = Truces(), 0.0
+        truces, now = PreemptionCooldowns(), 0.0
         queues = [f"q{number}" for number in range(rng.randint(2, 6))]
         for _ in range(60):
             now += rng.choice((0.0, 1.0, 100.0, 400.0, 3000.0))

@@ -288,9 +288,9 @@ def test_what_waits_for_its_queue_costs_one_look_at_it_however_many_nodes_are_ke
 
 def test_a_reservation_of_another_amount_is_as_old_as_it_was() -> None:
     one = crowd(12)
-    before = [reservation.ask.key for reservation in one.partition.reserved]
+    before = [reservation.ask.key for reservation in one.partition.reservation_index]
     one.does(asks(f"big {before[0]} memory=9"))
-    assert [reservation.ask.key for reservation in one.partition.reserved] == before
+    assert [reservation.ask.key for reservation in one.partition.reservation_index] == before
 
 
 def test_a_node_that_became_too_small_is_kept_for_nobody_and_another_one_is() -> None:
@@ -319,7 +319,7 @@ def test_what_grows_where_it_runs_changes_which_node_is_kept() -> None:
 
 def test_an_ask_that_waits_for_a_say_about_its_only_node_makes_others_go_once_they_fill_it() -> None:
     one = Trial()
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     one.does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a"))
     one.does(asks("app-1 d1 memory=8 required=n1 priority=1"))
     one.does(asks("app-1 x1 memory=5 on=n1"))

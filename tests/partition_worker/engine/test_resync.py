@@ -82,7 +82,7 @@ def test_a_node_that_is_not_mentioned_goes(trial: Trial) -> None:
     running = both(asks("app-1 a1 memory=3 on=n1", "app-1 a2 memory=30"), foreign("f1 n1 memory=1"))
     lines = told(trial, BEGIN, nodes("n1 memory=10"), apps("app-1 root.a", "app-2 root.b"), running, end(1, 2, 3))
     assert "in sync without n2 b1" in lines
-    assert [node.node_id for node in trial.partition.fleet] == ["n1"]
+    assert [node.node_id for node in trial.partition.nodes] == ["n1"]
 
 
 def test_what_runs_on_a_node_that_is_not_mentioned_is_released_as_if_the_node_went(trial: Trial) -> None:

@@ -40,7 +40,7 @@ def test_nothing_is_left() -> None:
     assert not partition.allocations
     assert not partition.foreign
     assert not partition.running_allocations
-    assert (len(partition.fleet), partition.fleet.total) == (0, {})
+    assert (len(partition.nodes), partition.nodes.total) == (0, {})
     assert all(queue.draining for queue in partition.tree)
     trial.waits(60)
     assert [queue.path for queue in partition.tree] == ["root"]
@@ -72,10 +72,10 @@ def test_a_partition_with_nothing_in_it_goes_without_a_word() -> None:
 
 def test_submissions_whose_user_is_being_looked_up_are_refused() -> None:
     trial = Trial("root.a")
-    trial.partition.waiting.put(apps("app-1 root.a user=kim").new[0])
+    trial.partition.pending_submissions.put(apps("app-1 root.a user=kim").new[0])
     reason = f"partition {PARTITION} was removed: it cannot add a new application app-1"
     assert retired(trial) == [f"app-1 rejected: {reason}"]
-    assert not len(trial.partition.waiting)
+    assert not len(trial.partition.pending_submissions)
 
 
 def test_a_refused_node_is_a_rejection() -> None:

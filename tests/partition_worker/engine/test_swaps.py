@@ -212,7 +212,7 @@ def test_a_placeholder_on_a_node_that_is_admitted_is_better_than_another_node() 
 def test_where_the_rm_has_a_say_the_swap_waits_for_its_answer() -> None:
     """Spec 4.9: it is asked whether the ask may have its place there, not whether there is room."""
     one = gang()
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     one.does(nodes("n2 memory=50"), asks("app-1 r1 memory=10 group=g")).waits(0)
     asked = {(pair.node_id, pair.allocate) for pair in one.asked[-1].asked}
     assert ("n1", False) in asked
@@ -222,7 +222,7 @@ def test_where_the_rm_has_a_say_the_swap_waits_for_its_answer() -> None:
 
 def test_where_the_rm_refuses_the_node_of_the_placeholder_it_is_another_one() -> None:
     one = gang()
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     one.does(nodes("n2 memory=50"), asks("app-1 r1 memory=10 group=g")).waits(0)
     one.told()
     assert one.answers("r1 on n1: no").told() == [replacing("p1", "r1")]

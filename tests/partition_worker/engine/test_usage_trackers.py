@@ -3,9 +3,9 @@
 import pytest
 
 from common.config.validation import load
-from partition_worker.engine.ask_shapes import shape_of
+from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.order import Ranks
-from partition_worker.engine.usage_trackers import Account, Allowance, Level, Trackers, group_of, limits_of
+from partition_worker.engine.usage_trackers import Allowance, QueueUsage, Trackers, UsageAccount, group_of, limits_of
 from tests.builders import apps, asks, config, nodes
 from tests.trial import Trial
 
@@ -96,7 +96,7 @@ def test_a_user_who_loses_a_limit_falls_under_the_star_and_the_other_way() -> No
 
 
 def has_room(allowance: Allowance | None, used: dict[str, int], wanted: dict[str, int]) -> bool:
-    return Level("root", 1, None, allowance, used).has_room(shape_of(wanted))
+    return QueueUsage("root", 1, None, allowance, used).has_room(amounts_of(wanted))
 
 
 def test_up_to_the_limit_there_is_room() -> None:
@@ -118,13 +118,13 @@ def test_where_too_much_is_used_nothing_more_of_that_type_fits() -> None:
 
 def test_no_limit_is_no_bound() -> None:
     assert has_room(None, {"memory": 9}, {"memory": 10**18})
-    level = Level("root", 1, None)
+    level = QueueUsage("root", 1, None)
     assert level.may_start()
     assert level.bounds == ()
 
 
 def test_as_many_applications_may_start_as_the_limit_says() -> None:
-    level = Level("root", 1, None, TWO)
+    level = QueueUsage("root", 1, None, TWO)
     level.count("app-1")
     assert level.may_start()
     level.count("app-2")
@@ -137,7 +137,7 @@ ACCOUNT_TREE = """root limit.user.bob=memory:50,gpu:3 limit.user.*=apps:1 limit.
 root.a limit.user.bob=memory:20 limit.group.*=memory:1; root.b"""
 
 
-def account(who: str = "user=bob groups=dev", leaf: str = "root.b") -> Account:
+def account(who: str = "user=bob groups=dev", leaf: str = "root.b") -> UsageAccount:
     """Of an application beside another of bob in group dev that has 15 memory and 1 gpu in root.a."""
     one = Trial(ACCOUNT_TREE).does(nodes("n1 memory=100 gpu=9"), apps("app-1 root.a user=bob groups=qa"))
     one.does(asks("app-1 a1 memory=15 gpu=1 on=n1"), apps("app-2 root.b user=eve groups=dev"))
@@ -156,21 +156,21 @@ def account(who: str = "user=bob groups=dev", leaf: str = "root.b") -> Account:
     ],
 )
 def test_user_and_group_must_both_have_room(wanted: dict[str, int], expected: bool) -> None:
-    assert account().has_room(shape_of(wanted)) is expected
+    assert account().has_room(amounts_of(wanted)) is expected
 
 
 def test_every_level_of_the_path_must_have_room() -> None:
     one = account("user=bob groups=none", "root.a")
     assert one.group_name == "*"
-    assert not one.has_room(shape_of({"memory": 2}))
-    assert one.has_room(shape_of({"gpu": 2}))
+    assert not one.has_room(amounts_of({"memory": 2}))
+    assert one.has_room(amounts_of({"gpu": 2}))
 
 
 def test_a_limit_of_another_group_does_not_bind() -> None:
     """Spec 5.2: a `*` further up or down does not apply to an application of a named group."""
     one = account("user=joe groups=dev", "root.a")
     assert one.group_name == "*", "the closest queue decides"
-    assert account("user=joe groups=dev").has_room(shape_of({"memory": 10}))
+    assert account("user=joe groups=dev").has_room(amounts_of({"memory": 10}))
 
 
 def test_a_named_entry_further_down_does_not_replace_the_star_further_up() -> None:
@@ -178,14 +178,14 @@ def test_a_named_entry_further_down_does_not_replace_the_star_further_up() -> No
     tree = "root limit.user.*=memory:5; root.a limit.user.bob=memory:9"
     one = Trial(tree).does(apps("app-1 root.a user=bob"))
     bob = one.partition.usage.account(one.app("app-1"))
-    assert bob.has_room(shape_of({"memory": 5}))
-    assert not bob.has_room(shape_of({"memory": 6}))
+    assert bob.has_room(amounts_of({"memory": 5}))
+    assert not bob.has_room(amounts_of({"memory": 6}))
 
 
 def test_entries_of_one_queue_do_not_add_up() -> None:
     tree = "root.a limit.user.bob=memory:9 limit.user.*=memory:5"
     one = Trial(tree).does(apps("app-1 root.a user=bob"))
-    assert one.partition.usage.account(one.app("app-1")).has_room(shape_of({"memory": 9}))
+    assert one.partition.usage.account(one.app("app-1")).has_room(amounts_of({"memory": 9}))
 
 
 def test_user_and_group_must_both_let_it_start() -> None:

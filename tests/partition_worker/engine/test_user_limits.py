@@ -5,7 +5,7 @@ import pytest
 from common.messages import Resources
 from partition_worker.engine import user_limits
 from partition_worker.engine.administration import NotDone
-from partition_worker.engine.usage_trackers import Allowance, Level, Trackers
+from partition_worker.engine.usage_trackers import Allowance, QueueUsage, Trackers
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 
@@ -20,7 +20,7 @@ def used(trackers: Trackers, name: str) -> dict[str, Resources]:
     return {path: level.used for path, level in trackers.levels(name).items()}
 
 
-def levels(one: Trial, user: str) -> dict[str, Level]:
+def levels(one: Trial, user: str) -> dict[str, QueueUsage]:
     return dict(one.partition.usage.users.levels(user))
 
 

@@ -10,10 +10,10 @@ from partition_worker.engine.user_resolution import (
     REMEMBERED_S,
     WAITING_MAX,
     GroupsUnknown,
+    PendingSubmissions,
     User,
     UserError,
     Users,
-    Waiting,
     is_forced,
     resolver_of,
     tag_value,
@@ -202,8 +202,8 @@ def ids(submissions: list[AddApplicationRequest]) -> list[str]:
     return [one.application_id for one in submissions]
 
 
-def waiting(*texts: str) -> Waiting:
-    made = Waiting()
+def waiting(*texts: str) -> PendingSubmissions:
+    made = PendingSubmissions()
     for text in texts:
         made.put(new(text))
     return made

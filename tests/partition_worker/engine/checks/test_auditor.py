@@ -50,7 +50,7 @@ DRIFTS: dict[str, Callable[[Trial], object]] = {
     "queue root.a allocated": lambda one: one.queue("root.a").allocated.update(memory=9),
     "queue root: 9 running where 2 are": lambda one: setattr(one.queue("root"), "running", 9),
     "user bob at root": lambda one: one.partition.usage.users.levels("bob")["root"].used.update(memory=1),
-    "total": lambda one: one.partition.fleet.total.update(memory=1),
+    "total": lambda one: one.partition.nodes.total.update(memory=1),
     "7 allocations counted": lambda one: setattr(one.partition, "running_allocations", 7),
     "the index of keys": lambda one: one.partition.allocations.pop("a1"),
 }

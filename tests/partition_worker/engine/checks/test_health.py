@@ -16,7 +16,7 @@ def found(one: Trial) -> Health:
     auditor = Health()
     for application in one.partition.applications.values():
         auditor.look_at_application(one.partition, application)
-    for node in one.partition.fleet:
+    for node in one.partition.nodes:
         auditor.look_at_node(one.partition, node)
     auditor.look_at_partition(one.partition)
     return auditor
@@ -28,7 +28,7 @@ def test_of_a_sound_partition_only_sizes_are_told() -> None:
 
 def test_reservations_are_counted() -> None:
     one = trial().takes(nodes("n2 memory=4")).does(asks("app-1 a2 memory=6 required=n2", "app-1 a3 memory=6"))
-    assert found(one).reservations == len(one.partition.reserved)
+    assert found(one).reservations == len(one.partition.reservation_index)
 
 
 def test_errors_of_updates_are_counted() -> None:
@@ -38,7 +38,7 @@ def test_errors_of_updates_are_counted() -> None:
 def test_negative_amounts_of_a_partition_are_counted() -> None:
     one = trial()
     one.queue("root").allocated["memory"] = -1
-    one.partition.fleet.total["memory"] = -1
+    one.partition.nodes.total["memory"] = -1
     assert found(one).negative == 2
 
 
@@ -51,7 +51,7 @@ def test_a_node_is_listed_once_for_each_negative_amount() -> None:
 
 def test_a_partition_has_what_its_nodes_have() -> None:
     one = trial()
-    one.partition.fleet.total["memory"] = 11
+    one.partition.nodes.total["memory"] = 11
     assert found(one).inconsistent
 
 

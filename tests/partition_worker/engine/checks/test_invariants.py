@@ -49,7 +49,7 @@ DEFECTS: dict[str, Callable[[Trial], object]] = {
     "queue root.a is not where its path says": lambda one: one.queue("root").children.clear(),
     "the index of keys": lambda one: one.partition.allocations.clear(),
     "7 allocations counted": lambda one: setattr(one.partition, "running_allocations", 7),
-    "total": lambda one: one.partition.fleet.total.update(memory=11),
+    "total": lambda one: one.partition.nodes.total.update(memory=11),
     "root maximum": lambda one: setattr(one.queue("root"), "maximum", None),
     "the index of foreign allocations": lambda one: one.partition.foreign.clear(),
     "user bob at root: {}": lambda one: one.partition.usage.users.levels("bob")["root"].used.clear(),
@@ -99,7 +99,7 @@ GANG_DEFECTS: dict[str, Callable[[Trial], object]] = {
     "where 2 placeholders are": lambda one: setattr(one.app("app-2").task_groups["g"], "timed_out", 1),
     "{'p2'} free": lambda one: one.app("app-2").task_groups["g"].free.clear(),
     "and 1 wait": lambda one: setattr(one.app("app-2").task_groups["g"], "waiting", 5),
-    "app-2 is not known to have something to swap": lambda one: one.partition.swappable.drop(one.app("app-2")),
+    "app-2 is not known to have something to swap": lambda one: one.partition.swap_candidates.drop(one.app("app-2")),
     "application app-2 allocated to placeholders": lambda one: one.app("app-2").allocated_placeholder.clear(),
 }
 

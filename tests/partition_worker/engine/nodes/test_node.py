@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.allocation import Allocation, from_message
-from partition_worker.engine.ask_shapes import Needs
+from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.nodes.node import UNKNOWN_INSTANCE, Node
 from tests.builders import ask, foreign
 
@@ -13,11 +13,11 @@ def node(**capacity: int) -> Node:
 
 
 def allocation(words: str) -> Allocation:
-    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=1, needs=Needs())
+    return from_message(ask(f"app-1 {words}"), "app-1", stamp_ns=1, needs=AskShapes())
 
 
 def other(words: str) -> Allocation:
-    return from_message(foreign(words).allocations[0], "", stamp_ns=1, needs=Needs())
+    return from_message(foreign(words).allocations[0], "", stamp_ns=1, needs=AskShapes())
 
 
 def test_a_new_node_has_all_of_its_capacity_available() -> None:

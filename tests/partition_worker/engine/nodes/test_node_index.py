@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from partition_worker.engine.ask_shapes import Shape, shape_of
+from partition_worker.engine.ask_shapes import Amounts, amounts_of
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.node_index import (
     BRANCHES,
@@ -14,9 +14,9 @@ from partition_worker.engine.nodes.node_index import (
     LOAD,
     Block,
     Branch,
-    Lineup,
-    Seeker,
-    Trail,
+    FirstFitCursor,
+    MoveLog,
+    NodeIndex,
 )
 from partition_worker.engine.nodes.sort_policies import BEHIND_ALL, sort_key_of
 
@@ -30,20 +30,20 @@ def node(number: int, **capacity: int) -> Node:
     return Node(f"n{number}", number, capacity, {})
 
 
-def lineup(*nodes: Node) -> Lineup:
-    one = Lineup()
+def lineup(*nodes: Node) -> NodeIndex:
+    one = NodeIndex()
     for rank, each in enumerate(nodes):
         one.put(each, sort_key_of(float(rank), each.node_id))
     return one
 
 
-def with_room(one: Lineup, **amounts: int) -> list[str]:
-    return [each.node_id for each in one.having_room(shape_of(amounts))]
+def with_room(one: NodeIndex, **amounts: int) -> list[str]:
+    return [each.node_id for each in one.having_room(amounts_of(amounts))]
 
 
 def test_nodes_are_in_the_order_of_their_places() -> None:
     first, second, third = node(1), node(2), node(3)
-    one = Lineup()
+    one = NodeIndex()
     one.put(third, sort_key_of(0.5, "n3"))
     one.put(second, sort_key_of(0.5, "n2"))
     one.put(first, sort_key_of(0.1, "n1"))
@@ -112,9 +112,9 @@ def test_a_search_passes_over_what_is_full() -> None:
     looked_at: list[str] = []
 
     class Watched(Node):
-        def has_room(self, shape: tuple[tuple[str, int], ...]) -> bool:
+        def has_room(self, amounts: tuple[tuple[str, int], ...]) -> bool:
             looked_at.append(self.node_id)
-            return super().has_room(shape)
+            return super().has_room(amounts)
 
     one = lineup(
         *(Watched(f"n{number:05d}", number, {"memory": 1 + number // (MANY - 1)}, {}) for number in range(MANY))
@@ -128,13 +128,13 @@ def test_a_search_passes_over_what_is_full() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
-    nodes = [node(number, **amounts(chance)) for number in range((5, 200, MANY, MANY)[seed])]
-    one, plain = Lineup(), dict[str, tuple[float, str]]()
+    nodes = [node(number, **random_amounts(chance)) for number in range((5, 200, MANY, MANY)[seed])]
+    one, plain = NodeIndex(), dict[str, tuple[float, str]]()
     for step in range(4 * len(nodes) + 200):
         each = chance.choice(nodes)
         match chance.choice(GROWING if step < 2 * len(nodes) else SHRINKING):
             case "put":
-                each.resize(amounts(chance))
+                each.resize(random_amounts(chance))
                 score = chance.randrange(-20, 20) / 16
                 one.put(each, sort_key_of(score, each.node_id))
                 plain[each.node_id] = score, each.node_id
@@ -146,19 +146,19 @@ def test_it_agrees_with_a_sorted_list_whatever_happens(seed: int) -> None:
             case "drop":
                 one.drop(each)
                 plain.pop(each.node_id, None)
-        shape = shape_of(amounts(chance))
+        amounts = amounts_of(random_amounts(chance))
         if step % 50 == 0 or len(nodes) < 9:
             by_id = {each.node_id: each for each in nodes}
             expected = [by_id[name] for _, name in sorted(plain.values())]
             assert list(one) == expected
-            assert list(one.having_room(shape)) == [each for each in expected if each.has_room(shape)]
+            assert list(one.having_room(amounts)) == [each for each in expected if each.has_room(amounts)]
             is_sound(one._root, list(one))
         else:
-            next(one.having_room(shape), None)
+            next(one.having_room(amounts), None)
     assert len(one) == len(plain)
 
 
-def amounts(chance: random.Random) -> dict[str, int]:
+def random_amounts(chance: random.Random) -> dict[str, int]:
     return {kind: chance.randrange(20) for kind in ("memory", "vcore", "gpu")}
 
 
@@ -168,7 +168,7 @@ def is_sound(block: Block, nodes: list[Node]) -> int:
     assert len(block.places) <= block.load
     for each in nodes:
         assert all(amount <= block.most.get(kind, 0) for kind, amount in each.available.items() if amount > 0)
-        assert not any(each.has_room(shape) for shape in block.lacking)
+        assert not any(each.has_room(amounts) for amounts in block.lacking)
     if not isinstance(block, Branch):
         return 1
     assert len(block.places) == len(block.blocks) > 0
@@ -178,20 +178,20 @@ def is_sound(block: Block, nodes: list[Node]) -> int:
     return 1 + depths[0]
 
 
-SHAPES = [shape_of({"memory": amount, "vcore": cores}) for amount, cores in ((1, 1), (3, 1), (1, 3), (6, 6))]
+SHAPES = [amounts_of({"memory": amount, "vcore": cores}) for amount, cores in ((1, 1), (3, 1), (1, 3), (6, 6))]
 
 
 def sized_node(number: int, memory: int = 0, vcore: int = 0) -> Node:
     return Node(f"n{number}", number, {"memory": memory, "vcore": vcore}, {})
 
 
-def plainly(lineup: Lineup, shape: Shape) -> Node | None:
-    return next((each for each in lineup if each.has_room(shape)), None)
+def plainly(lineup: NodeIndex, amounts: Amounts) -> Node | None:
+    return next((each for each in lineup if each.has_room(amounts)), None)
 
 
-def crowded(random: Random, nodes: list[Node]) -> Lineup:
+def crowded(random: Random, nodes: list[Node]) -> NodeIndex:
     """Most have room for nothing, so that a search from the first one is dear."""
-    lineup = Lineup()
+    lineup = NodeIndex()
     for each in nodes:
         lineup.put(each, sort_key_of(random.random(), each.node_id))
     return lineup
@@ -220,15 +220,15 @@ def test_the_first_node_with_room_is_found_whatever_happens(seed: int, monkeypat
                 lineup.gained(one) if random.random() < 0.5 else lineup.put(one, place)
             case _:
                 lineup.drop(one)
-        shape = random.choice(SHAPES)
-        assert lineup.find(shape) is plainly(lineup, shape), step
+        amounts = random.choice(SHAPES)
+        assert lineup.find(amounts) is plainly(lineup, amounts), step
     assert lineup._seekers
 
 
 def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [sized_node(number, memory=number % 2 * 9, vcore=(number + 1) % 2 * 9) for number in range(3 * ENOUGH)]
     nodes.append(sized_node(len(nodes), memory=9, vcore=9))
-    lineup = Lineup()
+    lineup = NodeIndex()
     for rank, each in enumerate(nodes):
         lineup.put(each, sort_key_of(float(rank), each.node_id))
     assert lineup.find(SHAPES[0]) is nodes[-1]
@@ -242,8 +242,8 @@ def test_a_dear_search_need_not_begin_at_the_first_node_again(monkeypatch: pytes
 
 
 def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_forgotten() -> None:
-    trail, places = Trail(), {}
-    seeker = Seeker(SHAPES[0], trail)
+    trail, places = MoveLog(), {}
+    seeker = FirstFitCursor(SHAPES[0], trail)
     seeker.start = BEHIND_ALL
     one, other, full = sized_node(1, 9, 9), sized_node(2, 9, 9), sized_node(3)
     for rank, each in enumerate((full, other, one)):
@@ -258,7 +258,7 @@ def test_of_those_that_moved_the_first_with_room_is_found_and_stale_ones_are_for
 
 
 def test_a_node_that_is_gone_leaves_no_trail() -> None:
-    trail, one = Trail(), sized_node(1, 9, 9)
+    trail, one = MoveLog(), sized_node(1, 9, 9)
     trail.moved(one)
     trail.gone(one)
     assert list(trail.since(0)) == []

@@ -4,9 +4,9 @@ import pytest
 
 from common.messages import Command
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.ask_shapes import Need, shape_of
+from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import CANDIDATES_MAX, KEEPERS_MAX, Fleet
+from partition_worker.engine.nodes.nodes import CANDIDATES_MAX, KEEPERS_MAX, Nodes
 from partition_worker.engine.reservations import reserve, vacate
 from tests.builders import apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
@@ -128,10 +128,10 @@ def test_a_large_ask_that_found_no_node_does_not_hold_up_a_small_one() -> None:
 
 def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
     one = trial().does(nodes("n1", action=NODE_DRAIN))
-    assert one.partition.fleet.total == {"memory": 20}
+    assert one.partition.nodes.total == {"memory": 20}
     one.does(nodes("n1", action=NODE_DECOMMISSION), nodes("n2", action=NODE_DECOMMISSION))
-    assert one.partition.fleet.total == {}
-    assert len(one.partition.fleet) == 0
+    assert one.partition.nodes.total == {}
+    assert len(one.partition.nodes) == 0
 
 
 # Another policy -------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_the_total_counts_draining_nodes_and_no_zeros() -> None:
 def test_another_policy_orders_the_nodes_anew_but_for_those_that_drain() -> None:
     one = trial("fair").does(asks("app-1 a1 memory=2 on=n2"), nodes("n3 memory=10"), nodes("n3", action=NODE_DRAIN))
     assert next_node(one) == "n1"
-    one.partition.fleet.reorder("binpacking", one.partition.fleet.weights)
+    one.partition.nodes.reorder("binpacking", one.partition.nodes.weights)
     assert next_node(one) == "n2"
 
 
@@ -148,15 +148,15 @@ def test_other_weights_order_the_nodes_anew() -> None:
     one = Trial(weights={"memory": 1.0}).does(nodes("n1 memory=9 gpu=3", "n2 memory=9 gpu=3"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=1 gpu=2 on=n1"), asks("app-1 a2 memory=2 gpu=1 on=n2"))
     assert next_node(one) == "n1"
-    one.partition.fleet.reorder("fair", {"gpu": 1.0})
+    one.partition.nodes.reorder("fair", {"gpu": 1.0})
     assert next_node(one) == "n2"
 
 
 # A required node ------------------------------------------------------------------------------------------------------
 
 
-def need(required: str = "", **amounts: int) -> Need:
-    return Need(shape_of(amounts), required)
+def need(required: str = "", **amounts: int) -> AskShape:
+    return AskShape(amounts_of(amounts), required)
 
 
 def keep(one: Trial, node_id: str, key: str, required: str = "") -> Node:
@@ -168,7 +168,7 @@ def keep(one: Trial, node_id: str, key: str, required: str = "") -> Node:
 
 
 def test_a_required_node_will_do_although_it_drains_if_it_has_room() -> None:
-    fleet = trial().does(nodes("n1", action=NODE_DRAIN)).partition.fleet
+    fleet = trial().does(nodes("n1", action=NODE_DRAIN)).partition.nodes
     node = fleet.node_for(need("n1", memory=10))
     assert node is not None
     assert node.node_id == "n1"
@@ -178,7 +178,7 @@ def test_a_required_node_will_do_although_it_drains_if_it_has_room() -> None:
 
 def test_a_required_node_may_be_kept_for_asks_that_need_it_too_and_for_nobody_else() -> None:
     one = trial()
-    fleet = one.partition.fleet
+    fleet = one.partition.nodes
     keep(one, "n1", "k1", required="n1")
     assert fleet.node_for(need("n1", memory=1)) is one.node("n1")
     keep(one, "n2", "k2")
@@ -190,7 +190,7 @@ def test_a_required_node_may_be_kept_for_asks_that_need_it_too_and_for_nobody_el
 
 def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> None:
     one = trial()
-    node, fleet = keep(one, "n1", "k1"), one.partition.fleet
+    node, fleet = keep(one, "n1", "k1"), one.partition.nodes
     assert fleet.node_for(need(memory=1)) is one.node("n2")
     keep(one, "n2", "k2")
     assert fleet.node_for(need(memory=1)) is None
@@ -203,25 +203,25 @@ def test_a_node_that_is_kept_is_found_by_nobody_until_it_is_kept_no_longer() -> 
 def test_a_node_that_is_kept_stays_so_when_it_changes() -> None:
     one = trial()
     keep(one, "n1", "k1")
-    fleet = one.does(asks("app-1 a1 memory=2 on=n1"), nodes("n1 memory=100", action=NODE_UPDATE)).partition.fleet
-    assert list(fleet.lineup) == [one.node("n2")]
+    fleet = one.does(asks("app-1 a1 memory=2 on=n1"), nodes("n1 memory=100", action=NODE_UPDATE)).partition.nodes
+    assert list(fleet.index) == [one.node("n2")]
     assert fleet.best_to_reserve(need(memory=40)) is None
 
 
 def test_a_node_that_became_too_small_is_kept_no_longer() -> None:
     one = trial()
     keep(one, "n1", "k1")
-    fleet = one.does(nodes("n1 memory=98", action=NODE_UPDATE)).partition.fleet
-    assert len(fleet.lineup) == 2
+    fleet = one.does(nodes("n1 memory=98", action=NODE_UPDATE)).partition.nodes
+    assert len(fleet.index) == 2
     assert not one.app("app-1").reservations
 
 
 # The node to keep for an ask ------------------------------------------------------------------------------------------
 
 
-def fleet_of(**available: dict[str, int]) -> Fleet:
+def fleet_of(**available: dict[str, int]) -> Nodes:
     """Nodes that are large and of which this much is left."""
-    fleet = Fleet("fair", {"vcore": 1.0, "memory": 1.0})
+    fleet = Nodes("fair", {"vcore": 1.0, "memory": 1.0})
     for name, left in available.items():
         capacity = dict.fromkeys(("vcore", "memory", "gpu"), 64)
         node = fleet.add(name, capacity, {}, schedulable=True)
@@ -230,7 +230,7 @@ def fleet_of(**available: dict[str, int]) -> Fleet:
     return fleet
 
 
-def best(fleet: Fleet, **amounts: int) -> str | None:
+def best(fleet: Nodes, **amounts: int) -> str | None:
     node = fleet.best_to_reserve(need(**amounts))
     return None if node is None else node.node_id
 
@@ -323,7 +323,7 @@ def test_candidates_that_nobody_asks_for_are_forgotten_when_nodes_come_and_go() 
     assert not fleet._candidates
 
 
-def _node(fleet: Fleet, node_id: str) -> Node:
+def _node(fleet: Nodes, node_id: str) -> Node:
     node = fleet.get(node_id)
     assert node is not None
     return node
@@ -371,7 +371,7 @@ def test_a_node_is_its_own_as_long_as_something_of_it_runs_there() -> None:
     assert goes(one, "a4") == "n1"
     one.does(released("app-1 a2"), released("app-1 a4"))
     assert goes(one, "a5") == "n3"
-    assert one.node("n1").rank not in one.partition.fleet.packs
+    assert one.node("n1").rank not in one.partition.nodes.packs
 
 
 def test_what_others_run_does_not_make_a_node_its_own() -> None:
@@ -398,7 +398,7 @@ def test_a_node_of_its_own_that_left_is_forgotten() -> None:
     assert goes(one, "a3") == "n3"
     pack = one.app("app-1").pack
     assert pack is not None
-    assert len(pack.lineup) == 1
+    assert len(pack.index) == 1
 
 
 def test_a_node_of_its_own_that_something_foreign_left_is_found_again() -> None:
@@ -414,11 +414,11 @@ def test_of_an_application_that_left_nothing_stays_at_the_nodes() -> None:
     one = used_trial()
     goes(one, "a1")
     one.does(gone("app-1"))
-    assert one.partition.fleet.packs == {}
+    assert one.partition.nodes.packs == {}
 
 
 def test_another_order_of_the_partition_is_that_of_its_own_nodes_too() -> None:
     one = used_trial().does(asks("app-1 a1 memory=1 on=n1", "app-1 a2 memory=1 on=n2"))
     assert goes(one, "a3") == "n2"
-    one.partition.fleet.reorder("binpacking", one.partition.fleet.weights)
+    one.partition.nodes.reorder("binpacking", one.partition.nodes.weights)
     assert goes(one, "a4") == "n1"

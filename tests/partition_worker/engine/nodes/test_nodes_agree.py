@@ -7,9 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from common.node_sort_policies import NODE_SORT_POLICIES
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Need, shape_of
+from partition_worker.engine.ask_shapes import AskShape, amounts_of
 from partition_worker.engine.nodes.node import Node, Reservation
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.nodes.sort_policies import waste
 from partition_worker.engine.predicates.built_in import FORBIDDEN_NODES
 from partition_worker.engine.queues.tree import Tree
@@ -45,8 +45,8 @@ def application(rank: int, choice: str) -> Application:
 class Plain:
     """Places as they were when a node was last put in order; everything else is looked up."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: Nodes) -> None:
+        self.nodes = fleet
         self.places: dict[str, dict[str, float]] = {fleet.policy: {}}
 
     def changed(self, node: Node) -> None:
@@ -61,27 +61,27 @@ class Plain:
 
     def in_order(self, policy: str) -> list[Node]:
         if policy not in self.places:
-            self.places[policy] = {name: self.score(self.node(name), policy) for name in self.places[self.fleet.policy]}
+            self.places[policy] = {name: self.score(self.node(name), policy) for name in self.places[self.nodes.policy]}
         return [self.node(name) for _, name in sorted((place, name) for name, place in self.places[policy].items())]
 
     def node(self, name: str) -> Node:
-        node = self.fleet.get(name)
+        node = self.nodes.get(name)
         assert node is not None
         return node
 
-    def first(self, need: Need, forbidden: str, app: Application) -> Node | None:
-        choice = app.tags.get("node.sort.policy", self.fleet.policy)
-        tried = self.in_order(self.fleet.policy if choice == "pack" else choice)
+    def first(self, shape: AskShape, forbidden: str, app: Application) -> Node | None:
+        choice = app.tags.get("node.sort.policy", self.nodes.policy)
+        tried = self.in_order(self.nodes.policy if choice == "pack" else choice)
         if choice == "pack":
             tried.sort(
                 key=lambda node: not any(one.application_id == app.application_id for one in node.allocations.values())
             )
-        return next((one for one in tried if one.has_room(need.shape) and one.node_id not in forbidden), None)
+        return next((one for one in tried if one.has_room(shape.amounts) and one.node_id not in forbidden), None)
 
-    def best(self, need: Need, forbidden: str) -> Node | None:
-        large = [node for node in self.in_order(self.fleet.policy) if node.is_large_enough(need.shape)]
+    def best(self, shape: AskShape, forbidden: str) -> Node | None:
+        large = [node for node in self.in_order(self.nodes.policy) if node.is_large_enough(shape.amounts)]
         allowed = [node for node in large if node.node_id not in forbidden]
-        return min(allowed, key=lambda node: waste(node, dict(need.shape)), default=None)
+        return min(allowed, key=lambda node: waste(node, dict(shape.amounts)), default=None)
 
 
 class Fleets(RuleBasedStateMachine):
@@ -89,61 +89,61 @@ class Fleets(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fleet = Fleet("fair", WEIGHTS)
-        self.plain = Plain(self.fleet)
+        self.nodes = Nodes("fair", WEIGHTS)
+        self.plain = Plain(self.nodes)
         self.apps = [application(rank, choice) for rank, choice in enumerate(CHOICES)]
         self.running: list[Allocation] = []
         self.made = 0
 
-    def need(self, amounts: dict[str, int], forbidden: str = "") -> Need:
-        constraint = self.fleet.predicates.read({FORBIDDEN_NODES: forbidden}, "") if forbidden else None
-        return Need(shape_of(amounts), "", constraint)
+    def shape(self, amounts: dict[str, int], forbidden: str = "") -> AskShape:
+        constraint = self.nodes.predicates.read({FORBIDDEN_NODES: forbidden}, "") if forbidden else None
+        return AskShape(amounts_of(amounts), "", constraint)
 
     @initialize(capacities=st.lists(CAPACITIES, min_size=3, max_size=6))
     def nodes_come(self, capacities: list[dict[str, int]]) -> None:
         for number, capacity in enumerate(capacities):
-            self.plain.changed(self.fleet.add(f"n{number}", capacity, {}, schedulable=True))
+            self.plain.changed(self.nodes.add(f"n{number}", capacity, {}, schedulable=True))
 
     @rule(node_id=IDS, amounts=CAPACITIES, schedulable=st.sampled_from([True, True, True, False]))
     def a_node_comes_or_has_another_size(self, node_id: str, amounts: dict[str, int], schedulable: bool) -> None:
-        node = self.fleet.get(node_id)
+        node = self.nodes.get(node_id)
         if node is None:
-            node = self.fleet.add(node_id, amounts, {}, schedulable=schedulable)
+            node = self.nodes.add(node_id, amounts, {}, schedulable=schedulable)
         else:
-            self.fleet.resize(node, amounts)
+            self.nodes.resize(node, amounts)
         self.plain.changed(node)
 
     @rule(node_id=IDS)
     def a_node_drains_or_is_opened(self, node_id: str) -> None:
-        if node := self.fleet.get(node_id):
-            self.fleet.set_schedulable(node, schedulable=not node.schedulable)
+        if node := self.nodes.get(node_id):
+            self.nodes.set_schedulable(node, schedulable=not node.schedulable)
             self.plain.changed(node)
 
     @rule(node_id=IDS)
     def a_node_goes(self, node_id: str) -> None:
-        if node := self.fleet.get(node_id):
-            self.fleet.withdraw(node)
+        if node := self.nodes.get(node_id):
+            self.nodes.withdraw(node)
             for one in [one for one in self.running if one.node_id == node_id]:
                 self.ends(one)
             self.plain.changed(node)
-            self.fleet.remove(node)
+            self.nodes.remove(node)
 
     @rule(node_id=IDS, key=st.sampled_from(["k1", "k2"]))
     def a_node_is_kept_or_no_longer(self, node_id: str, key: str) -> None:
-        if node := self.fleet.get(node_id):
+        if node := self.nodes.get(node_id):
             if node.reservations.pop(key, None) is None:
                 ask = Allocation(key, self.apps[0].application_id, {"memory": 1}, 0)
                 node.reservations[key] = Reservation(ask, node, self.apps[0].queue, 0.0, 0)
-                self.fleet.kept(node)
+                self.nodes.kept(node)
             elif not node.reservations:
-                self.fleet.unkept(node)
+                self.nodes.unkept(node)
             self.plain.changed(node)
 
     @rule(node_id=IDS, amounts=AMOUNTS)
     def something_foreign_runs(self, node_id: str, amounts: dict[str, int]) -> None:
-        if node := self.fleet.get(node_id):
+        if node := self.nodes.get(node_id):
             node.put_foreign(Allocation("foreign", "", amounts, 0, node_id=node_id))
-            self.fleet.freed(node)
+            self.nodes.freed(node)
 
     @precondition(lambda self: self.running)
     @rule(which=ANY, memory=st.integers(0, 9))
@@ -152,7 +152,7 @@ class Fleets(RuleBasedStateMachine):
         node = self.plain.node(one.node_id)
         node.resize_allocation({"memory": memory - one.resources["memory"]})
         one.resize({**one.resources, "memory": memory})
-        self.fleet.freed(node)
+        self.nodes.freed(node)
 
     @precondition(lambda self: self.running)
     @rule(which=ANY)
@@ -162,41 +162,41 @@ class Fleets(RuleBasedStateMachine):
     def ends(self, one: Allocation) -> None:
         node = self.plain.node(one.node_id)
         app = next(app for app in self.apps if app.application_id == one.application_id)
-        self.fleet.unbind(app, one, node)
+        self.nodes.unbind(app, one, node)
         self.plain.changed(node)
         app.remove_allocation(one)
         self.running.remove(one)
 
     @rule(amounts=AMOUNTS, forbidden=FORBIDDEN, which=ANY, times=st.integers(1, 4))
     def nodes_are_wanted(self, amounts: dict[str, int], forbidden: str, which: int, times: int) -> None:
-        app, need = self.apps[which % len(self.apps)], self.need(amounts, forbidden)
+        app, shape = self.apps[which % len(self.apps)], self.shape(amounts, forbidden)
         for _ in range(times):
-            node = self.fleet.node_for(need, app)
-            assert node is self.plain.first(need, forbidden, app)
+            node = self.nodes.node_for(shape, app)
+            assert node is self.plain.first(shape, forbidden, app)
             if node is None:
                 break
             self.made += 1
             one = Allocation(str(self.made), app.application_id, dict(amounts), 0, node_id=node.node_id)
-            self.fleet.bind(app, one, node)
+            self.nodes.bind(app, one, node)
             self.plain.changed(node)
             app.add_allocation(one)
             self.running.append(one)
 
     @rule(amounts=AMOUNTS, forbidden=FORBIDDEN)
     def somebody_asks(self, amounts: dict[str, int], forbidden: str) -> None:
-        need = self.need(amounts, forbidden)
+        shape = self.shape(amounts, forbidden)
         for app in self.apps:
-            assert self.fleet.first_fit(need, app) is self.plain.first(need, forbidden, app)
-        best = self.plain.best(need, forbidden)
-        assert self.fleet.may_reserve(need) == (best is not None)
-        assert self.fleet.best_to_reserve(need) is best
+            assert self.nodes.first_fit(shape, app) is self.plain.first(shape, forbidden, app)
+        best = self.plain.best(shape, forbidden)
+        assert self.nodes.may_reserve(shape) == (best is not None)
+        assert self.nodes.best_to_reserve(shape) is best
 
     @rule(policy=POLICIES)
     def the_partition_wants_another_order(self, policy: str) -> None:
-        if policy != self.fleet.policy:
-            self.fleet.reorder(policy, WEIGHTS)
+        if policy != self.nodes.policy:
+            self.nodes.reorder(policy, WEIGHTS)
             self.plain.places = {policy: {}}
-            for node in self.fleet:
+            for node in self.nodes:
                 self.plain.changed(node)
 
 

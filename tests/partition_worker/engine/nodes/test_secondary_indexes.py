@@ -2,28 +2,28 @@
 
 import random
 
-from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.nodes.secondary_indexes import ORDERS_MAX
 from partition_worker.engine.predicates.evaluation import Predicates
 
 SHAPE = (("memory", 1),)
 
 
-def a_fleet(zones: str) -> Fleet:
-    fleet = Fleet("fair", {"memory": 1.0}, Predicates())
+def a_fleet(zones: str) -> Nodes:
+    fleet = Nodes("fair", {"memory": 1.0}, Predicates())
     for number, zone in enumerate(zones):
         fleet.add(f"n{number:02}", {"memory": 10}, {"zone": zone}, schedulable=True)
     return fleet
 
 
-def wants(fleet: Fleet, selector: str) -> Need:
-    return Need(SHAPE, constraint=fleet.predicates.read({"yunishard/nodeSelector": selector}, "a1"))
+def wants(fleet: Nodes, selector: str) -> AskShape:
+    return AskShape(SHAPE, constraint=fleet.predicates.read({"yunishard/nodeSelector": selector}, "a1"))
 
 
-def plainly(fleet: Fleet, zone: str) -> Node | None:
-    return next((one for one in fleet.lineup if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
+def plainly(fleet: Nodes, zone: str) -> Node | None:
+    return next((one for one in fleet.index if one.attributes["zone"] == zone and one.has_room(SHAPE)), None)
 
 
 def test_an_order_is_made_once_as_many_looks_were_lost_as_there_are_nodes() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.ask_shapes import Constraint, Need
+from partition_worker.engine.ask_shapes import AskShape, Constraint
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.predicates.evaluation import REASON_LENGTH_MAX, REMEMBERED_MAX, WAITING, Predicates
 from partition_worker.engine.predicates.predicate import Predicate
@@ -15,8 +15,8 @@ def a_node(name: str = "n1", rank: int = 0, **attributes: str) -> Node:
     return Node(name, rank, {"memory": 10}, attributes)
 
 
-def need(predicates: Predicates, key: str = "a1", **tags: str) -> Need:
-    return Need(SHAPE, constraint=predicates.read(tags, key))
+def need(predicates: Predicates, key: str = "a1", **tags: str) -> AskShape:
+    return AskShape(SHAPE, constraint=predicates.read(tags, key))
 
 
 def test_an_ask_that_demands_nothing_has_no_constraint() -> None:
@@ -73,7 +73,7 @@ def test_a_guarded_node_refuses_asks_that_demand_nothing() -> None:
     for node, guarded in ((private, True), (tainted, True), (open_one, False)):
         node.guarded = predicates.guards(node)
         assert node.guarded == guarded
-        assert predicates.admits(Need(SHAPE), node) == (not guarded)
+        assert predicates.admits(AskShape(SHAPE), node) == (not guarded)
     assert predicates.admits(need(predicates, rack="private"), private)
     assert not predicates.admits(need(predicates, rack="private"), tainted)
 

@@ -2,7 +2,7 @@
 
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.preemption import victim_choice
-from partition_worker.engine.preemption.victim_choice import Admits, Plan
+from partition_worker.engine.preemption.victim_choice import Admits, PreemptionPlan
 from tests.builders import apps, asks, nodes
 from tests.trial import Trial
 
@@ -34,7 +34,7 @@ def question(trial: Trial, text: str) -> Allocation:
     return trial.app(application).requests[key]
 
 
-def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> Plan | str:
+def plan(trial: Trial, text: str, *, tried: bool = True, admits: Admits | None = None) -> PreemptionPlan | str:
     """Who has to go for an ask of these words."""
     ask = question(trial, text)
     return victim_choice.plan_victims(

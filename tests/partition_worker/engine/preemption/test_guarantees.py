@@ -1,7 +1,7 @@
 """What is left of guarantees; the vector is an example of the specification."""
 
 from common.messages import Resources
-from partition_worker.engine.ask_shapes import shape_of
+from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
 from tests.trial import Trial
 
@@ -74,16 +74,16 @@ def test_what_moves_counts_at_every_level_and_can_be_taken_back() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x; root.q guaranteed=a:2,b:1; root.q.y")
     trial.queue("root.p").allocated = {"a": 6}
     giver, share, taker = giver_and_taker(trial, "root.p.x", "root.q.y", "a", "c")
-    shape = shape_of({"a": 2, "c": 1})
+    amounts = amounts_of({"a": 2, "c": 1})
     assert giver.has_surplus
     assert giver.may_leave()
-    assert giver.may_enter(shape)
-    assert taker.binds(shape)
-    giver.move(shape)
+    assert giver.may_enter(amounts)
+    assert taker.binds(amounts)
+    giver.move(amounts)
     assert (share.remaining(), taker.remaining()) == ({"a": 1}, {"a": 0, "b": 1})
     assert not giver.may_leave()
-    assert not giver.may_enter(shape)
-    giver.move(shape, -1)
+    assert not giver.may_enter(amounts)
+    giver.move(amounts, -1)
     assert (share.remaining(), taker.remaining()) == ({"a": -1}, {"a": 2, "b": 1})
 
 
@@ -91,14 +91,14 @@ def test_what_moves_below_a_level_changes_nothing_there() -> None:
     trial = Trial("root.p guaranteed=a:5; root.p.x guaranteed=a:1; root.p.y")
     trial.queue("root.p").allocated, trial.queue("root.p.x").allocated = {"a": 5}, {"a": 4}
     giver, share, taker = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
-    shape = shape_of({"a": 3})
-    assert giver.may_enter(shape)  # what leaves makes room for it
-    giver.move(shape)
+    amounts = amounts_of({"a": 3})
+    assert giver.may_enter(amounts)  # what leaves makes room for it
+    giver.move(amounts)
     assert (share.remaining(), taker.remaining()) == ({"a": 0}, {"a": 0})
-    giver.move(shape, -1)
-    giver.leave(shape)
+    giver.move(amounts, -1)
+    giver.leave(amounts)
     assert (share.remaining(), taker.remaining()) == ({"a": 0}, {"a": 3})
-    giver.leave(shape, -1)
+    giver.leave(amounts, -1)
     assert (share.remaining(), taker.remaining()) == ({"a": -3}, {"a": 0})
 
 
@@ -107,7 +107,7 @@ def test_what_leaves_makes_no_room_where_there_is_too_much_anyhow() -> None:
     trial.queue("root.p").allocated = {"a": 6}
     giver, _, _ = giver_and_taker(trial, "root.p.x", "root.p.y", "a")
     assert giver.may_leave()
-    assert not giver.may_enter(shape_of({"a": 3}))
+    assert not giver.may_enter(amounts_of({"a": 3}))
 
 
 def test_too_much_of_a_type_that_is_not_wanted_does_not_let_anything_go() -> None:
@@ -119,10 +119,10 @@ def test_too_much_of_a_type_that_is_not_wanted_does_not_let_anything_go() -> Non
 
 def test_an_amount_that_nobody_guarantees_matters_to_nobody() -> None:
     giver, _, taker = giver_and_taker(Trial("root.a; root.b guaranteed=a:5"), "root.a", "root.b", "a")
-    shape = shape_of({"c": 9})
+    amounts = amounts_of({"c": 9})
     assert giver.may_leave()  # nothing is guaranteed to its queue, so it always has too much
-    assert giver.may_enter(shape)
-    assert not taker.binds(shape)
+    assert giver.may_enter(amounts)
+    assert not taker.binds(amounts)
 
 
 def test_what_a_queue_has_used_of_its_own_guarantee_no_victim_gives_back() -> None:

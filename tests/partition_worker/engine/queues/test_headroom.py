@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_worker.engine.ask_shapes import shape_of
+from partition_worker.engine.ask_shapes import amounts_of
 from partition_worker.engine.queues.headroom import charge, expect, has_room, headroom, no_longer_expect, refund
 from tests.builders import nodes
 from tests.trial import Trial
@@ -11,7 +11,7 @@ from tests.trial import Trial
 def test_without_any_maximum_there_is_no_limit() -> None:
     leaf = Trial("root.p.a").queue("root.p.a")
     assert headroom(leaf) is None
-    assert has_room(leaf, shape_of({"memory": 10**18}))
+    assert has_room(leaf, amounts_of({"memory": 10**18}))
 
 
 def test_every_level_counts_and_the_tightest_decides() -> None:
@@ -19,14 +19,14 @@ def test_every_level_counts_and_the_tightest_decides() -> None:
     a, b = trial.queue("root.p.a"), trial.queue("root.p.b")
     charge(b, {"memory": 5})
     assert headroom(a) == {"memory": 5, "gpu": 1}
-    assert has_room(a, shape_of({"memory": 5, "gpu": 1}))
-    assert not has_room(a, shape_of({"memory": 6}))
-    assert not has_room(a, shape_of({"gpu": 2}))
+    assert has_room(a, amounts_of({"memory": 5, "gpu": 1}))
+    assert not has_room(a, amounts_of({"memory": 6}))
+    assert not has_room(a, amounts_of({"gpu": 2}))
 
 
 def test_a_type_that_no_maximum_names_is_unlimited() -> None:
     leaf = Trial("root.a max=memory:8").queue("root.a")
-    assert has_room(leaf, shape_of({"vcore": 10**9}))
+    assert has_room(leaf, amounts_of({"vcore": 10**9}))
 
 
 def test_a_type_that_the_cluster_lacks_has_no_room_in_the_root() -> None:
@@ -39,8 +39,8 @@ def test_negative_room_is_no_room_but_nothing_always_fits() -> None:
     leaf = Trial("root.a max=memory:8,gpu:1").queue("root.a")
     charge(leaf, {"memory": 20})
     assert headroom(leaf) == {"memory": -12, "gpu": 1}
-    assert not has_room(leaf, shape_of({"memory": 1}))
-    assert has_room(leaf, shape_of({"memory": 0, "gpu": 1}))
+    assert not has_room(leaf, amounts_of({"memory": 1}))
+    assert has_room(leaf, amounts_of({"memory": 0, "gpu": 1}))
 
 
 def test_charges_and_expectations_go_up_to_the_root_and_come_back() -> None:

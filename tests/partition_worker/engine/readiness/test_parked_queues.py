@@ -3,11 +3,11 @@
 import pytest
 
 from partition_worker.engine.application import Application
-from partition_worker.engine.ask_shapes import Need
+from partition_worker.engine.ask_shapes import AskShape
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
+from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.queues.queue import Queue
-from partition_worker.engine.readiness.parked_queues import Resting
+from partition_worker.engine.readiness.parked_queues import ParkedQueues
 from partition_worker.engine.readiness.readiness import Readiness
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import Trial
@@ -28,16 +28,16 @@ def crowd(settings: str = "", *, memory: int = 2) -> Trial:
     return one
 
 
-def looks_at_nodes(monkeypatch: pytest.MonkeyPatch) -> list[Need]:
+def looks_at_nodes(monkeypatch: pytest.MonkeyPatch) -> list[AskShape]:
     """The needs for which a node is sought from now on."""
-    seen: list[Need] = []
-    node_for = Fleet.node_for
+    seen: list[AskShape] = []
+    node_for = Nodes.node_for
 
-    def noted(fleet: Fleet, need: Need, application: Application | None = None) -> Node | None:
+    def noted(fleet: Nodes, need: AskShape, application: Application | None = None) -> Node | None:
         seen.append(need)
         return node_for(fleet, need, application)
 
-    monkeypatch.setattr(Fleet, "node_for", noted)
+    monkeypatch.setattr(Nodes, "node_for", noted)
     return seen
 
 
@@ -115,7 +115,7 @@ def test_a_higher_maximum_brings_back_what_waited_for_it() -> None:
 
 def test_nothing_rests_once_everything_is_gone() -> None:
     one = crowd()
-    resting = one.partition.readiness.resting
+    resting = one.partition.readiness.parked_queues
     assert resting.children
     for number in range(LEAVES):
         one.does(gone(f"app-{number}"))
@@ -125,7 +125,7 @@ def test_nothing_rests_once_everything_is_gone() -> None:
 
 def test_a_queue_where_nothing_waits_does_not_rest() -> None:
     one = crowd()
-    resting, leaf = Resting(), one.queue("root.p.q0")
+    resting, leaf = ParkedQueues(), one.queue("root.p.q0")
     parent = one.queue("root.p")
     parent.ready_children.put(leaf, (0,))
     resting.lay(leaf, 0)

@@ -5,11 +5,11 @@ import pytest
 from common.rm_messages import NODE_CREATE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, AllocationRequest
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.ask_shapes import Need, Shape
+from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.cycle.queue_traversal import Attempt
 from partition_worker.engine.nodes.node import Node
-from partition_worker.engine.nodes.nodes import Fleet
-from partition_worker.engine.readiness.readiness import Swappable
+from partition_worker.engine.nodes.nodes import Nodes
+from partition_worker.engine.readiness.readiness import SwapCandidates
 from partition_worker.engine.readiness.unschedulable_asks import Wait
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
@@ -104,10 +104,10 @@ def test_whoever_was_brought_back_and_is_set_aside_again_waits_for_the_next_reli
     readiness.refresh()
     application = readiness.next_application(leaf)
     assert application is one.app("app-1")
-    account, need = one.partition.usage.account(application), application.requests["a1"].need
-    readiness.park_application(application, account, [Wait(need)])
+    account, shape = one.partition.usage.account(application), application.requests["a1"].shape
+    readiness.park_application(application, account, [Wait(shape)])
     assert readiness.next_application(leaf) is None
-    readiness.relieve()
+    readiness.retry_parked()
     assert readiness.next_application(leaf) is application
 
 
@@ -121,19 +121,19 @@ def test_a_need_that_nothing_has_room_for_costs_one_look_after_a_release_however
         one.does(apps(f"app-{number + 1} root.a"), asks(f"app-{number + 1} large{number} memory={30 + number}"))
     for number in range(15):
         one.does(apps(f"small-{number} root.a"), asks(f"small-{number} s{number} memory={2 + number % 2}"))
-    looks: list[Shape] = []
-    node_for = Fleet.node_for
+    looks: list[Amounts] = []
+    node_for = Nodes.node_for
 
-    def noted(fleet: Fleet, need: Need, application: Application | None = None) -> Node | None:
-        looks.append(need.shape)
-        return node_for(fleet, need, application)
+    def noted(fleet: Nodes, shape: AskShape, application: Application | None = None) -> Node | None:
+        looks.append(shape.amounts)
+        return node_for(fleet, shape, application)
 
-    monkeypatch.setattr(Fleet, "node_for", noted)
+    monkeypatch.setattr(Nodes, "node_for", noted)
     one.takes(released("app-0 first"))
     while not one.partition.idle:
         one.partition.step(one.now, 100)
     assert sum(key.startswith("s") and " on n1" in key for key in one.running) >= 6
-    large = [shape for shape in looks if dict(shape)["memory"] >= 30]
+    large = [amounts for amounts in looks if dict(amounts)["memory"] >= 30]
     assert len(large) <= 2 * 40
 
 
@@ -410,8 +410,8 @@ def test_placeholders_that_a_starting_gang_does_not_use_are_let_go_in_time() -> 
     assert one.app("app-1").state is AppState.STARTING
 
 
-def swap_trial(queues: str = "root.a; root.p.b") -> tuple[Trial, Swappable]:
-    return Trial(queues).does(apps("app-1 root.a", "app-2 root.a", "app-3 root.p.b")), Swappable()
+def swap_trial(queues: str = "root.a; root.p.b") -> tuple[Trial, SwapCandidates]:
+    return Trial(queues).does(apps("app-1 root.a", "app-2 root.a", "app-3 root.p.b")), SwapCandidates()
 
 
 def test_nobody_has_anything_to_swap_at_first() -> None:
@@ -469,7 +469,7 @@ def test_a_leaf_above_other_leaves_can_be_compared_with_them() -> None:
     one.does(apps("app-1 root.a"))
     one.reconfigures("root.a.x; root.a.y")
     one.does(apps("app-2 root.a.x"))
-    swappable = Swappable()
+    swappable = SwapCandidates()
     swappable.offer(one.app("app-1"))
     swappable.offer(one.app("app-2"))
     assert swappable.first(0) is one.app("app-2")

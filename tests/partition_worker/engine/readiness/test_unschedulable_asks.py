@@ -3,7 +3,7 @@
 import pytest
 
 from partition_worker.engine.cycle.queue_traversal import Attempt
-from partition_worker.engine.usage_trackers import Level
+from partition_worker.engine.usage_trackers import QueueUsage
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -23,17 +23,17 @@ def trial(queues: str, *texts: str, wanted: int = 4) -> Trial:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A mark for each look at a limit and each attempt of an application from now on."""
     seen: list[str] = []
-    look, decide = Level.has_room, Attempt.decide
+    look, decide = QueueUsage.has_room, Attempt.decide
 
-    def looked(level: Level, shape: object) -> bool:
+    def looked(level: QueueUsage, amounts: object) -> bool:
         seen.append(level.path)
-        return look(level, shape)
+        return look(level, amounts)
 
     def tried(attempt: Attempt) -> object:
         seen.append(attempt.application.application_id)
         return decide(attempt)
 
-    monkeypatch.setattr(Level, "has_room", looked)
+    monkeypatch.setattr(QueueUsage, "has_room", looked)
     monkeypatch.setattr(Attempt, "decide", tried)
     return seen
 
@@ -163,7 +163,7 @@ def test_nothing_stays_behind_when_what_was_aside_goes() -> None:
     one.does(*(released(f"app-{number}") for number in range(3)))
     readiness = one.partition.readiness
     assert not readiness.closed.shelves
-    assert all(not aside.parked and not aside.found_on for aside in readiness.asides.values())
+    assert all(not aside.parked and not aside.found_on for aside in readiness.unschedulable.values())
 
 
 def test_other_limits_bring_back_what_waited() -> None:

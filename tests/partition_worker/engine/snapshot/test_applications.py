@@ -4,7 +4,7 @@ import pytest
 
 from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.ask_shapes import Constraint, Needs
+from partition_worker.engine.ask_shapes import AskShapes, Constraint
 from partition_worker.engine.bounds import DEFAULT
 from partition_worker.engine.effects import Note
 from partition_worker.engine.predicates.evaluation import Predicates
@@ -129,7 +129,7 @@ def test_equal_amounts_are_kept_once() -> None:
     read = codec.restore_partition(codec.encode_partition(one.partition), name=PARTITION, plugins=(), tuning=DEFAULT)
     a1, a2 = read.allocations.values()
     assert a1.resources is a2.resources
-    assert a1.need is a2.need
+    assert a1.shape is a2.shape
 
 
 def test_one_that_is_removed_leaves_nothing_behind() -> None:
@@ -155,27 +155,30 @@ def fields_of(one: Allocation) -> dict[str, object]:
 @pytest.mark.parametrize("text", ["", "victim", "preemptor", "victim preemptor", "placeholder group=g", "originator"])
 def test_what_was_asked_for_is_asked_for(text: str) -> None:
     one = from_message(
-        ask(f"app-1 a1 memory=4 gpu=1 priority=-3 created=100 required=n1 {text}"), "app-1", stamp_ns=5, needs=Needs()
+        ask(f"app-1 a1 memory=4 gpu=1 priority=-3 created=100 required=n1 {text}"),
+        "app-1",
+        stamp_ns=5,
+        needs=AskShapes(),
     )
     assert fields_of(again(one)) == fields_of(one)
 
 
 FLAGS = [
     name
-    for name, value in fields_of(from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=Needs())).items()
+    for name, value in fields_of(from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())).items()
     if value is False
 ]
 
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_what_happened_to_it_is_known(flag: str) -> None:
-    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=Needs())
+    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())
     setattr(one, flag, True)
     assert fields_of(again(one)) == fields_of(one)
 
 
 def test_what_happens_rarely_is_known_too() -> None:
-    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=Needs())
+    one = from_message(ask("app-1 a1 memory=4"), "app-1", stamp_ns=5, needs=AskShapes())
     assert fields_of(again(one)) == fields_of(one)
     one.placeholder_created_ns, one.unschedulable_told_at = 17, 1.5
     assert again(one).placeholder_created_ns == 17
@@ -189,5 +192,5 @@ def test_what_it_demands_is_read_from_its_tags_again() -> None:
         predicates.asks_manager = asks_manager
         constraint = predicates.read(tagged.allocation_tags, "a1")
         assert constraint == Constraint(predicates.demanded(tagged.allocation_tags), "a1" if asks_manager else "")
-        one = from_message(tagged, "app-1", stamp_ns=5, needs=Needs(), constraint=constraint)
-        assert again(one).need == one.need
+        one = from_message(tagged, "app-1", stamp_ns=5, needs=AskShapes(), constraint=constraint)
+        assert again(one).shape == one.shape

@@ -114,7 +114,7 @@ def test_the_ledger_of_preemptions_and_its_truces_go_on() -> None:
     other = twin(remember(one))
     assert list(other.preemptions) == list(one.partition.preemptions)
     assert len(other.preemptions) == 1
-    assert list(other.preemptions.truces.wins()) == list(one.partition.preemptions.truces.wins()) != []
+    assert list(other.preemptions.cooldowns.wins()) == list(one.partition.preemptions.cooldowns.wins()) != []
     one.does(asks("app-1 a2 memory=4 preemptor")).waits(40)
 
 
@@ -155,7 +155,7 @@ def test_a_report_that_has_begun_comes_to_its_end() -> None:
     one = Trial(made=Twins).does(nodes("n1 memory=9", "n2 memory=9"), apps("app-1 root.a"))
     one.takes(SyncBegin(), nodes("n1 memory=9"))
     remember(one).takes(SyncEnd(nodes=1))
-    assert [node.node_id for node in twin(one).fleet] == ["n1"]
+    assert [node.node_id for node in twin(one).nodes] == ["n1"]
 
 
 LIMITS = """root limit.user.bob=memory:6 limit.user.*=apps:1 limit.group.dev=memory:9;

@@ -98,7 +98,7 @@ def test_nodes_drain_shrink_and_go_afterwards() -> None:
 def test_the_next_node_has_the_next_rank() -> None:
     one = Trial(made=Twins).does(nodes("n1 memory=10", "n2 memory=10"), nodes("n2", action=NODE_DECOMMISSION))
     remember(one).does(nodes("n3 memory=10"))
-    node = twin(one).fleet.get("n3")
+    node = twin(one).nodes.get("n3")
     assert node is not None
     assert node.rank == 2
 
@@ -113,7 +113,7 @@ def test_what_a_node_says_of_itself_is_known() -> None:
 
 def asking() -> Trial:
     one = Trial(made=Twins)
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     return one.does(nodes("n1 memory=10", "n2 memory=10", "n3 memory=10"), apps("app-1 root.a"))
 
 
@@ -168,6 +168,6 @@ def test_rules_of_plug_ins_are_those_of_the_new_worker() -> None:
 def test_what_is_wrong_with_a_predicate_is_told_once() -> None:
     one = Trial(plugins=[Broken()], made=Twins).does(nodes("n1 memory=9"), apps("app-1 root.a"))
     one.does(asks("app-1 a1 memory=4 tag.broken=yes"))
-    predicates = twin(remember(one)).fleet.predicates
+    predicates = twin(remember(one)).nodes.predicates
     one.does(nodes("n2 memory=9"))
     assert predicates.taken_complaints() == []

@@ -36,7 +36,7 @@ def test_the_next_look_is_when_it_would_have_been() -> None:
     one.does(asks("app-1 a1 memory=9")).waits(1)
     remember(one)
     assert twin(one).next_change == one.partition.next_change < one.now + 2
-    assert [reservation.ask.key for reservation in twin(one.waits(2)).reserved] == ["a1"]
+    assert [reservation.ask.key for reservation in twin(one.waits(2)).reservation_index] == ["a1"]
 
 
 def test_whoever_may_not_start_starts_when_there_is_an_opening() -> None:
@@ -57,9 +57,9 @@ def kept() -> Trial:
 
 def test_a_node_is_kept_for_whom_it_was_kept() -> None:
     one = kept()
-    before = {one.ask.key: one.node.node_id for one in one.partition.reserved}
+    before = {one.ask.key: one.node.node_id for one in one.partition.reservation_index}
     other = twin(remember(one))
-    assert {one.ask.key: one.node.node_id for one in other.reserved} == before
+    assert {one.ask.key: one.node.node_id for one in other.reservation_index} == before
     assert len(before) == 3
     one.does(asks("app-2 b2 memory=1"), released("- f1"), released("- f2"), released("- f3"))
     assert len(one.running) == 4
@@ -67,9 +67,9 @@ def test_a_node_is_kept_for_whom_it_was_kept() -> None:
 
 def test_a_reservation_lasts_as_long_as_it_would_have() -> None:
     one = remember(kept().waits(3600)).waits(3590)
-    assert len(twin(one).reserved) == 3
+    assert len(twin(one).reservation_index) == 3
     one.waits(1300)
-    assert all(reservation.created > one.now - 2000 for reservation in twin(one).reserved)
+    assert all(reservation.created > one.now - 2000 for reservation in twin(one).reservation_index)
 
 
 def test_what_others_had_to_go_for_is_kept_for_the_ask() -> None:

@@ -21,7 +21,7 @@ def tagged(key: str, memory: int = 1, **tags: str) -> AllocationRequest:
 
 def trial(*texts: str, asks_manager: bool = False) -> Trial:
     one = Trial("root.a", plugins=[Rack()])
-    one.partition.fleet.predicates.asks_manager = asks_manager
+    one.partition.nodes.predicates.asks_manager = asks_manager
     one.does(nodes(*(texts or ("n1 memory=10 tag.zone=a", "n2 memory=20 tag.zone=b"))), apps("app-1 root.a"))
     one.told()
     return one
@@ -91,7 +91,7 @@ def test_a_plug_in_that_breaks_refuses_and_the_worker_goes_on() -> None:
     one = Trial("root.a", plugins=[Broken()]).does(nodes("n1 memory=10"), apps("app-1 root.a"))
     one.does(tagged("a1", broken="yes"), tagged("a2"))
     assert one.running == ["a2 on n1"]
-    assert len(one.partition.fleet.predicates.taken_complaints()) == 1
+    assert len(one.partition.nodes.predicates.taken_complaints()) == 1
 
 
 def test_the_best_of_the_nodes_that_admit_an_ask_is_kept_for_it() -> None:
@@ -114,11 +114,11 @@ def test_no_node_is_kept_where_none_admits_the_ask_until_one_comes_that_does() -
 def test_why_an_ask_waits_is_counted_over_the_nodes_with_room() -> None:
     one = trial("n1 memory=10 tag.zone=a", "n2 memory=10 tag.zone=b", "n3 memory=1 tag.zone=b", "n4 memory=10")
     one.takes(tagged("a1", 5, **{SELECTOR: "zone=a", "yunishard/forbiddenNodes": "n1"}), asks("app-1 a2 memory=5"))
-    fleet, waiting = one.partition.fleet, one.app("app-1").requests
-    assert fleet.refusals(waiting["a1"].need) == {"node does not match zone=a": 2, "node is forbidden": 1}
-    assert fleet.refusals(waiting["a2"].need) == {}
+    fleet, waiting = one.partition.nodes, one.app("app-1").requests
+    assert fleet.refusals(waiting["a1"].shape) == {"node does not match zone=a": 2, "node is forbidden": 1}
+    assert fleet.refusals(waiting["a2"].shape) == {}
     one.does(nodes("n5 memory=10 tag.yunishard/taints=x:NoExecute"))
-    assert fleet.refusals(waiting["a1"].need)["node does not match zone=a"] == 3
+    assert fleet.refusals(waiting["a1"].shape)["node does not match zone=a"] == 3
 
 
 # The resource manager -----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_asks_behind_one_that_waits_go_first() -> None:
 
 def test_asks_whose_verdict_is_known_get_their_nodes_while_another_is_waited_for() -> None:
     one = Trial("root.a max=memory:1; root.b")
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     one.does(nodes("n1 memory=10", "n2 memory=10"), apps("app-1 root.a", "app-2 root.b"))
     one.does(asks("app-1 a1 memory=1")).waits(0).answers("a1 on n2: no")
     assert one.running == ["a1 on n1"]
@@ -237,7 +237,7 @@ def test_an_ask_for_a_required_node_is_asked_about_that_one(refused: bool) -> No
 
 def test_a_real_ask_takes_the_place_of_its_placeholder_once_it_may() -> None:
     one = Trial("root.a")
-    one.partition.fleet.predicates.asks_manager = True
+    one.partition.nodes.predicates.asks_manager = True
     one.does(nodes("n1 memory=10"), apps("app-1 root.a gang=memory:5"))
     one.does(asks("app-1 p1 memory=5 placeholder group=g")).waits(0).answers()
     one.does(asks("app-1 r1 memory=5 group=g")).waits(0)
