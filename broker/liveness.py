@@ -175,12 +175,16 @@ def recover_worker(state: BrokerState, owner: RmSession, header: Header, hello: 
         sends.append(build_worker_message(registry, owner, partition, Pause()))
     if recovery is RecoveryState.LOST:
         return [*sends, build_partition_restarted(owner, partition, reason)]
-    return [*sends, *request_resume_after_restart(owner, partition)]
+    return [*sends, *request_resume_after_restart(state, owner, partition)]
 
 
-def request_resume_after_restart(owner: RmSession, partition: str) -> list[Outgoing]:
-    """Ask the RM to resume, as messages to and from the previous worker may be lost."""
-    return request_resume(owner, f"the worker of partition {usual_name(partition)} was started again")
+def request_resume_after_restart(state: BrokerState, owner: RmSession, partition: str) -> list[Outgoing]:
+    """Ask the RM to resume this partition, as messages to and from the previous worker may be lost. An RM that is away
+    has to resume all of its partitions.
+    """
+    name = usual_name(partition)
+    reason = f"the worker of partition {name} was started again"
+    return request_resume(owner, reason, partition="" if owner.rm in state.registry.away else name)
 
 
 def _explain_mismatch(header: Header) -> str:

@@ -76,17 +76,27 @@ def build_registered(session: RmSession, ref: str) -> Outgoing:
     return make_outgoing(session.proxy, message, header)
 
 
+def build_partition_registered(session: RmSession, partition: str, ref: str) -> Outgoing:
+    """Confirm the resumption of one partition; the header names it."""
+    name, generation = usual_name(partition), session.generation(partition)
+    message = Registered(partitions=[name], lives={name: generation} if generation else {})
+    header = Header(kind="Registered", rm=session.rm, partition=name, session=session.session, ref=ref)
+    return make_outgoing(session.proxy, message, header)
+
+
 def list_generations(session: RmSession) -> dict[str, int]:
     """Generations of the partitions that are not in their first one."""
     generations = ((usual_name(name), session.generation(name)) for name in session.configs)
     return {name: generation for name, generation in generations if generation}
 
 
-def request_resume(session: RmSession, reason: str) -> list[Outgoing]:
-    """Ask an RM to resume because messages on the way to or from it may be lost; nothing if it is not connected."""
+def request_resume(session: RmSession, reason: str, *, partition: str = "") -> list[Outgoing]:
+    """Ask an RM to resume, or to resume one partition, because messages on the way to or from it may be lost; nothing
+    if it is not connected.
+    """
     if not session.proxy:
         return []
-    header = Header(kind="ResumeWanted", rm=session.rm, session=session.session)
+    header = Header(kind="ResumeWanted", rm=session.rm, partition=partition, session=session.session)
     return [make_outgoing(session.proxy, ResumeWanted(reason=reason), header)]
 
 

@@ -16,6 +16,7 @@ from broker.config_rollout import REGISTRATION_MAX_S, ROLLOUT_MAX_S, ConfigChang
 from broker.outgoing import (
     build_first_settings,
     build_left,
+    build_partition_registered,
     build_partition_restarted,
     build_pauses,
     build_refusal,
@@ -229,7 +230,9 @@ def mark_proxy_restarted(state: BrokerState, proxy: str, now: float) -> list[Out
 
 
 def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> list[Outgoing]:
-    """Resume an RM's session: its partitions retransmit what the RM has not received and allocate again."""
+    """Resume an RM's session: its partitions retransmit what the RM has not received and allocate again. A request that
+    names a partition in its header resumes that one only, for an RM that is not away.
+    """
     header = incoming.header
     before = state.registry.find_session(header.rm, header.session)
     if before is None:
@@ -239,6 +242,12 @@ def resume_session(state: BrokerState, incoming: Incoming, request: Resume) -> l
         reason = f"the core's record of RM {header.rm!r} is older than this session's last state, register again"
         state.warnings.append(f"RM {header.rm} has to register anew: its record has gone back to an earlier state")
         return [build_refusal(incoming.source, header, "unknown-session", reason)]
+    if header.partition:
+        partition = before.full_name(header.partition)
+        if header.rm in state.registry.away or before.proxy != incoming.source or not before.has(partition):
+            return [build_refusal(incoming.source, header, "busy", "resume all partitions")]
+        confirmation = build_partition_registered(before, partition, header.ref)
+        return [confirmation, *_resume_partition(state, before, partition, request)]
     session = replace(before, proxy=incoming.source)
     state.registry.set_session(session)
     if state.registry.away.pop(header.rm, None) is not None:

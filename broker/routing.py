@@ -379,7 +379,7 @@ class BrokerMachine:
             self._remove_partition(partition)
             return []
         retirement = build_retirement(self.registry, session, partition)
-        return [retirement, *request_resume_after_restart(session, partition)]
+        return [retirement, *request_resume_after_restart(self.state, session, partition)]
 
     def _handle_retired(self, incoming: Incoming) -> list[Outgoing]:
         """Remove a partition whose worker has nothing left, unless it is configured again meanwhile."""

@@ -274,8 +274,10 @@ class Session:
         """Normalised names, once the state is open."""
         self._window = WINDOW
         self._lanes: dict[str, _Lanes] = {}
+        self.resuming = ""
+        """The partition that resumes alone; empty if none does, or if all do."""
         self._called = ""
-        """Reference of the latest call on which the state depends."""
+        """Reference of the latest call on which the state depends, or that resumes one partition."""
         self._changes: set[str] = set()
         """References of changes of the configuration without an answer; who refuses one does not refuse the session."""
 
@@ -286,19 +288,22 @@ class Session:
         self.state = "registering"
         return self._call(request, ref)
 
-    def resume(self, *, ref: str = "resume") -> EncodedMessage:
+    def resume(self, partition: str = "", *, ref: str = "resume") -> EncodedMessage:
         """The call to send on a new connection, or when the core wants it; once it is answered, send what `repeated`
         gives.
+
+        With a partition (its normalised name) only that one resumes, and the others are not interrupted. All partitions
+        resume instead if the session is not open, or if another partition resumes already.
         """
-        self.state = "resuming"
-        request = Resume(
-            received={name: lanes.inbox.last for name, lanes in self._lanes.items()},
-            lives={name: lanes.told for name, lanes in self._lanes.items() if lanes.told},  # or it is told again
-            acknowledged={
-                name: lanes.outbox.acknowledged for name, lanes in self._lanes.items() if lanes.outbox.acknowledged
-            },
-        )
-        return self._call(request, ref)
+        if not partition or self.state != "open" or self.resuming not in ("", partition):
+            self.state, self.resuming = "resuming", ""
+            return self._call(_build_resume(self._lanes), ref)
+        self.resuming = partition
+        return self._call(_build_resume({partition: self._lane(partition)}), ref, partition=partition)
+
+    def is_open(self, partition: str) -> bool:
+        """Whether messages to this partition may be sent now."""
+        return self.state == "open" and not (partition and partition == self.resuming)
 
     def leave(self, reason: str = "", *, ref: str = "leave") -> EncodedMessage:
         """The call to send when the RM goes for good, on whichever connection; answered by `Left`, also if nothing is
@@ -343,9 +348,9 @@ class Session:
         return any(map(self.partition_full, split(self.rm_id, command)))
 
     def partition_full(self, partition: str) -> bool:
-        """The same for one partition, by its normalised name."""
+        """The same for one partition, by its normalised name; also true while that partition resumes."""
         lanes = self._lanes.get(partition)
-        return lanes is not None and lanes.outbox.full
+        return lanes is not None and (lanes.outbox.full or partition == self.resuming)
 
     def waiting(self, header: Header, seq: int) -> Command | None:
         """The command of this number to the partition of the header, while it waits for its acknowledgement."""
@@ -355,17 +360,22 @@ class Session:
         found = (decoded(NUMBERED[kind], body) for number, kind, body in lanes.outbox.unacknowledged() if number == seq)
         return next(found, None)
 
-    def repeated(self) -> list[EncodedMessage]:
-        """All commands that are not acknowledged, in order."""
+    def repeated(self, only: str = "") -> list[EncodedMessage]:
+        """All commands that are not acknowledged, in order, or those to one partition."""
         return [
             EncodedMessage(self._header(kind, partition, seq=seq), body)
             for partition, lanes in self._lanes.items()
+            if only in ("", partition)
             for seq, kind, body in lanes.outbox.unacknowledged()
         ]
 
     def acknowledgements(self) -> list[EncodedMessage]:
         """What to tell the core after the messages received so far have had their effect; empty if it knows."""
-        due = [(name, lanes) for name, lanes in self._lanes.items() if lanes.acknowledged < lanes.inbox.last]
+        due = [
+            (name, lanes)
+            for name, lanes in self._lanes.items()
+            if lanes.acknowledged < lanes.inbox.last and name != self.resuming
+        ]
         for _, lanes in due:
             lanes.acknowledged = lanes.inbox.last
         return [EncodedMessage(self._header("Ack", name), body_of(Ack())) for name, _ in due]
@@ -399,6 +409,10 @@ class Session:
 
     def _replied(self, header: Header, message: Reply) -> Reply | None:
         before = self.state
+        if self.resuming and header.ref == self._called:
+            return self._replied_to_partition(message)
+        if isinstance(message, Registered) and header.partition:
+            return None  # for a partition that resumed alone; meanwhile all resume
         if header.ref in self._changes:
             self._changes.discard(header.ref)
         elif not isinstance(message, Refused) or self._is_refused(header, message):
@@ -410,6 +424,15 @@ class Session:
             self._adopt(message.partitions, message.lives, begun=before == "registering")
         elif isinstance(message, ConfigurationUpdated):
             self._adopt(message.partitions, message.lives, begun=True)
+        return message
+
+    def _replied_to_partition(self, message: Reply) -> Reply:
+        """The answer to the resumption of one partition. If it is refused, all have to resume."""
+        partition, self.resuming = self.resuming, ""
+        if isinstance(message, Registered):
+            self._adopt_life(partition, message.lives.get(partition, 0), new=False)
+        else:
+            self.state = "refused"
         return message
 
     def _is_refused(self, header: Header, refused: Refused) -> bool:
@@ -431,12 +454,14 @@ class Session:
         """
         before, self.partitions = self.partitions, tuple(partitions)
         for partition in partitions:
-            life, known = lives.get(partition, 0), self._lanes.get(partition)
-            if life > (known.life if known else 0):
-                new = known is None or (begun and partition not in before)
-                told = life if new or known is None else known.told
-                self._lanes[partition] = self._empty(life=life, told=told)
+            self._adopt_life(partition, lives.get(partition, 0), new=begun and partition not in before)
         self._forget_strangers()
+
+    def _adopt_life(self, partition: str, life: int, *, new: bool) -> None:
+        known = self._lanes.get(partition)
+        if life > (known.life if known else 0):
+            told = life if new or known is None else known.told
+            self._lanes[partition] = self._empty(life=life, told=told)
 
     def _heard(self, header: Header, message: News) -> News | None:
         if isinstance(message, PartitionRestarted):
@@ -471,10 +496,10 @@ class Session:
 
     # Private --------------------------------------------------------------------------------------------------------
 
-    def _call(self, request: Call, ref: str) -> EncodedMessage:
+    def _call(self, request: Call, ref: str, *, partition: str = "") -> EncodedMessage:
         if not isinstance(request, UpdateConfiguration):
             self._called = ref
-        header = Header(kind=type(request).__name__, rm=self.rm_id, session=self.session, ref=ref)
+        header = Header(kind=type(request).__name__, rm=self.rm_id, partition=partition, session=self.session, ref=ref)
         return EncodedMessage(header, body_of(request))
 
     def _numbered(self, partition: str, command: Command) -> EncodedMessage:
@@ -516,3 +541,11 @@ class Session:
         strangers = [name for name, lanes in self._lanes.items() if name not in self.partitions and not lanes.outbox]
         for name in strangers[:excess]:
             del self._lanes[name]
+
+
+def _build_resume(lanes: Mapping[str, _Lanes]) -> Resume:
+    return Resume(
+        received={name: one.inbox.last for name, one in lanes.items()},
+        lives={name: one.told for name, one in lanes.items() if one.told},  # or it is told again
+        acknowledged={name: one.outbox.acknowledged for name, one in lanes.items() if one.outbox.acknowledged},
+    )

@@ -198,7 +198,7 @@ class GrpcRm:
         except WireError as error:
             self._recover(header.partition, error)
             return
-        if message is not None:
+        if message is not None and not isinstance(message, Registered):
             self._fault_counts.pop(header.partition, None)
         self._room.set()
         self._schedule_acknowledgement()
@@ -214,10 +214,15 @@ class GrpcRm:
                 except ValueError as error:  # a number beyond the range of protobuf
                     text = f"partition {header.partition} sent a message that gRPC cannot carry: {error}"
                     raise SessionLostError(text) from error
+            case Registered() if header.partition:
+                for outgoing in self.session.repeated(header.partition):
+                    self._send(outgoing)
             case Registered():
                 self._complete_registration()
-            case ResumeWanted():
+            case ResumeWanted() if self._away:
                 self._resume()
+            case ResumeWanted() if header.partition != self.session.resuming or not header.partition:
+                self._resume(header.partition)
             case Goodbye(retry_after_milli_seconds=retry_ms):
                 self._end_streams(grpc_status.stopping(retry_ms / 1000))
             case PartitionRestarted(reason=reason):
@@ -232,12 +237,12 @@ class GrpcRm:
 
     def _recover(self, partition: str, error: WireError) -> None:
         """Resume after a missing or unreadable message, at most FAULTS_MAX times."""
-        if self.session.state != "open":
+        if not self.session.is_open(partition):
             return  # a resumption is in progress
         self._fault_counts[partition] = self._fault_counts.get(partition, 0) + 1
         if self._fault_counts[partition] > FAULTS_MAX:
             raise SessionLostError(f"partition {partition} sends messages that cannot be used: {error}")
-        self._resume()
+        self._resume(partition)
 
     def _settle(self, ref: str, message: Message) -> bool:
         """Pass an answer to the caller that waits for it; return whether one does."""
@@ -265,8 +270,8 @@ class GrpcRm:
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RESUME_RETRY_S, self._resume)
         elif refused.seq and refused.code in _RECOVERABLE:
-            if self.session.state == "open":
-                self._resume()
+            if self.session.is_open(header.partition):
+                self._resume(header.partition if refused.code == "gap" else "")
         elif refused.code == "poison":
             command = self.session.waiting(header, refused.seq)
             if command is not None and not _only_adds(command):  # additions are rejected by separate responses
@@ -277,8 +282,8 @@ class GrpcRm:
         else:
             raise SessionLostError(refused.reason)
 
-    def _resume(self) -> None:
-        """Ask the core to resume: both sides retransmit what the other has not acknowledged."""
+    def _resume(self, partition: str = "") -> None:
+        """Ask the core to resume all partitions or one: both sides retransmit what the other has not acknowledged."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -287,7 +292,7 @@ class GrpcRm:
         if self._request is not None and not self.answered.is_set():
             self._send(self.session.register(self._request))
         else:
-            self._send(self.session.resume(ref=self._reference()))
+            self._send(self.session.resume(partition, ref=self._reference()))
 
     @property
     def _congested(self) -> bool:

@@ -332,6 +332,10 @@ class Proxy:
         peer, asked = call
         registered = decoded(Registered, incoming.body)
         before = self._sessions.get(header.rm)
+        if header.partition:
+            if before is not None and before.session == header.session:
+                before.window_of(header.partition).resume()
+            return [Outgoing(peer, _back("Registered", asked), incoming.body)]
         self._sessions[header.rm] = open_session(peer, header.session, registered, before, now)
         watched = self._heartbeat_s != NEVER
         told = replace(
@@ -391,8 +395,8 @@ def _about(session: RmSession, rm: str, kind: str) -> Header:
 
 
 def _back(kind: str, asked: Header) -> Header:
-    """Return the header of the answer to a call, or to a query, which alone is about a partition."""
-    partition = asked.partition if asked.kind == "Query" else ""
+    """Return the header of the answer to a call. Queries and resumptions may be about one partition."""
+    partition = asked.partition if asked.kind in ("Query", "Resume") else ""
     return Header(kind=kind, rm=asked.rm, partition=partition, session=asked.session, ref=asked.ref)
 
 

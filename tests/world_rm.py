@@ -91,13 +91,13 @@ class RM:
         self._wanted, self._asking = text, True
         return self._sends([self.session.update_configuration(UpdateConfiguration(rm_id=self.rm_id, config=text))])
 
-    def resume(self) -> list[Outgoing]:
-        return self._sends([self.session.resume()])
+    def resume(self, partition: str = "") -> list[Outgoing]:
+        return self._sends([self.session.resume(partition, ref=f"resume {partition}")])
 
     def update(self, command: Command) -> list[Outgoing]:
         """Say it now, or once the session has been resumed."""
-        outgoing = self.session.update(command)
-        return self._sends(outgoing) if self.connected and self.open else []
+        outgoing = [one for one in self.session.update(command) if self.session.is_open(one.header.partition)]
+        return self._sends(outgoing) if self.connected else []
 
     def furnish(self, partition: str, *, nodes: int, vcore: int) -> list[Outgoing]:
         """Nodes and an application in a partition."""
@@ -150,6 +150,8 @@ class RM:
             return self.resume() if self.open else []
         partition = header.partition
         match message:
+            case Registered() if header.partition:
+                return self._sends(self.session.repeated(header.partition))
             case Registered():
                 self.checksum = message.checksum
                 return self._sends(self.session.repeated())
@@ -167,10 +169,8 @@ class RM:
                 self.allocated += [f"{partition}/{one.allocation_key}" for one in message.new]
                 self.released += [f"{partition}/{one.allocation_key}" for one in message.released]
                 self.refused += [f"{partition}/{one.allocation_key}" for one in message.rejected_allocations]
-            case Refused(code="gap"):
-                return self.resume()
-            case ResumeWanted():
-                return self.resume() if self.open else []
+            case Refused(code="gap") | ResumeWanted():
+                return self.resume(partition) if self.session.is_open(partition) else []
             case Refused():
                 self._asking = False
                 self.refusals.append(message)

@@ -377,11 +377,13 @@ class Link:
             dialogue.pause_s = None
         elif dialogue.session.state == "registering" and not pulse.pausing:
             pulse.calling()
+        elif dialogue.session.resuming and not (pulse.pausing or pulse.attempting):
+            pulse.trying(now)
         elif dialogue.session.state in _UNDER_WAY and not (pulse.pausing or pulse.attempting):
             if dialogue.session.state == "resuming":
                 _log.warning("%s: resuming the session with %s", dialogue.session.rm_id, self.address)
             pulse.trying(now)
-        elif dialogue.session.state == "open" and not pulse.is_talking:
+        elif dialogue.session.state == "open" and not (dialogue.session.resuming or pulse.is_talking):
             expects = dialogue.expects
             pulse.talking(expects.heartbeat_milli_seconds, expects.silence_milli_seconds, now)
         self._schedule()

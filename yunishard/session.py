@@ -289,9 +289,7 @@ class Dialogue:
         if self._syncs:
             for partition, part in split(self.session.rm_id, command).items():
                 self._syncs.count(partition, part)
-        messages = self.session.update(command)
-        if self.session.state == "open":
-            self._to_send += messages
+        self._to_send += [one for one in self.session.update(command) if self.session.is_open(one.header.partition)]
 
     def sync_begin(self, partition: str, reason: str) -> Sync:
         """From here on everything is reported that we have in this partition (its normalised name)."""
@@ -380,11 +378,14 @@ class Dialogue:
             self._drop_news()
             self.resume()
 
-    def resume(self) -> None:
-        """Ask for everything that was not taken."""
-        self._behind = False
-        if self.over is None:
-            self._to_send = [self.session.resume()]
+    def resume(self, partition: str = "") -> None:
+        """Ask for everything that was not taken; with a partition only for its messages."""
+        if self.over is not None:
+            return
+        call = self.session.resume(partition, ref=f"resume {partition}" if partition else "resume")
+        self._behind = self._behind and bool(call.header.partition)
+        kept = (one for one in self._to_send if call.header.partition not in ("", one.header.partition))
+        self._to_send = [*kept, call]
 
     def received(self, frames: list[bytes]) -> bool:
         """Keep news for the consumer, act on everything else at once; whether an update may have room now."""
@@ -407,6 +408,8 @@ class Dialogue:
         message = self.session.receive(header, body)
         self._faults.pop("", None)
         match message:
+            case Registered() if header.partition:
+                self._to_send += self.session.repeated(header.partition)
             case Registered():
                 self._entered, self.complaint = True, ""
                 self.expects = message
@@ -417,9 +420,10 @@ class Dialogue:
             case ConfigurationUpdated():
                 self._reconfigured(header.ref, message)
             case ResumeWanted():
-                self._drop_news()  # a journal that went back may say something else under the same numbers
-                if before == "open":
-                    self.resume()
+                # a journal that went back may say something else under the same numbers
+                self._drop_news(header.partition)
+                if self.session.is_open(header.partition):
+                    self.resume(header.partition)
             case Goodbye() if before != self.session.state:
                 self.pause_s, self.complaint = message.retry_after_milli_seconds / 1000, message.reason
                 self._buffer.append(Result("", message))
@@ -472,13 +476,13 @@ class Dialogue:
                 self.resume()  # who speaks for us may have died, without the core behind it
             case _ if header.ref in self._changes:
                 self._changes.refused(header.ref, refused)
-            case "gap" if self.session.state == "open":  # else it is on its way: each update behind the gap is refused
-                self.resume()
+            case "gap" if self.session.is_open(header.partition):  # else it resumes: all behind the gap is refused
+                self.resume(header.partition)
             case "window":
                 self._behind = True
                 if not self._buffer:
                     self.resume()  # all that could be acknowledged is
-            case code if code in _TRY_AGAIN or self.session.state != "open":
+            case code if code in _TRY_AGAIN or not self.session.is_open(header.partition):
                 pass  # to a call that has its answer
             case _:
                 self._buffer.append(with_partition(Result(header.partition, refused)))
@@ -488,12 +492,14 @@ class Dialogue:
         if len(self._buffer) < READ_AHEAD_MESSAGES:
             self._buffer.append(with_partition(Result(partition, message)))
 
-    def _drop_news(self) -> None:
-        """Forget the news that nobody took: the core sends them again when we resume."""
-        self._buffer = deque(item for item in self._buffer if isinstance(item, Result))
+    def _drop_news(self, partition: str = "") -> None:
+        """Drop the unread news of all partitions or of one, as the core sends them again when they resume."""
+        self._buffer = deque(
+            item for item in self._buffer if isinstance(item, Result) or partition not in ("", _partition(item))
+        )
 
     def _say(self, outgoing: EncodedMessage) -> None:
-        if self.session.state == "open":
+        if self.session.is_open(outgoing.header.partition):
             self._to_send.append(outgoing)
 
     def _forget(self, partition: str) -> None:
@@ -515,13 +521,13 @@ class Dialogue:
 
     def _fault(self, partition: str, error: WireError) -> None:
         """What came cannot be followed: ask for it again, a few times."""
-        if self.session.state != "open":
+        if not self.session.is_open(partition):
             return  # it is asked for already
         self._faults[partition] = self._faults.get(partition, 0) + 1
         if self._faults[partition] > FAULTS_MAX:
             self.end(self._lost(f"it sends what cannot be followed: {error}"))
         else:
-            self.resume()
+            self.resume(partition)
 
     def _lost(self, reason: str) -> SessionLost:
         return SessionLost(

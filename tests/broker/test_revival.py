@@ -12,7 +12,8 @@ from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered,
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
 MORE = ONE_QUEUE.replace("{name: batch}", "{name: batch}, {name: more}")
-ASKED_TO_RESUME = sent(PROXY, ResumeWanted(reason=f"the worker of partition {PARTITION} was started again"))
+RESUMES = ResumeWanted(reason=f"the worker of partition {PARTITION} was started again")
+ASKED_TO_RESUME = sent(PROXY, RESUMES, partition=PARTITION)
 AGAIN = [(PARTITION, "PrepareConfig"), (PARTITION, "CommitConfig")]
 GOES_ON = [(PARTITION, "Settings"), (PROXY, "ResumeWanted")]
 

@@ -1,8 +1,10 @@
 """Sessions that register again or resume, and workers that come back."""
 
+import pytest
+
 from common.control_messages import CommitConfig, PrepareConfig, Repeat, WorkersWanted
-from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, Resume
-from common.wire import NEVER
+from common.rm_messages import NodeRequest, NodeResponse, PartitionRestarted, Refused, Registered, Resume
+from common.wire import NEVER, Outgoing
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, said, sent, two_partitions
 
@@ -161,3 +163,49 @@ def test_the_supervisor_is_told_only_of_changes() -> None:
     managers = {PARTITION: RM, "rm-2_default": "rm-2"}
     expected = WorkersWanted(partitions={PARTITION: 1, "rm-2_default": 2}, managers=managers)
     assert house.call(rm="rm-2", session="another")[-1] == sent("supervisor", expected, **NONE)
+
+
+# One partition ------------------------------------------------------------------------------------------------------
+
+
+def resume_one(
+    house: House, partition: str = PARTITION, proxy: str = PROXY, **received: dict[str, int]
+) -> list[Outgoing]:
+    return house.hear(proxy, Resume(**received), partition=partition, ref="one")
+
+
+def test_a_request_that_names_a_partition_resumes_only_that_one() -> None:
+    house = House()
+    house.register(two_partitions())
+    assert resume_one(house, received={PARTITION: 7}) == [
+        sent(PROXY, Registered(partitions=[PARTITION]), partition=PARTITION, ref="one"),
+        sent(PARTITION, Repeat(), partition=PARTITION, ack=7),
+    ]
+
+
+def test_a_partition_that_resumes_in_an_earlier_generation_is_reported_as_restarted() -> None:
+    house = registered()
+    house.lost(PARTITION)
+    told, restarted, repeat = resume_one(house, received={PARTITION: 7})
+    assert said([told]) == [Registered(partitions=[PARTITION], lives={PARTITION: 1})]
+    assert restarted == sent(PROXY, PartitionRestarted(reason="it restarted meanwhile"), partition=PARTITION, life=1)
+    assert repeat == sent(PARTITION, Repeat(), partition=PARTITION, life=1)
+
+
+@pytest.mark.parametrize("case", ["away", "another proxy", "unknown partition"])
+def test_otherwise_all_partitions_have_to_resume(case: str) -> None:
+    house = registered()
+    if case == "away":
+        house.away()
+    proxy = "rmproxy-2" if case == "another proxy" else PROXY
+    partition = "rm-1_other" if case == "unknown partition" else PARTITION
+    refused = Refused(code="busy", reason="resume all partitions")
+    assert resume_one(house, partition, proxy) == [sent(proxy, refused, ref="one")]
+    assert (RM in house.switch.registry.away) == (case == "away")
+
+
+def test_an_rm_that_is_away_has_to_resume_all_when_a_worker_restarts() -> None:
+    house = registered()
+    house.away()
+    wanted = [one for one in house.returns(PARTITION) if one.header.kind == "ResumeWanted"]
+    assert [one.header.partition for one in wanted] == [""]

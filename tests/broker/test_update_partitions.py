@@ -175,7 +175,7 @@ def test_or_when_its_time_is_up() -> None:
 
 
 def test_a_worker_that_restarts_meanwhile_is_told_again_and_its_rm_resumes_to_hear_its_last_words() -> None:
-    resume = sent(PROXY, ResumeWanted(reason=f"the worker of partition {GPU} was started again"))
+    resume = sent(PROXY, ResumeWanted(reason=f"the worker of partition {GPU} was started again"), partition=GPU)
     assert shrunk().hello(GPU) == [RETIRE, resume]
 
 

@@ -364,6 +364,43 @@ def test_the_core_may_ask_for_a_resumption() -> None:
     assert session.state == "resuming"
 
 
+def test_one_partition_resumes_and_the_other_goes_on() -> None:
+    session = opened()
+    for _ in range(2):
+        session.update(ask(PARTITION, GPU))
+    for partition in (PARTITION, GPU):
+        told(session, news("k"), partition=partition, seq=1, ack=1)
+    call = session.resume(GPU, ref="one")
+    assert (call.header.partition, call.header.ref) == (GPU, "one")
+    assert decoded(Resume, call.body) == Resume(received={GPU: 1}, acknowledged={GPU: 1})
+    assert (session.state, session.is_open(GPU), session.is_open(PARTITION)) == ("open", False, True)
+    assert [session.partition_full(one) for one in (PARTITION, GPU)] == [False, True]
+    assert [one.header.partition for one in session.acknowledgements()] == [PARTITION]
+    confirmed = Registered(partitions=[GPU])
+    assert told(session, confirmed, partition=GPU, ref="one") == confirmed
+    assert session.partitions == (PARTITION, GPU)
+    assert numbered(session.repeated(GPU)) == [("AllocationRequest", GPU, 2, 1)]
+    assert session.is_open(GPU)
+    assert told(session, confirmed, partition=GPU, ref="one") is None
+
+
+def test_a_partition_that_resumes_in_another_generation_is_reported_as_restarted() -> None:
+    session = opened()
+    session.update(ask(GPU))
+    session.resume(GPU, ref="one")
+    told(session, Registered(partitions=[GPU], lives={GPU: 2}), partition=GPU, ref="one")
+    assert session.repeated(GPU) == []
+    restarted = PartitionRestarted(reason="it restarted meanwhile")
+    assert told(session, restarted, partition=GPU, life=2) == restarted
+
+
+@pytest.mark.parametrize("state", ["away", "resuming"])
+def test_all_partitions_resume_if_the_session_is_not_open(state: str) -> None:
+    session = opened()
+    told(session, Goodbye()) if state == "away" else session.resume()
+    assert session.resume(GPU).header.partition == ""
+
+
 def test_after_a_goodbye_the_session_is_resumed_and_nothing_else_ends_the_wait() -> None:
     session = opened()
     goodbye = Goodbye(reason="stopping", retry_after_milli_seconds=100)

@@ -66,6 +66,25 @@ def test_what_the_core_did_not_acknowledge_is_said_again() -> None:
     play(scenario)
 
 
+def test_a_restarted_worker_resumes_its_partition_only() -> None:
+    async def scenario() -> None:
+        async with running() as world:
+            world.front.acknowledges = False
+            await world.register()
+            call = world.stub.UpdateNode(metadata=BOUND)
+            await call.write(nodes("n1"))
+            first = await world.front.commands.get()
+            world.front.want_resumption(PARTITION)
+            header, message = await world.front.others.get()
+            assert (header.partition, message) == (PARTITION, Resume(received={PARTITION: 0}))
+            assert await world.front.commands.get() == first
+            await call.write(nodes("n2"))
+            header, _ = await world.front.commands.get()
+            assert header.seq == 2
+
+    play(scenario)
+
+
 def test_the_core_hears_what_this_side_has() -> None:
     async def scenario() -> None:
         async with running() as world:

@@ -103,6 +103,19 @@ def test_who_waited_for_an_answer_of_the_broker_that_died_is_told_to_ask_again()
     assert answered(front, call) == [], "nobody waits for it any more"
 
 
+def test_one_partition_resumes_with_an_empty_window_and_the_others_keep_theirs() -> None:
+    front = beating(PEER)
+    for partition in (PARTITION, GPU):
+        front.handle(arrives(PEER, ASK, partition=partition, seq=1), 0)
+    [call] = front.handle(arrives(PEER, Resume(received={PARTITION: 0}), partition=PARTITION, ref="mine"), 0)
+    assert (call.to, call.header.kind, call.header.partition) == (BROKER, "Resume", PARTITION)
+    confirmed = Registered(partitions=[PARTITION])
+    answer = arrives(BROKER, confirmed, partition=PARTITION, ref=call.header.ref)
+    assert front.handle(answer, 0) == [sent(PEER, confirmed, partition=PARTITION, ref="mine")]
+    windows = front.sessions[RM].windows
+    assert [windows[name].in_flight[0] for name in (PARTITION, GPU)] == [0, 1]
+
+
 # RMs ----------------------------------------------------------------------------------------------------------------
 
 

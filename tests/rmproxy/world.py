@@ -83,7 +83,7 @@ class Front:
 
     def answer(self, to: Header) -> None:
         refused = Refused(code=self.refusal_code, reason=self.refusal)
-        self.reply(to, refused if self.refusal else Registered(partitions=[f"{to.rm}_default"]))
+        self.reply(to, refused if self.refusal else Registered(partitions=[f"{to.rm}_default"]), partition=to.partition)
 
     def take(self, seq: int) -> None:
         """Acknowledge commands up to this number."""
@@ -103,18 +103,18 @@ class Front:
             self._acknowledged.clear()
             await self._acknowledged.wait()
 
-    def reply(self, to: Header, message: Message) -> None:
+    def reply(self, to: Header, message: Message, *, partition: str = "") -> None:
         """The answer to a call or question."""
         kind = type(message).__name__
-        self._send(message, Header(kind=kind, rm=to.rm, session=to.session, ref=to.ref))
+        self._send(message, Header(kind=kind, rm=to.rm, partition=partition, session=to.session, ref=to.ref))
 
-    def tell(self, message: Message) -> None:
-        """Something about the RM as a whole."""
-        self._send(message, Header(kind=type(message).__name__, rm=RM, session=self.session))
+    def tell(self, message: Message, *, partition: str = "") -> None:
+        """Something about the RM as a whole, or about one partition."""
+        self._send(message, Header(kind=type(message).__name__, rm=RM, partition=partition, session=self.session))
 
-    def want_resumption(self) -> None:
-        """Something between the RM and its partitions began anew."""
-        self.tell(ResumeWanted(reason="a worker began anew"))
+    def want_resumption(self, partition: str = "") -> None:
+        """Something between the RM and its partitions, or this one, restarted."""
+        self.tell(ResumeWanted(reason="a worker was started again"), partition=partition)
 
     async def session_of_next(self) -> tuple[str, str]:
         """RM and session of the next registration."""

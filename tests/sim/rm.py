@@ -98,6 +98,7 @@ class ResourceManager:
         self.reconnects = False
         """Whether it has had enough of its connection; whoever has the socket sees to it."""
         self._buffer: deque[tuple[Header, bytes]] = deque()
+        self._heartbeat = (0, 0)
         self._pulse = Pulse(self.rng.random)
         self._begin_at = NEVER
         """When a session that is over is followed by another one."""
@@ -159,7 +160,12 @@ class ResourceManager:
     def sends(self, outgoing: list[EncodedMessage]) -> list[Outgoing]:
         if outgoing:
             self._pulse.said(self._now)
-        return [Outgoing(PROXY, one.header, one.body) for one in outgoing]
+        # messages to a partition that resumes alone are repeated after that
+        return [
+            Outgoing(PROXY, one.header, one.body)
+            for one in outgoing
+            if one.header.kind == "Resume" or one.header.partition != (self.session.resuming or None)
+        ]
 
     # The connection -------------------------------------------------------------------------------------------------
 
@@ -264,12 +270,16 @@ class ResourceManager:
         if isinstance(message, News):
             return self._news(header, message)
         match message:
+            case Registered() if header.partition:
+                self._pulse.talking(*self._heartbeat, self._now)
+                return self.session.repeated(header.partition)
             case Registered():
                 return self._registered(message)
             case ConfigurationUpdated():
                 return self._reconfigured(message)
             case ResumeWanted():
-                return self._resume("the core wants it") if self.session.state in ("open", "away") else []
+                if self.session.state == "away" or self.session.is_open(header.partition):
+                    return self._resume("the core wants it", header.partition)
             case Goodbye():
                 self._pulse.pause(message.retry_after_milli_seconds / 1000, self._now)
             case Left():
@@ -285,15 +295,18 @@ class ResourceManager:
         self._ack_at = min(self._ack_at, self._now + self.rng.uniform(0, 0.05))
         return []
 
-    def _resume(self, why: str) -> list[EncodedMessage]:
-        self.auditor.story.note(self.rm_id, f"resumes: {why}")
-        self._buffer.clear()
+    def _resume(self, why: str, partition: str = "") -> list[EncodedMessage]:
+        call = self.session.resume(partition, ref=f"resume {partition}" if partition else "resume")
+        partition = call.header.partition
+        self.auditor.story.note(self.rm_id, f"resumes {partition or 'all'}: {why}")
+        self._buffer = deque(one for one in self._buffer if partition not in ("", one[0].partition))
         self._pulse.trying(self._now)
-        return [self.session.resume()]
+        return [call]
 
     def _registered(self, message: Registered) -> list[EncodedMessage]:
         self.entered = True
-        self._pulse.talking(message.heartbeat_milli_seconds, message.silence_milli_seconds, self._now)
+        self._heartbeat = message.heartbeat_milli_seconds, message.silence_milli_seconds
+        self._pulse.talking(*self._heartbeat, self._now)
         self._adopt(message.partitions, message.lives, message.checksum)
         begins = self.auditor.begun(self)
         out = self.session.repeated()
@@ -339,7 +352,9 @@ class ResourceManager:
         match message.code:
             case "superseded" | "forbidden":
                 self._over(f"{message.code}: {message.reason}")
-            case "gap" | "unknown-session" if self.open:
+            case "gap" if self.session.is_open(header.partition):
+                return self._resume(f"{message.code}: {message.reason}", header.partition)
+            case "unknown-session" if self.open:
                 return self._resume(f"{message.code}: {message.reason}")
             case "window":
                 self._ack_at = min(self._ack_at, self._now)

@@ -59,9 +59,17 @@ def opened() -> Dialogue:
 
 
 def hears(
-    dialogue: Dialogue, message: Message, *, partition: str = ONE, seq: int = 0, ack: int = 0, life: int = 0
+    dialogue: Dialogue,
+    message: Message,
+    *,
+    partition: str = ONE,
+    seq: int = 0,
+    ack: int = 0,
+    life: int = 0,
+    ref: str = "",
 ) -> bool:
-    header = Header(kind=type(message).__name__, partition=partition, session=SESSION, seq=seq, ack=ack, life=life)
+    kind = type(message).__name__
+    header = Header(kind=kind, partition=partition, session=SESSION, seq=seq, ack=ack, life=life, ref=ref)
     return dialogue.received(frames_of(header, body_of(message)))
 
 
@@ -197,9 +205,49 @@ def test_a_gap_that_the_core_found_is_mended_once_though_each_update_behind_it_i
     for number in (3, 4, 5):
         hears(dialogue, Refused(code="gap", reason=f"{number} came after 1", seq=number))
         assert said(dialogue) == (["Resume"] if number == 3 else [])
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
     hears(dialogue, Refused(code="gap", reason="9 came after 5", seq=9))
     assert said(dialogue) == ["Resume"]
+
+
+def test_a_restarted_worker_resumes_its_partition_and_interrupts_no_other() -> None:
+    dialogue = opened()
+    both = NodeRequest(nodes=[node("n1", partition="one"), node("n1", partition="two")])
+    hears(dialogue, allocated(1), seq=1)
+    hears(dialogue, allocated(1, TWO), partition=TWO, seq=1)
+    for _ in range(2):  # the second request is covered by the first answer
+        hears(dialogue, ResumeWanted(reason="the worker was started again"))
+    dialogue.update(both)
+    [resume, other] = dialogue.to_send()
+    assert (resume.header.kind, resume.header.partition) == ("Resume", ONE)
+    assert decoded(Resume, resume.body) == Resume(received={ONE: 0})
+    assert (other.header.kind, other.header.partition) == ("NodeRequest", TWO)
+    assert dialogue.session.full(both)
+    assert [result.partition for result in all_taken(dialogue)] == [TWO]
+    assert [one.header.partition for one in dialogue.to_send()] == [TWO]
+    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
+    [repeated] = dialogue.to_send()
+    assert (repeated.header.kind, repeated.header.partition) == ("NodeRequest", ONE)
+    hears(dialogue, allocated(1), seq=1)
+    assert [result.news for result in all_taken(dialogue)] == [allocated(1)]
+
+
+def test_two_restarted_workers_resume_all_partitions() -> None:
+    dialogue = opened()
+    hears(dialogue, ResumeWanted(reason="restarted"))
+    hears(dialogue, ResumeWanted(reason="restarted"), partition=TWO)
+    assert [one.header.partition for one in dialogue.to_send()] == [""]
+    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
+    assert dialogue.session.state == "resuming"
+
+
+def test_a_refused_resumption_of_one_partition_is_repeated_for_all() -> None:
+    dialogue = opened()
+    hears(dialogue, ResumeWanted(reason="restarted"))
+    hears(dialogue, Refused(code="busy", reason="resume all partitions"), partition="", ref=f"resume {ONE}")
+    assert dialogue.pause_s == 0
+    dialogue.connected()
+    assert [(one.header.kind, one.header.partition) for one in dialogue.to_send()] == [("Resume", "")]
 
 
 def test_frames_that_are_no_message_are_answered_by_resuming() -> None:
