@@ -444,8 +444,9 @@ class UpdateConfiguration(Call, frozen=True):
 
 
 class Resume(Call, frozen=True):
-    """Go on after a broken connection, in the same session: what was sent and not acknowledged is sent again, both
-    ways.
+    """Continues the session after a broken connection or a restart: both sides retransmit what the other has not
+    acknowledged. With a partition in the header only that partition resumes: the maps name it alone, and the other
+    partitions are not interrupted. The core refuses that with `busy` if all partitions have to resume.
     """
 
     received: dict[str, int] = field(default_factory=dict)
@@ -470,7 +471,9 @@ class Left(Reply, frozen=True):
 
 
 class Registered(Reply, frozen=True):
-    """The RM is in (or in again), with these partitions (normalised names) and the configuration of this checksum."""
+    """The RM is registered, or has resumed, with these partitions (normalised names) and the configuration of this
+    checksum. With a partition in the header it answers a `Resume` of that partition, and has only its name and life.
+    """
 
     partitions: list[str]
     checksum: str = ""
@@ -499,8 +502,9 @@ class ConfigurationUpdated(Reply, frozen=True):
 
 
 class ResumeWanted(Reply, frozen=True):
-    """Something between the RM and its partitions began anew, and what was on its way may be lost: the RM is to send
-    `Resume`, upon which both sides repeat what the other does not have.
+    """A process between the RM and its partitions has restarted, so that messages may be lost: the RM has to send
+    `Resume`. With a partition in the header only that partition has to resume: its worker has restarted. An RM may
+    resume all partitions all the same.
     """
 
     reason: str = ""
