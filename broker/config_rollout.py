@@ -127,7 +127,7 @@ class ConfigChange(ABC):
         """Put the change in force: all workers voted yes and the decision is durable."""
 
     @abstractmethod
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer the requester that the change is refused."""
 
 
@@ -252,7 +252,7 @@ class ConfigChanges:
                 registry.free_slot(partition)
             elif partition in session.leaving:  # it goes on leaving
                 sends.append(build_retirement(registry, session, partition))
-        return [*sends, *change.refuse(self._state, refusal)]
+        return [*sends, *change.report_refusal(self._state, refusal)]
 
     def _decide(self, change: ConfigChange) -> list[Outgoing]:
         if not change.rollout.is_unanimous:

@@ -77,7 +77,7 @@ class Requester(ABC):
         return [build_configuration_updated(session, session.proxy, author=self.author)]
 
     @abstractmethod
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         """Answer that nothing has changed, and why."""
 
 
@@ -95,7 +95,7 @@ class RmRequester(Requester):
         """Notify the RM only if it has reconnected through another proxy, where the answer does not reach it."""
         return [] if session.proxy == self.peer else [build_configuration_updated(session, session.proxy)]
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         return [build_refusal(self.peer, self.call, refusal.code, f"update of configuration failed: {refusal}")]
 
 
@@ -119,7 +119,7 @@ class FrontEndRequester(Requester):
         )
         return [build_answer(self.peer, self.ref, 200, msgspec.json.encode(view))]
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         body = str(refusal).encode()
         if refusal.status == BAD_REQUEST:
             body = msgspec.json.encode(ProblemList(problems=list(refusal.problems)))
@@ -139,7 +139,7 @@ class FileRequester(Requester):
     def confirm(self, state: BrokerState, session: RmSession, *, written_back: bool = False) -> list[Outgoing]:
         return []
 
-    def refuse(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, rm: str, refusal: ChangeRefused) -> list[Outgoing]:
         state.warnings.append(
             f"RM {rm} keeps its configuration, {self.path} was refused: {refusal.in_one_line}; correct the file, or "
             "send it once more with `yunishard config put`"
@@ -227,7 +227,7 @@ class ConfigUpdate(ConfigChange):
             sends += confirmation
         return [*sends, *(state.echo_barrier.hold(session.proxy, session.rm, held, now) if held else [])]
 
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         return _refuse(state, self.request, refusal)
 
 
@@ -242,7 +242,7 @@ def start_update(state: BrokerState, changes: ConfigChanges, request: UpdateRequ
 def _refuse(state: BrokerState, request: UpdateRequest, refusal: ChangeRefused) -> list[Outgoing]:
     if not isinstance(request.requester, FileRequester):  # which logs the refusal itself
         state.notes.append(f"configuration change of RM {request.rm} refused: {refusal}")
-    return request.requester.refuse(state, request.rm, refusal)
+    return request.requester.report_refusal(state, request.rm, refusal)
 
 
 def _start(state: BrokerState, changes: ConfigChanges, request: UpdateRequest, now: float) -> list[Outgoing]:

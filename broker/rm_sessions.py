@@ -79,7 +79,7 @@ class RmRegistration(ConfigChange):
         settings = build_first_settings(registry, new, new.configs)
         return [*superseded, *self.rollout.build_commits(registry), *settings, build_registered(new, self.call.ref)]
 
-    def refuse(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
+    def report_refusal(self, state: BrokerState, refusal: ChangeRefused) -> list[Outgoing]:
         state.counters.registrations_refused += 1
         state.notes.append(f"registration of RM {self.rollout.rm} refused: {refusal}")
         if refusal.code == "busy":

@@ -6,12 +6,11 @@ from typing import Final
 import pytest
 
 from common.control_messages import Repeat
-from common.machine import Incoming, Outgoing
 from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Received, RegisterResourceManager
 from common.session import EncodedMessage, Session
-from common.wire import body_of
+from common.wire import Incoming, Outgoing, body_of
 from rmproxy.proxy import Proxy
 from tests.broker.house import PROXY, House
 from tests.machines import PARTITION, RM, SESSION, partition_of
