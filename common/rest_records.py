@@ -1,6 +1,6 @@
 """Events as the REST API shows them, with the keys of the scheduler interface.
 
-Not here: filling them (`partition_worker/event_queries.py`).
+Not here: filling them (`partition_worker/events.py`).
 """
 
 from typing import Generic, TypeVar

@@ -1,6 +1,6 @@
 """The partition's metrics: YuniKorn's metric families with its names and meanings, and this project's own.
 
-The webservice renders the families of all partitions. As in YuniKorn, a labelled series appears when it is first used,
+The web service renders the families of all partitions. As in YuniKorn, a labelled series appears when it is first used,
 except for series that YuniKorn's periodic checks create soon after a start: these exist at once.
 
 Two differences are intended. Nodes are sorted into usage ranges when metrics are requested, not every second, and a
@@ -13,30 +13,16 @@ nodes, computing all of them takes a tenth of a second, during which the worker 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal
 
-from common.metrics import (
-    BOUNDS_S,
-    Distribution,
-    Family,
-    Histogram,
-    Sample,
-    Written,
-    counter,
-    distribution,
-    gauge,
-    piece,
-    whole,
-)
+from common.metrics import BOUNDS_S, Distribution, Family, Histogram, Sample, Written, distribution, piece, whole
 from common.process_up import journal_stuck
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.partition import Partition
-from partition_worker.engine.predicates.rm_verdicts import Verdicts
-from partition_worker.engine.preemption_log import Preemptions
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import PartitionHost
@@ -56,85 +42,35 @@ ENDED: Final = (AppState.COMPLETED, AppState.FAILED, AppState.REJECTED)
 
 RANGES: Final = ("[0,10%]", *(f"({tens}0%,{tens + 1}0%]" for tens in range(1, 10)))
 
-
-class _QueueSamples:
-    """What a queue has, as it was, and its samples, encoded."""
-
-    __slots__ = ("_amounts", "_settings", "piece")
-
-    def __init__(self, queue: Queue) -> None:
-        self._amounts = dict(queue.allocated), dict(queue.pending), dict(queue.preempting)
-        self._settings = _settings(queue)
-        self.piece = piece(list(_resources_of(queue)))
-
-    def holds(self, queue: Queue) -> bool:
-        """Whether everything that the samples are made of is still so."""
-        allocated, pending, preempting = self._amounts
-        return (
-            queue.pending == pending
-            and queue.allocated == allocated
-            and queue.preempting == preempting
-            and _settings(queue) == self._settings
-        )
-
-
-def _settings(queue: Queue) -> tuple[object, ...]:
-    """What only another configuration changes, or more nodes; limits are replaced as a whole then."""
-    return (
-        queue.guaranteed,
-        queue.maximum,
-        len(queue.once_guaranteed),
-        len(queue.once_limited),
-        _has_application_limit(queue),
-        queue.max_applications,
-    )
-
-
-class _ApplicationSamples:
-    """The same of the applications of a queue. One that enters a state is counted, so none has to be looked at."""
-
-    __slots__ = ("_ids", "_reached", "piece")
-
-    def __init__(self, queue: Queue, alive: Mapping[str, Application]) -> None:
-        self._ids = list(queue.applications)
-        self._reached = dict(queue.reached)
-        self.piece = piece(list(_applications_of(queue, alive)))
-
-    def holds(self, queue: Queue) -> bool:
-        """Whether everything that the samples are made of is still so."""
-        return list(queue.applications) == self._ids and dict(queue.reached) == self._reached
+_EncodedSamples = dict[Queue, tuple[object, bytes]]
+"""By queue: the values from which its samples were computed, and the encoded samples."""
 
 
 class SampleCache:
-    """What was told of each queue and node the last time. Most are as they were, and are not looked through again: of
-    thousands that takes a tenth of a second, in which nothing else is done.
-    """
+    """The samples of the last request, by queue and node."""
 
     def __init__(self) -> None:
-        self._queues: dict[Queue, _QueueSamples] = {}
-        self._applications: dict[Queue, _ApplicationSamples] = {}
+        self._queues: _EncodedSamples = {}
+        self._applications: _EncodedSamples = {}
         self._nodes: dict[Node, tuple[int, list[tuple[str, int]]]] = {}
         self._ranges: dict[str, list[int]] = defaultdict(lambda: [0] * len(RANGES))
 
     def resources(self, queues: Iterable[Queue]) -> list[bytes]:
-        """The samples of each queue's resources, encoded."""
-        before, self._queues = self._queues, {}
-        for queue in queues:
-            known = before.get(queue)
-            self._queues[queue] = known if known is not None and known.holds(queue) else _QueueSamples(queue)
-        return [known.piece for known in self._queues.values()]
+        """The encoded samples of each queue's resources."""
+        self._queues = _update(self._queues, queues, _resource_values, _resource_samples)
+        return [encoded for _, encoded in self._queues.values()]
 
     def applications(self, queues: Iterable[Queue], alive: Mapping[str, Application]) -> list[bytes]:
-        """The samples of each queue's applications, encoded."""
-        before, self._applications = self._applications, {}
-        for queue in queues:
-            known = before.get(queue)
-            kept = known is not None and known.holds(queue)
-            self._applications[queue] = known if known is not None and kept else _ApplicationSamples(queue, alive)
-        return [known.piece for known in self._applications.values()]
+        """The encoded samples of each queue's applications."""
+
+        def samples(queue: Queue) -> Iterator[Sample]:
+            return _application_samples(queue, alive)
+
+        self._applications = _update(self._applications, queues, _application_values, samples)
+        return [encoded for _, encoded in self._applications.values()]
 
     def ranges(self, nodes: Nodes) -> dict[str, list[int]]:
-        """By type, how many nodes use how much of it; of types that no node has any more, none."""
+        """By resource type, the number of nodes in each usage range; only types that some node has."""
         for node in nodes:
             known = self._nodes.get(node)
             if known is None or known[0] != node.version:
@@ -154,9 +90,38 @@ class SampleCache:
             self._ranges[kind][place] += more
 
 
-def _applications_of(queue: Queue, alive: Mapping[str, Application]) -> Iterator[Sample]:
+def _update(
+    before: _EncodedSamples,
+    queues: Iterable[Queue],
+    read_values: Callable[[Queue], object],
+    compute: Callable[[Queue], Iterable[Sample]],
+) -> _EncodedSamples:
+    """Compute the samples of queues whose values have changed."""
+    found: _EncodedSamples = {}
+    for queue in queues:
+        values, known = read_values(queue), before.get(queue)
+        unchanged = known is not None and known[0] == values
+        found[queue] = known if known is not None and unchanged else (values, piece(list(compute(queue))))
+    return found
+
+
+def _resource_values(queue: Queue) -> object:
+    """Everything that the queue's resource samples depend on. Limits are replaced, not changed in place."""
+    return (
+        (dict(queue.allocated), dict(queue.pending), dict(queue.preempting)),
+        (queue.guaranteed, queue.maximum, len(queue.once_guaranteed), len(queue.once_limited)),
+        (_has_application_limit(queue), queue.max_applications),
+    )
+
+
+def _application_values(queue: Queue) -> object:
+    """Everything that the queue's application samples depend on: each state change of an application is counted."""
+    return list(queue.applications), dict(queue.reached)
+
+
+def _application_samples(queue: Queue, alive: Mapping[str, Application]) -> Iterator[Sample]:
     reached = queue.reached
-    if not reached and not queue.applications:  # those that were moved here entered their states elsewhere
+    if not reached and not queue.applications:  # applications that were moved here are counted in their first queue
         return
     now = Counter([alive[name].state for name in queue.applications])
     now[AppState.NEW] -= reached[AppState.REJECTED]
@@ -168,7 +133,7 @@ def _applications_of(queue: Queue, alive: Mapping[str, Application]) -> Iterator
             yield (queue.path, state.lower()), reached[state]
 
 
-def _resources_of(queue: Queue) -> Iterator[Sample]:
+def _resource_samples(queue: Queue) -> Iterator[Sample]:
     for state, amounts in (
         ("guaranteed", {**dict.fromkeys(queue.once_guaranteed, 0), **(queue.guaranteed or {})}),
         ("max", {**dict.fromkeys(queue.once_limited, 0), **(queue.maximum or {})}),
@@ -183,8 +148,8 @@ def _resources_of(queue: Queue) -> Iterator[Sample]:
 
 
 def _has_application_limit(queue: Queue) -> bool:
-    """Whether somebody could say how many applications may run here, if only that any number may: the configuration,
-    or the template that a dynamic leaf was made from.
+    """Whether the configuration, or the template of a dynamic leaf, can set the maximum of running applications here,
+    if only to unlimited.
     """
     if queue.managed or queue.max_applications:
         return True
@@ -192,7 +157,7 @@ def _has_application_limit(queue: Queue) -> bool:
 
 
 def _range(allocated: int, capacity: int) -> int:
-    """The index of the range; the upper bound belongs to it, and more than everything is everything."""
+    """The index of the range. A range includes its upper bound; usage above the capacity is in the last one."""
     return min(max(-(-allocated * 10 // capacity) - 1, 0), len(RANGES) - 1)
 
 
@@ -200,32 +165,20 @@ def _range(allocated: int, capacity: int) -> int:
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_:]")
 
-_NOT_TIMED: Final = "not timed, always empty"
+_Kind = Literal["counter", "gauge"]
 
 
 def yunikorn_families(
-    partition: Partition,
-    cycles: Histogram,
-    now: float,
-    *,
-    full_name: str = "",
-    kept: bool = True,
-    memo: SampleCache | None = None,
+    partition: Partition, cycles: Histogram, memo: SampleCache | None = None
 ) -> list[Family | Written]:
-    """All families of the partition; `full_name` is its label where that differs from the name that its RM knows, `now`
-    is Unix seconds, `kept` says whether what happens becomes durable.
-    """
-    memo, full_name = memo or SampleCache(), full_name or partition.name
+    """Return the families with YuniKorn's names; `cycles` are the durations of scheduling cycles."""
+    memo = memo or SampleCache()
     return [
         *_scheduler(partition),
         *_durations(cycles),
         *_node_usage(memo.ranges(partition.nodes)),
-        *_applications(partition, memo.applications(partition.tree, partition.applications)),
-        _resources(memo.resources(partition.tree)),
-        _draining(full_name, partition, now),
+        *_queues(partition, memo),
         *_containers(partition),
-        *_audit(full_name, partition),
-        *_condition(full_name, partition, kept=kept),
     ]
 
 
@@ -234,127 +187,104 @@ def yunikorn_families(
 
 def _scheduler(partition: Partition) -> Iterator[Family]:
     counters = partition.counters
-    yield Family(
+    yield _labelled(
         "yunikorn_scheduler_container_allocation_attempt_total",
         "counter",
-        "Allocations announced to and releases confirmed for resource managers, asks refused, and internal errors.",
-        ("state",),
-        [
-            (("allocated",), counters.allocated),
-            (("released",), counters.released),
-            (("error",), counters.errors),
-            *_used([(("rejected",), counters.rejected)]),
-        ],
+        "Allocations announced to and releases confirmed for resource managers, rejected asks, and internal errors.",
+        "state",
+        {"allocated": counters.allocated, "released": counters.released, "error": counters.errors}
+        | _used({"rejected": counters.rejected}),
     )
-    yield Family(
+    submitted = {
+        "new": counters.submitted - counters.refused,
+        "accepted": counters.accepted,
+        "rejected": counters.refused,
+    }
+    yield _labelled(
         "yunikorn_scheduler_application_submission_total",
         "counter",
-        "Applications put into a queue (new), that got their first ask (accepted), or were refused (rejected).",
-        ("result",),
-        _used(
-            [
-                (("new",), counters.submitted - counters.refused),
-                (("accepted",), counters.accepted),
-                (("rejected",), counters.refused),
-            ]
-        ),
+        "Applications put into a queue (new), that got their first ask (accepted), or were rejected (rejected).",
+        "result",
+        _used(submitted),
     )
     states = Counter([application.state for application in partition.applications.values()])
     live = (AppState.STARTING, AppState.RESUMING, AppState.FAILING, AppState.COMPLETING)
-    yield Family(
+    yield _labelled(
         "yunikorn_scheduler_application_total",
         "gauge",
-        "Applications in this state now; completed and failed ones only ever add up.",
-        ("state",),
-        [
-            (("running",), states[AppState.RUNNING]),
-            *(((state.lower(),), states[state]) for state in live if counters.entries(state)),
-            *_used([(("completed",), counters.completed), (("failed",), counters.failed)]),
-        ],
+        "Applications in this state now; the counts of completed and failed ones only grow.",
+        "state",
+        {"running": states[AppState.RUNNING]}
+        | {state.lower(): states[state] for state in live if counters.entries(state)}
+        | _used({"completed": counters.completed, "failed": counters.failed}),
     )
     draining = sum(not node.schedulable for node in partition.nodes)
-    yield Family(
+    yield _labelled(
         "yunikorn_scheduler_node",
         "gauge",
-        "Registered nodes (active), those that take nothing new (draining), how many have left (decommissioned), and "
-        "those that were registered for a partition that does not exist (failed).",
-        ("state",),
-        [
-            (("active",), len(partition.nodes)),
-            (("draining",), draining),
-            (("decommissioned",), counters.decommissioned),
-        ],
+        "Registered nodes (active), nodes without new allocations (draining), removed nodes (decommissioned), and "
+        "nodes registered for a partition that does not exist (failed).",
+        "state",
+        {"active": len(partition.nodes), "draining": draining, "decommissioned": counters.decommissioned},
     )
 
 
-def _used(samples: Iterable[Sample]) -> list[Sample]:
-    """Those of series that only grow which have begun to."""
-    return [sample for sample in samples if sample[1]]
+def _labelled(name: str, kind: _Kind, help_text: str, label: str, values: Mapping[str, float]) -> Family:
+    return Family(name, kind, help_text, (label,), [((value,), number) for value, number in values.items()])
+
+
+def _used(counts: Mapping[str, float]) -> dict[str, float]:
+    """The counts that are not 0."""
+    return {value: count for value, count in counts.items() if count}
 
 
 def _durations(cycles: Histogram) -> Iterator[Family]:
     """A worker has one partition, so a cycle over all partitions is a cycle over this one."""
-    distribution: Distribution = ((), cycles.counts, cycles.sum_s)
-    help_text = "Seconds that a scheduling cycle took: timers, decisions (up to a few hundred) and the news of them."
-    for name in ("scheduling_latency", "scheduling_cycle"):
-        yield _histogram(name, help_text, (), [distribution])
+    measured: list[Distribution] = [((), cycles.counts, cycles.sum_s)]
     nothing = Histogram()
-    levels: list[Distribution] = []
-    if any(cycles.counts):
-        levels = [((level,), nothing.counts, nothing.sum_s) for level in ("app", "queue")]
-    yield _histogram(
-        "node_sorting_latency",
-        "Seconds spent on sorting applications or queues; empty, for they are kept in order and never sorted.",
-        ("level",),
-        levels,
-    )
-    for name, what in (
-        ("trynode_latency", "put an ask on a node"),
-        ("trynode_evaluation", "find a node for an ask"),
-        ("trypreemption_latency", "look for victims"),
+    levels = ("app", "queue") if any(cycles.counts) else ()
+    sorting: list[Distribution] = [((level,), nothing.counts, nothing.sum_s) for level in levels]
+    never: list[Distribution] = [((), nothing.counts, nothing.sum_s)]
+    cycle = "Seconds that a scheduling cycle took: timers, decisions (up to a few hundred) and their messages."
+    not_timed = "Seconds to {}; not timed, always empty."
+    for name, help_text, labels, distributions in (
+        ("scheduling_latency", cycle, (), measured),
+        ("scheduling_cycle", cycle, (), measured),
+        ("node_sorting_latency", "Empty: applications and queues are kept in order.", ("level",), sorting),
+        ("trynode_latency", not_timed.format("put an ask on a node"), (), never),
+        ("trynode_evaluation", not_timed.format("find a node for an ask"), (), never),
+        ("trypreemption_latency", not_timed.format("search for victims"), (), never),
     ):
-        help_text = f"Seconds it took to {what}; {_NOT_TIMED}."
-        yield _histogram(name, help_text, (), [((), nothing.counts, nothing.sum_s)])
-
-
-def _histogram(name: str, help_text: str, labels: tuple[str, ...], distributions: list[Distribution]) -> Family:
-    return Family(
-        name=f"yunikorn_scheduler_{name}_milliseconds",
-        kind="histogram",
-        help=help_text,
-        labels=labels,
-        samples=[],
-        bounds=BOUNDS_S,
-        distributions=distributions,
-    )
+        full_name = f"yunikorn_scheduler_{name}_milliseconds"
+        yield Family(full_name, "histogram", help_text, labels, [], BOUNDS_S, distributions)
 
 
 def _node_usage(nodes: Mapping[str, list[int]]) -> Iterator[Family]:
-    """For each type how many nodes use how much of what they have of it; nodes without any are not among them."""
+    """For each resource type, the number of nodes in each usage range; nodes without this type are not counted."""
     for name, kind in _distinct(nodes):
-        yield Family(
+        yield _labelled(
             f"yunikorn_scheduler_{name}_node_usage_total",
             "gauge",
             f"Nodes by how much of their {kind} is allocated.",
-            ("range",),
-            [((label,), count) for label, count in zip(RANGES, nodes[kind], strict=True)],
+            "range",
+            dict(zip(RANGES, nodes[kind], strict=True)),
         )
 
 
 def _distinct(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each name as a part of a metric's name, before itself; of several that would become the same only the first."""
+    """Each name as a part of a metric's name, and the name itself; of names with the same part, only the first."""
     taken: set[str] = set()
     for name in sorted(names):
-        part = sanitised(name)
+        part = sanitize(name)
         if part not in taken:
             taken.add(part)
             yield part, name
 
 
-def sanitised(name: str) -> str:
-    """A name as a part of the name of a metric.
+def sanitize(name: str) -> str:
+    """Turn a name into a part of a metric's name.
 
-    >>> sanitised("root.@recovery@"), sanitised("nvidia.com/gpu"), sanitised("2nd")
+    >>> sanitize("root.@recovery@"), sanitize("nvidia.com/gpu"), sanitize("2nd")
     ('root__recovery_', 'nvidia_com_gpu', '_2nd')
     """
     part = _ILLEGAL.sub("_", name)
@@ -364,190 +294,152 @@ def sanitised(name: str) -> str:
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def _applications(partition: Partition, of_queues: Iterable[bytes]) -> Iterator[Family | Written]:
-    """As in the reference, a refused application is taken off the new ones although it never was one of them."""
-    reached = partition.counters.reached
+def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Written]:
+    """As in YuniKorn, a rejected application is subtracted from the new ones although it never was one of them."""
+    reached, tree = partition.counters.reached, partition.tree
     samples: list[Sample] = []
     if homeless := reached["", AppState.REJECTED]:
         samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
     yield Written(
         "yunikorn_queue_app",
         "gauge",
-        "Applications of the queue itself, by state; completed, failed and rejected ones only ever add up, and "
+        "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow, and "
         "rejected ones are subtracted from the new.",
         ("queue", "state"),
-        whole([*of_queues, piece(samples)]),
+        whole([*memo.applications(tree, partition.applications), piece(samples)]),
     )
     yield Family(
         "yunikorn_queue_app_total",
         "counter",
-        "Applications that ended in the queue or were refused in it, also in an earlier queue of the same path.",
+        "Applications that ended in the queue or were rejected there, also in an earlier queue of the same path.",
         ("queue", "state"),
         [((path, state.lower()), count) for (path, state), count in reached.items() if state in ENDED],
     )
-
-
-def _resources(of_queues: Iterable[bytes]) -> Written:
-    return Written(
+    yield Written(
         "yunikorn_queue_resource",
         "gauge",
-        "What the queue is guaranteed, may use at most, uses, waits for and is asked to let go, in base units; and "
-        "how many of its applications may run, 0 for any number.",
+        "Resources of the queue in base units: guaranteed, maximum, allocated, pending, and being preempted; and its "
+        "maximum of running applications, 0 for unlimited.",
         ("queue", "state", "resource"),
-        whole(of_queues),
+        whole(memo.resources(tree)),
     )
-
-
-def _draining(full_name: str, partition: Partition, now: float) -> Family:
-    """Not in the reference. It names the partition, for the sum over partitions would be no duration of anything."""
-    draining = [queue for queue in partition.tree if queue.draining]
-    return Family(
-        "yunishard_queue_draining_seconds",
-        "gauge",
-        "For how many seconds the queue, which left the configuration, has been waiting for its applications to end. "
-        "Worry about one that never does: an application in it hangs.",
-        ("partition", "queue"),
-        [((full_name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
-    )
-
-
-def _audit(full_name: str, partition: Partition) -> Iterator[Family]:
-    auditor = partition.auditor
-    for name, what, count in (
-        (
-            "rounds",
-            "Times that every sum was derived again from the allocations. Worry if it stands still.",
-            auditor.rounds,
-        ),
-        (
-            "drift",
-            "Sums that were not those of the allocations, in each round again. Worry at any: it is a defect.",
-            auditor.drift,
-        ),
-    ):
-        yield Family(f"yunishard_audit_{name}_total", "counter", what, ("partition",), [((full_name,), count)])
-
-
-def _condition(full_name: str, partition: Partition, *, kept: bool) -> Iterator[Family]:
-    yield journal_stuck(full_name, stuck=not kept)
-    what = "Whether nothing is placed, as the resource manager reports everything anew. Worry if it does for minutes."
-    syncing = int(partition.report is not None)
-    yield Family("yunishard_syncing", "gauge", what, ("partition",), [((full_name,), syncing)])
 
 
 def _containers(partition: Partition) -> Iterator[Family]:
-    """A family for each queue, which has a counter's kind but not its name."""
+    """A family for each queue: a counter by kind, but not by name."""
     queues = {queue.path: queue for queue in partition.tree if queue.bound or queue.released}
     for name, path in _distinct(queues):
-        yield Family(
+        yield _labelled(
             f"yunikorn_{name}_queue_container",
             "counter",
             "Allocations in the queue that a resource manager placed itself (allocated), and those that it released "
-            "or that went with their node (released).",
-            ("state",),
-            _used([(("allocated",), queues[path].bound), (("released",), queues[path].released)]),
+            "or that were removed with their node (released).",
+            "state",
+            _used({"allocated": queues[path].bound, "released": queues[path].released}),
         )
 
 
 # Own metrics ----------------------------------------------------------------------------------------------------------
 
-_LABELS: Final = ("partition",)
+_HELP: Final[Mapping[str, str]] = {
+    "asks_pending": "Asks that wait for a node. Investigate growth while `yunishard_decisions_total` stands still.",
+    "audit_drift_total": "Sums that differed from the allocations, per round. Investigate any: it is a defect.",
+    "audit_rounds_total": "Times that every sum was computed again from the allocations. Investigate if it stands "
+    "still.",
+    "deciding_seconds_total": "Seconds spent on scheduling; divided by the decisions, the time of one. Investigate "
+    "values above a few milliseconds, or a rate near 1: then the worker does nothing else.",
+    "decisions_total": "Scheduling decisions: allocations, reservations, placeholder swaps and releases, preemptions.",
+    "journal_held_messages": "Messages that are held until the journal steps before them are durable.",
+    "journal_snapshot_age_seconds": "Seconds since the latest snapshot, or since the process started if it took none. "
+    "Snapshots depend on the amount of changes, so a high age alone is normal.",
+    "journal_snapshot_seconds": "Seconds that this snapshot took, 0 for none. Investigate values near 60, the limit.",
+    "journal_size_bytes": "Size of the journal and its snapshots on the disk. Investigate near the setting "
+    "journal-max.",
+    "journal_steps_total": "Number of the latest step since the journal was created: messages received, and ticks.",
+    "journal_unkept_bytes": "Bytes of steps that are not durable yet. At 16 MiB scheduling stops: investigate if it "
+    "does not return to 0.",
+    "outbox_bytes": "Bytes of the messages in `yunishard_outbox_messages`.",
+    "outbox_messages": "Messages that the resource manager has not acknowledged. At 1024, or 16 MiB, scheduling stops "
+    "until it does: investigate if it stays there.",
+    "poison_messages_total": "Messages that were quarantined because they ended the worker twice. Investigate any: the "
+    "log names the file of each.",
+    "preemption_victims_total": "Allocations that were preempted.",
+    "preemptions_held_back_total": "Preemption attempts that failed while a cooldown protected a queue. A rate that "
+    "stays up shows queues that compete for the same resources.",
+    "recovery_seconds": "Seconds that the recovery took when this process started; nothing was scheduled meanwhile.",
+    "recovery_steps": "Journal steps that were replayed when this process started.",
+    "releases_ignored_total": "Releases by the resource manager without an effect, as the partition has no such "
+    "application, ask or allocation. A few are normal, as both sides may end the same allocation. Investigate a rate "
+    "that stays up: releases may go to the wrong partition.",
+    "syncing": "Whether scheduling waits for a state sync of the resource manager. Investigate if it takes minutes.",
+    "truces": "Pairs of queues with a preemption cooldown: one of them does not preempt the other at present.",
+}
+"""Help texts of the metrics with one sample, by name without `yunishard_`."""
+
+
+def _single(partition: str, values: Mapping[str, float]) -> Iterator[Family]:
+    for name, value in values.items():
+        kind: _Kind = "counter" if name.endswith("_total") else "gauge"
+        yield Family(f"yunishard_{name}", kind, _HELP[name], ("partition",), [((partition,), value)])
 
 
 def worker_families(
     host: PartitionHost, partition: Partition, cycles: Histogram, barrier: OutboxBarrier | None, now: float
 ) -> Iterator[Family]:
-    """All of them; `now` is Unix seconds."""
-    yield from _deciding(host.name, partition, cycles)
-    what = "Messages that were set aside as they ended the worker twice. Worry at any: the log says where each is kept."
-    yield counter("yunishard_poison_messages_total", what, _LABELS, _one(host.name, host.poisons))
-    yield from _outbox(host)
-    what = (
-        "Releases by the resource manager that had no effect, as the partition has no such application, ask or "
-        "allocation. A few are normal, as both sides may end the same thing. Worry about a rate that stays up: "
-        "releases may go to the wrong partition."
+    """Return the families of the worker; `now` is in Unix seconds."""
+    outbox, preemptions, verdicts = host.channel.outbox, partition.preemptions, partition.nodes.predicates.verdicts
+    yield from _single(
+        host.name,
+        {
+            "decisions_total": partition.decided,
+            "deciding_seconds_total": cycles.sum_s,
+            "asks_pending": sum([one.asks.count for one in partition.applications.values()]),
+            "poison_messages_total": host.poisons,
+            "outbox_messages": len(outbox),
+            "outbox_bytes": outbox.size,
+            "releases_ignored_total": host.releases_ignored,
+            "preemption_victims_total": preemptions.victims,
+            "preemptions_held_back_total": preemptions.held_back,
+            "truces": preemptions.cooldowns.in_force(now),
+            "audit_rounds_total": partition.auditor.rounds,
+            "audit_drift_total": partition.auditor.drift,
+            "syncing": int(partition.report is not None),
+        },
     )
-    yield counter("yunishard_releases_ignored_total", what, _LABELS, _one(host.name, host.releases_ignored))
-    yield from _preemptions(host.name, partition.preemptions, now)
-    yield _predicates(host.name, partition.nodes.predicates.verdicts)
-    if barrier is not None:
-        yield from _steps(host.name, barrier)
-
-
-def _one(partition: str, value: float) -> list[Sample]:
-    return [((partition,), value)]
-
-
-def _deciding(name: str, partition: Partition, cycles: Histogram) -> Iterator[Family]:
-    what = "Decisions made: an ask placed, a node kept for one, placeholders swapped or given up, others asked to go."
-    yield counter("yunishard_decisions_total", what, _LABELS, _one(name, partition.decided))
-    what = (
-        "Seconds spent on deciding; by the number of decisions it is what one takes. Worry above a few milliseconds "
-        "for each, or if the rate is near 1: then the worker does nothing else."
-    )
-    yield counter("yunishard_deciding_seconds_total", what, _LABELS, _one(name, cycles.sum_s))
-    what = "Asks that wait for a node. Worry if it grows while `yunishard_decisions_total` does not."
-    waiting = sum([one.asks.count for one in partition.applications.values()])
-    yield gauge("yunishard_asks_pending", what, _LABELS, _one(name, waiting))
-
-
-def _outbox(host: PartitionHost) -> Iterator[Family]:
-    outbox = host.channel.outbox
-    what = (
-        "Messages that the resource manager has not acknowledged. At 1024, or 16 MiB, nothing more is placed until it "
-        "does: worry if it stays there."
-    )
-    yield gauge("yunishard_outbox_messages", what, _LABELS, _one(host.name, len(outbox)))
-    what = "The same in bytes of their bodies."
-    yield gauge("yunishard_outbox_bytes", what, _LABELS, _one(host.name, outbox.size))
-
-
-def _preemptions(partition: str, preemptions: Preemptions, now: float) -> Iterator[Family]:
-    yield counter(
+    yield Family(
         "yunishard_preemptions_total",
-        "Times that others had to go: for a guarantee, for a required node, for a quota that was lowered. Worry if it "
-        "goes on for long while nothing new comes.",
-        (*_LABELS, "kind"),
-        [((partition, kind), preemptions.made[kind]) for kind in ("guaranteed", "quota", "required-node")],
+        "counter",
+        "Preemptions: for a guarantee, for a required node, for a quota that was lowered. Investigate a rate that "
+        "stays up without new applications.",
+        ("partition", "kind"),
+        [((host.name, kind), preemptions.made[kind]) for kind in ("guaranteed", "quota", "required-node")],
     )
-    what = "Allocations that had to go, in all of these."
-    yield counter("yunishard_preemption_victims_total", what, _LABELS, _one(partition, preemptions.victims))
-    what = (
-        "Attempts of an ask to make others go that came to nothing while the thrash guard protected some queue from "
-        "it. A rate that stays up says that queues would fight for the same room."
-    )
-    yield counter("yunishard_preemptions_held_back_total", what, _LABELS, _one(partition, preemptions.held_back))
-    what = "Pairs of queues of which one takes nothing from the other at present, as that one took from it a while ago."
-    yield gauge("yunishard_truces", what, _LABELS, _one(partition, preemptions.cooldowns.in_force(now)))
-
-
-def _predicates(partition: str, verdicts: Verdicts) -> Family:
-    return counter(
+    outcomes = {"asked": verdicts.questions, "answered": verdicts.answers, "unanswered": verdicts.unanswered}
+    yield Family(
         "yunishard_predicate_questions_total",
-        "Questions to the resource manager about which ask may run where: put, answered in time or nearly, and given "
-        "up as there was no answer within 0.2 s. Worry if the last one grows: such asks wait.",
-        (*_LABELS, "outcome"),
-        [
-            ((partition, "asked"), verdicts.questions),
-            ((partition, "answered"), verdicts.answers),
-            ((partition, "unanswered"), verdicts.unanswered),
-        ],
+        "counter",
+        "Predicate requests to the resource manager: sent, answered, and without an answer within 0.2 s. Investigate "
+        "if the last one grows: such asks wait.",
+        ("partition", "outcome"),
+        [((host.name, outcome), count) for outcome, count in outcomes.items()],
     )
-
-
-def _steps(partition: str, barrier: OutboxBarrier) -> Iterator[Family]:
-    what = "The number of the latest step, over the whole life of the journal: what came, and time that passed."
-    yield counter("yunishard_journal_steps_total", what, _LABELS, _one(partition, barrier.last))
-    what = (
-        "Bytes of steps that the disk has not taken yet. At 16 MiB nothing more is decided: worry if it does not come "
-        "back to 0."
+    draining = [queue for queue in partition.tree if queue.draining]
+    yield Family(
+        "yunishard_queue_draining_seconds",
+        "gauge",
+        "Seconds since the queue left the configuration; it waits for its applications to end. Investigate a queue "
+        "that stays: an application in it hangs.",
+        ("partition", "queue"),
+        [((host.name, queue.path), max(0.0, now - queue.draining_since_ns / 1e9)) for queue in draining],
     )
-    yield gauge("yunishard_journal_unkept_bytes", what, _LABELS, _one(partition, barrier.pending_bytes))
-    what = "Messages that wait for the disk before they are told."
-    yield gauge("yunishard_journal_held_messages", what, _LABELS, _one(partition, barrier.held_messages))
-
-
-# Journal --------------------------------------------------------------------------------------------------------------
+    yield journal_stuck(host.name, stuck=barrier is not None and bool(barrier.problem))
+    if barrier is not None:
+        steps = {
+            "journal_steps_total": barrier.last,
+            "journal_unkept_bytes": barrier.pending_bytes,
+            "journal_held_messages": barrier.held_messages,
+        }
+        yield from _single(host.name, steps)
 
 
 def journal_families(
@@ -560,27 +452,19 @@ def journal_families(
     replayed_steps: int,
     recovery_s: float,
 ) -> Iterator[Family]:
-    """The metrics of the partition's journal."""
-
-    def one(name: str, what: str, value: float) -> Family:
-        return gauge(f"yunishard_{name}", what, _LABELS, _one(partition, value))
-
-    what = "What the journal takes on the disk with its snapshots, in bytes. Worry near the setting journal-max."
-    yield one("journal_size_bytes", what, size_bytes)
+    """Return the families of the partition's journal."""
+    values = {
+        "journal_size_bytes": size_bytes,
+        "journal_snapshot_age_seconds": round(snapshot_age_s, 3),
+        "journal_snapshot_seconds": round(snapshot_s, 6),
+        "recovery_steps": replayed_steps,
+        "recovery_seconds": round(recovery_s, 6),
+    }
+    yield from _single(partition, values)
     yield distribution(
         "yunishard_journal_commit_seconds",
-        "Seconds that a transaction took until it was on the disk; what it has is told only then. Worry if most take "
-        "more than 0.05: the disk is slow, and so is everything that is told.",
-        _LABELS,
+        "Seconds until a transaction was durable; messages that depend on it are sent then. Investigate if most take "
+        "more than 0.05: the disk is slow, and so is every message.",
+        ("partition",),
         [((partition,), commits)],
     )
-    what = (
-        "Seconds since the latest snapshot, or since the process began as long as it has taken none. One is due by "
-        "what has come since, so a high age alone is no reason to worry."
-    )
-    yield one("journal_snapshot_age_seconds", what, round(snapshot_age_s, 3))
-    what = "Seconds that this snapshot took, 0 for none. Worry near 60, where it fails."
-    yield one("journal_snapshot_seconds", what, round(snapshot_s, 6))
-    yield one("recovery_steps", "Steps that were played again when this process started.", replayed_steps)
-    what = "Seconds that it took to go on from the journal when this process started, in which nothing was placed."
-    yield one("recovery_seconds", what, round(recovery_s, 6))

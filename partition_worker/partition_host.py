@@ -54,7 +54,7 @@ from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Part
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.event_ring_buffer import EventRingBuffer
+from partition_worker.events import EventRingBuffer
 
 SentMessage = tuple[int, str, bytes]
 """Number, kind and body of news."""

@@ -1,6 +1,6 @@
 """Answer read-only queries about a partition: dispatch by query name, pagination, and answer versions.
 
-Each query gets a view (`views.py`), redacted for the viewer (`redaction.py`), or events (`event_queries.py`) or metrics
+Each query gets a view (`views.py`), redacted for the viewer (`redaction.py`), or events (`events.py`) or metrics
 (`metrics.py`). Queries change nothing.
 
 A page holds entries in the order of their keys, beginning after one key. Entries may be added and removed between two
@@ -22,7 +22,7 @@ from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
 from common.rest_views import View
 from common.rest_views import encoded as encode_view
 from common.wire import BODY_BYTES_MAX
-from partition_worker import event_queries, metrics, redaction, views
+from partition_worker import events, metrics, redaction, views
 from partition_worker.engine.application import Application
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.queues.queue import Queue
@@ -56,16 +56,16 @@ def answer_query(
     if query.what not in REDACTED and not Visibility(host.partition, query.viewer).everything:
         return Answer(status=403, body=f"who may not see everything may not ask for {query.what}".encode())
     if query.what == "events":
-        return event_queries.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+        return events.answer_events(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
     if query.what == EVENT_LINES:
-        return event_queries.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
+        return events.answer_event_lines(host.events, host.extra, query.args, bytes_max=ANSWER_BYTES_MAX)
     problem = barrier.problem if barrier is not None else ""
     if query.what == "metrics":
-        told = metrics.yunikorn_families(host.partition, cycles, now, full_name=host.name, kept=not problem, memo=memo)
+        told = metrics.yunikorn_families(host.partition, cycles, memo)
         own = metrics.worker_families(host, host.partition, cycles, barrier, now)
         found = Answer(status=200, body=encoded([*told, *own, *around()]))
     elif query.what == "account":
-        found = event_queries.answer_account(host.partition, host.events, query.args)
+        found = events.answer_account(host.partition, host.events, query.args)
     else:
         version = _version(host, query)
         if version and query.known == version:

@@ -26,7 +26,7 @@ from partition_worker import poison_messages, queries
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import Predicate
-from partition_worker.event_ring_buffer import EventPush
+from partition_worker.events import EventPush
 from partition_worker.metrics import SampleCache
 from partition_worker.outbox_barrier import OutboxBarrier
 from partition_worker.partition_host import GROUPS, PartitionHost
@@ -203,10 +203,8 @@ class Worker:
         if EVENTS not in host.capabilities or self._paused:
             self._push.deadline = NEVER
             return []
-        self._push.look(host.events, now)
-        if not self._push.due(now):
-            return []
-        batch = self._push.batch(host.events, host.extra.event_request_capacity, host.channel.outbox)
+        most, outbox = host.extra.event_request_capacity, host.channel.outbox
+        batch = self._push.collect_due(host.events, most, outbox, now)
         return [] if batch is None else [make_outgoing(BROKER, batch, host.channel.make_header("EventResponse"))]
 
     def took(self, seconds: float) -> None:

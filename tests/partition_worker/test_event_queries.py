@@ -10,9 +10,9 @@ from common.extra_config import ExtraConfig
 from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended, EventLines, Failing, Happened, Usage
 from common.query_messages import Actor, Answer, Query
 from common.rm_messages import NODE_DECOMMISSION
-from partition_worker import event_queries
+from partition_worker import events
 from partition_worker.engine.effects import Happening
-from partition_worker.event_ring_buffer import EventRingBuffer
+from partition_worker.events import EventRingBuffer
 from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said
 from tests.partition_worker.bench import Bench, ask
@@ -34,7 +34,7 @@ def ring(*happenings: Happening) -> EventRingBuffer:
 def ask_batch(
     one: EventRingBuffer, *, bytes_max: int = 1 << 20, settings: ExtraConfig | None = None, **args: str
 ) -> Answer:
-    return event_queries.answer_events(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
+    return events.answer_events(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
 
 
 def read(answer: Answer) -> dict[str, object]:
@@ -132,9 +132,9 @@ def test_amounts_beyond_64_bits_are_shown_as_the_most_there_is() -> None:
 
 @pytest.mark.parametrize("count", ["", "18446744073709551615"])
 def test_an_answer_has_so_many_records_whatever_is_configured(count: str) -> None:
-    one = ring(*[DRAINED] * (event_queries.ANSWERED_MAX + 1))
+    one = ring(*[DRAINED] * (events.ANSWERED_MAX + 1))
     settings = ExtraConfig(event_rest_response_size=2**64 - 1)
-    assert records(ask_batch(one, bytes_max=1 << 30, settings=settings, count=count)) == event_queries.ANSWERED_MAX
+    assert records(ask_batch(one, bytes_max=1 << 30, settings=settings, count=count)) == events.ANSWERED_MAX
 
 
 Lines = EventLines[dict[str, object]]
@@ -151,7 +151,7 @@ def line_ring(events: int, capacity: int = 10_000) -> EventRingBuffer:
 def ask_lines(
     one: EventRingBuffer, settings: ExtraConfig | None = None, *, bytes_max: int = 1 << 20, **args: str
 ) -> Answer:
-    return event_queries.answer_event_lines(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
+    return events.answer_event_lines(one, settings or ExtraConfig(), args, bytes_max=bytes_max)
 
 
 def read_lines(answer: Answer) -> Lines:
@@ -217,7 +217,7 @@ class Watched:
 
     def answer(self, **args: str) -> Answer:
         self.notes()
-        return event_queries.answer_account(self.trial.partition, self.ring, args)
+        return events.answer_account(self.trial.partition, self.ring, args)
 
     def account(self, **args: str) -> Account:
         answered = self.answer(**args)
