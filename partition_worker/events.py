@@ -35,7 +35,7 @@ from common.text_formats import UnsignedError, unsigned
 from common.wire import NEVER
 from partition_worker.engine.application import Application, Use
 from partition_worker.engine.application_states import ENDED, AppState
-from partition_worker.engine.effects import Happened, Happening
+from partition_worker.engine.effects import Event, EventFields
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.usage_trackers import Trackers
 from partition_worker.views import used_resources
@@ -54,7 +54,7 @@ class EventRingBuffer:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
         self.instance = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
         """Identifies this buffer, in the form of a UUID derived from its name."""
-        self._happenings: deque[Happened] = deque(maxlen=capacity)
+        self._events: deque[EventFields] = deque(maxlen=capacity)
         self._times_ns: deque[int] = deque(maxlen=capacity)
         """The time of each event. Not pairs: they would be three more objects for each allocation."""
         self.end = 0
@@ -62,42 +62,42 @@ class EventRingBuffer:
         self._last_ns = 0
 
     def __len__(self) -> int:
-        return len(self._happenings)
+        return len(self._events)
 
     @property
     def lowest(self) -> int:
-        return self.end - len(self._happenings) if self._happenings else 0
+        return self.end - len(self._events) if self._events else 0
 
     @property
     def highest(self) -> int:
-        return self.end - 1 if self._happenings else 0
+        return self.end - 1 if self._events else 0
 
-    def add(self, events: Sequence[Happened], now: float) -> None:
+    def add(self, events: Sequence[EventFields], now: float) -> None:
         """Append the events of one step, in order."""
         first_ns = max(self._last_ns + 1, int(now * 1e9))
         self._last_ns = first_ns + len(events) - 1
-        self._happenings.extend(events)
+        self._events.extend(events)
         self._times_ns.extend(range(first_ns, self._last_ns + 1))
         self.end += len(events)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity, up to CAPACITY_MAX; the newest events stay."""
         capacity = min(capacity, CAPACITY_MAX)
-        if capacity != self._happenings.maxlen:
-            self._happenings = deque(self._happenings, maxlen=capacity)
+        if capacity != self._events.maxlen:
+            self._events = deque(self._events, maxlen=capacity)
             self._times_ns = deque(self._times_ns, maxlen=capacity)
 
-    def since(self, start: int, most: int) -> list[tuple[int, Happening]]:
+    def since(self, start: int, most: int) -> list[tuple[int, Event]]:
         """Return up to `most` events from this number on, empty if there is no event of this number.
 
         Each comes with its time in Unix nanoseconds, which is later than that of the event before it.
         """
-        if not self._happenings or not self.lowest <= start <= self.highest:
+        if not self._events or not self.lowest <= start <= self.highest:
             return []
         first = start - self.lowest
-        end = min(first + most, len(self._happenings))
-        times_ns, happenings = islice(self._times_ns, first, end), islice(self._happenings, first, end)
-        return [(at_ns, Happening._make(one)) for at_ns, one in zip(times_ns, happenings, strict=True)]
+        end = min(first + most, len(self._events))
+        times_ns, happenings = islice(self._times_ns, first, end), islice(self._events, first, end)
+        return [(at_ns, Event._make(one)) for at_ns, one in zip(times_ns, happenings, strict=True)]
 
 
 def truncate_message(message: str) -> str:
@@ -228,7 +228,7 @@ def _read_views(ring: EventRingBuffer, first: int, most: int) -> list[rest_recor
     return [event_view(at_ns, one) for at_ns, one in ring.since(first, most)]
 
 
-def event_view(at_ns: int, happening: Happening) -> rest_records.EventView:
+def event_view(at_ns: int, happening: Event) -> rest_records.EventView:
     """Build the REST view of an event."""
     amounts = {kind: rest_records.AmountView(value) for kind, value in saturated(happening.resource).items()}
     return rest_records.EventView(
@@ -291,13 +291,13 @@ def answer_account(partition: Partition, ring: EventRingBuffer, args: Mapping[st
     return Answer(status=200, body=_account_encoder.encode(account))
 
 
-def _relevant_events(partition: Partition, events: list[tuple[int, Happening]]) -> Iterator[history_records.Happened]:
+def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> Iterator[history_records.Happened]:
     """Select and convert the events that a history stores."""
     ended = _applications_finished_after(partition, events[0][0] - _EARLIER_NS)
     applications = ChainMap(partition.applications, {one.application_id: one for one in ended})
     nodes: dict[str, str] = {}  # of allocations that start in these events, as they may have ended since
 
-    def allocation(one: Happening) -> tuple[str, str, str, str, str, Resources]:
+    def allocation(one: Event) -> tuple[str, str, str, str, str, Resources]:
         key, application = one.reference_id, applications.get(one.object_id)
         found = partition.allocations.get(key)
         node_id = nodes.get(key) or (found.node_id if found is not None else "")

@@ -34,7 +34,7 @@ from common.rm_messages import (
     UpdateContainerSchedulingState,
     UpdatedApplication,
 )
-from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part
+from partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
 
 ITEMS_MAX: Final = 10_000
 """Entries in one message; more become several."""
@@ -53,7 +53,7 @@ _SORT: Final[dict[type[Part], str]] = {
     SyncDone: "sync",
 }
 
-_UNNUMBERED: Final = (Note, GroupsWanted, PredicatesAsked, IgnoredRelease)
+_UNNUMBERED: Final = (LogLine, GroupsWanted, PredicatesAsked, IgnoredRelease)
 """Parts that are not for the RM, or that are sent to it without a number."""
 
 _FIRST: Final[dict[type[Part], int]] = {AcceptedApplication: 0, RejectedApplication: 0, UpdatedApplication: 1}
@@ -72,10 +72,10 @@ def build_messages(effects: Sequence[Effect]) -> Iterator[News]:
             yield _message(sort, cause, parts[start : start + ITEMS_MAX])
 
 
-def select_notes(effects: Sequence[Effect], *, for_people: bool) -> Iterator[str]:
+def select_notes(effects: Sequence[Effect], *, for_operators: bool) -> Iterator[str]:
     """What is for the log only, and there for whoever runs the system, or for those who look closer."""
-    notes = (effect.part for effect in effects if isinstance(effect.part, Note | IgnoredRelease))
-    return (note.text for note in notes if note.for_people == for_people)
+    notes = (effect.part for effect in effects if isinstance(effect.part, LogLine | IgnoredRelease))
+    return (note.text for note in notes if note.for_operators == for_operators)
 
 
 def select_lookups(effects: Sequence[Effect]) -> Iterator[GroupsWanted]:

@@ -314,11 +314,11 @@ class PartitionHost:
     def record_effects(self, effects: list[Effect]) -> list[Effect]:
         """The same effects, after what is for the log and for the history has gone there."""
         if effects:
-            self.notes += outgoing_messages.select_notes(effects, for_people=False)
-            self.announcements += outgoing_messages.select_notes(effects, for_people=True)
+            self.notes += outgoing_messages.select_notes(effects, for_operators=False)
+            self.announcements += outgoing_messages.select_notes(effects, for_operators=True)
         if self.partition is not None:
             self.warnings += self.partition.nodes.predicates.taken_complaints()
-            if happenings := self.partition.happenings():
+            if happenings := self.partition.drain_events():
                 self.events.add(happenings, self.partition.now)
         return effects
 

@@ -19,7 +19,7 @@ from partition_worker.engine.user_resolution import User
 
 FORGOTTEN: Final = frozenset(
     {
-        *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._happenings", "Twins.placement"),
+        *("Twins.other", "Twins.restorations", "Twins.auditor", "Twins._events", "Twins.placement"),
         *("Nodes._candidates", "Nodes._keepers", "Nodes._selections"),
         *("Predicates._answers", "Predicates._remembered", "Predicates.in_vain", "Predicates._complaints"),
         *("Verdicts.said", "Verdicts.wanted", "Verdicts.asked", "Verdicts.late", "Node.version"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from partition_worker.engine.effects import Note
+from partition_worker.engine.effects import LogLine
 from tests.builders import PROVIDED_CREATE
 from tests.properties.workload import LEAVES, TREES, Workload
 from tests.trial import Trial
@@ -32,7 +32,7 @@ def digest() -> str:
                 trial.waits(rng.choice((1.0, 15.0, 40.0)))
         assert sum(" on " in line for line in trial.told()) > 10, "a day on which nothing is placed tells little"
         for cause, part in trial.effects:
-            content = part.text if isinstance(part, Note) else part
+            content = part.text if isinstance(part, LogLine) else part
             told.update(encode([cause, type(part).__name__, content]))
     return told.hexdigest()
 

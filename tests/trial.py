@@ -30,7 +30,7 @@ from common.rm_messages import (
 from common.wire import NEVER
 from partition_worker.engine.administration import NotDone
 from partition_worker.engine.application import Application
-from partition_worker.engine.effects import Effect, IgnoredRelease, Note, Part
+from partition_worker.engine.effects import Effect, IgnoredRelease, LogLine, Part
 from partition_worker.engine.invariants import check
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.partition import Partition
@@ -75,7 +75,7 @@ def line(part: Part) -> str:
             return f"not in sync: {problem}"
         case SyncDone():
             return f"in sync without {' '.join([*part.nodes, *part.applications, *part.allocations]) or 'loss'}"
-        case Note() | IgnoredRelease():
+        case LogLine() | IgnoredRelease():
             return f"note: {part.text}"
 
 

@@ -50,15 +50,15 @@ class Twins(Partition):
         if self.other is None:
             return act(self)
         self.other.tracking = self.tracking
-        before = len(self._happenings)
+        before = len(self._events)
         mine, theirs = outcome(act, self), outcome(act, self.other)
         if isinstance(mine, NotDone):
             assert isinstance(theirs, NotDone)
-            self.other.taken()
+            self.other.drain_effects()
             raise mine
         assert not isinstance(theirs, NotDone)
         assert _told(mine) == _told(theirs)
-        assert self._happenings[before:] == self.other.happenings()
+        assert self._events[before:] == self.other.drain_events()
         self._compare()
         return mine
 

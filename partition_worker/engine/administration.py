@@ -50,7 +50,7 @@ def kill(state: PartitionState, application_id: str, actor: Actor) -> None:
     application = _application(state, application_id)
     _check_administers(actor, application.queue)
     told = f"Application {application_id} killed by {actor.user}"
-    state.tell_people(told)
+    state.log_info(told)
     completes = application.state is AppState.COMPLETING
     if application.state is AppState.RESUMING:  # Resuming has no transition to Failing
         lifecycle.fire(state, application, AppEvent.RUN)
@@ -88,7 +88,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     ledger.move(state, application, leaf)
     lifecycle.settle(state, application)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
-    state.tell_people(told)
+    state.log_info(told)
     state.emit(
         EventRecord(
             type=event_codes.APP,
@@ -193,7 +193,7 @@ def retire(state: PartitionState) -> None:
         state.counters.decommissioned += 1
     state.foreign.clear()
     state.readiness.resized()
-    state.expect_cleaning()
+    state.schedule_cleanup()
 
 
 def _end(state: PartitionState, application: Application) -> list[AllocationRelease]:

@@ -154,7 +154,7 @@ def _bound_objection(state: PartitionState, message: rm_messages.Allocation) -> 
 def _charged_unchecked(state: PartitionState, application: Application) -> None:
     """Start quota preemption where a reported allocation exceeds a maximum."""
     if state.config.preemption.is_quota_enabled and start_quota_timers(application.queue, state.now):
-        state.expect_quota_look()
+        state.schedule_quota_check()
 
 
 def _constraint(state: PartitionState, message: rm_messages.Allocation) -> Constraint | None:
@@ -234,7 +234,7 @@ def _release_one(state: PartitionState, application: Application, known: Allocat
         _charged_unchecked(state, application)
     elif known.key in application.allocations:
         if termination_type == PLACEHOLDER_REPLACED:
-            state.note(f"release of {known.key}: nothing takes its place, it is removed")
+            state.log_debug(f"release of {known.key}: nothing takes its place, it is removed")
             termination_type = STOPPED_BY_RM
         end_allocation(state, application, known, termination_type)
         _answer(state, [known], termination_type)
@@ -244,7 +244,7 @@ def _release_one(state: PartitionState, application: Application, known: Allocat
 
 def _release_all(state: PartitionState, application: Application, termination_type: int) -> None:
     keeping_asks = termination_type == TIMEOUT
-    told = state.told
+    told = state.event_count
     ran = remove_everything(state, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
     lifecycle.emptied(state, application)
@@ -264,7 +264,7 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
     not complete.
     """
     if allocation.released or allocation.key not in application.allocations:
-        state.note(f"allocation {allocation.key} was not to be started")
+        state.log_debug(f"allocation {allocation.key} was not to be started")
     elif application.state is AppState.ACCEPTED or application.state in ACTIVE:
         record_start_failure(state, allocation)
         ledger.roll_back(state, application, allocation)
@@ -306,15 +306,15 @@ def end_allocation(
     """
     if allocation.partner is not None:
         unwind_swap(state, application, allocation.partner)
-    told = state.told
+    told = state.event_count
     ledger.remove_allocation(state, application, allocation, termination_type)
     application.queue.released += 1
-    gone = state.told
+    gone = state.event_count
     if allocation.placeholder:
         lifecycle.placeholder_gone(state, application)
     else:
         lifecycle.allocation_gone(state, application)
-    if not application.allocations or state.told > gone:  # usually there are none, and the events are in order
+    if not application.allocations or state.event_count > gone:  # usually there are none, and the events are in order
         events.arrange(state, told, events.OF_ALLOCATION)
 
 

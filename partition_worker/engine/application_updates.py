@@ -64,7 +64,7 @@ def go_on(state: PartitionState, found: GroupsFound) -> list[Said]:
     meanwhile.
     """
     if not state.users.looks_up_outside:
-        state.note(f"groups of user {found.user}: nobody asked for them")
+        state.log_debug(f"groups of user {found.user}: nobody asked for them")
         return []
     if found.problem:
         state.users.failed(found.user, state.now)
@@ -186,7 +186,7 @@ def _set_quota(state: PartitionState, leaf: Queue, new: AddApplicationRequest) -
         return
     quota = read_namespace_quota(new.tags)
     for problem in quota.problems:
-        state.note(f"application {new.application_id}: {problem}")
+        state.log_debug(f"application {new.application_id}: {problem}")
     maximum, guaranteed = leaf.maximum, leaf.guaranteed
     if apply_namespace_quota(leaf, quota):
         events.quota_changed(state, leaf, maximum, guaranteed)
@@ -206,7 +206,7 @@ def _created(state: PartitionState, new: AddApplicationRequest, path: str, user:
         ) from error
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
         events.queue_came(state, level)
-    state.expect_cleaning()
+    state.schedule_cleanup()
     return queue
 
 
@@ -220,7 +220,7 @@ def _reject(state: PartitionState, new: AddApplicationRequest, user: User, refus
     else:
         lifecycle.count(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
-    state.remember_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
+    state.keep_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
     state.emit(RejectedApplication(application_id=new.application_id, reason=reason))
 
 
@@ -231,14 +231,14 @@ def _remove(state: PartitionState, gone: RemoveApplicationRequest) -> None:
     application = state.applications.get(gone.application_id)
     if application is None:
         state.pending_submissions.drop(gone.application_id)
-        state.note(f"application {gone.application_id}: unknown, removing it has no effect")
+        state.log_debug(f"application {gone.application_id}: unknown, removing it has no effect")
         return
-    told, asks = state.told, bool(application.requests)
+    told, asks = state.event_count, bool(application.requests)
     running = remove_everything(state, application)
     if application.state not in (AppState.FAILING, AppState.RESUMING):
         lifecycle.emptied(state, application)
     if application.state in ENDED:
-        state.forget_ended(application)
+        state.drop_ended(application)
     else:
         state.timers.stop(application, "state")
         lifecycle.leave_queue(state, application)

@@ -168,8 +168,8 @@ class Auditor:
             self._found.note_drift([problem])
             if len(self._found.drift) <= TOLD_MAX:
                 text = f"audit: {problem}"
-                state.tell_people(text)
-                state.happened(look.kind, look.name, event_codes.NONE, event_codes.DETAILS_NONE, message=text)
+                state.log_info(text)
+                state.record_event(look.kind, look.name, event_codes.NONE, event_codes.DETAILS_NONE, message=text)
 
     def _end(self, state: PartitionState) -> None:
         self.health, self._round, self.deadline = self._found, None, NEVER

@@ -76,11 +76,11 @@ class Preempt(NamedTuple):
 # Effects --------------------------------------------------------------------------------------------------------------
 
 
-class Note(NamedTuple):
+class LogLine(NamedTuple):
     """A log line about an input that had no effect. The RM does not receive it."""
 
     text: str
-    for_people: bool = False
+    for_operators: bool = False
     """Whether operators should see it: a change that a person made, or its consequence."""
 
 
@@ -89,15 +89,15 @@ class IgnoredRelease(NamedTuple):
 
     release: AllocationRelease
     reason: str
-    for_people: bool = False
-    """As in a `Note`; the line for each release only helps to debug an RM."""
+    for_operators: bool = False
+    """As in a `LogLine`; the line for each release only helps to debug an RM."""
 
     @property
     def text(self) -> str:
         return f"release of {self.release.allocation_key}: {self.reason}"
 
 
-class Happening(NamedTuple):
+class Event(NamedTuple):
     """A scheduler event, with the numbers of `common/event_codes.py`; the ring buffer adds its time."""
 
     kind: int
@@ -110,7 +110,7 @@ class Happening(NamedTuple):
     """Shared with the state; never changed in place."""
 
 
-Happened = tuple[int, str, str, int, int, str, Resources]
+EventFields = tuple[int, str, str, int, int, str, Resources]
 """The fields of an event as a plain tuple: each decision records several, and few are ever read."""
 
 
@@ -129,7 +129,7 @@ Part = (
     | PredicatesAsked
     | SyncDone
     | IgnoredRelease
-    | Note
+    | LogLine
 )
 
 

@@ -1,7 +1,7 @@
 """Scheduler events: functions that record the events of applications, allocations, nodes, queues and requests.
 
 Events only go to the event ring buffer (`partition_worker/event_ring.py`); the RM is informed in other ways. An event
-that is recorded in one place only is recorded there with `happened`; this module has those with several callers, or
+that is recorded in one place only is recorded there with `record_event`; this module has those with several callers, or
 with a condition.
 
 Equal asks are tried once for all, so a request event is recorded for the first ask of its group. A lack of quota or
@@ -63,7 +63,7 @@ UNSCHEDULABLE_TOLD_EVERY_S: Final = 15.0
 
 def application(state: PartitionState, application_id: str, change: int, detail: int, *, message: str = "") -> None:
     """Record that an application was added, entered a state, or left its queue."""
-    state.happened(event_codes.APP, application_id, change, detail, message=message)
+    state.record_event(event_codes.APP, application_id, change, detail, message=message)
 
 
 def entered(state: PartitionState, entering: Application, message: str = "") -> None:
@@ -76,14 +76,14 @@ def entered(state: PartitionState, entering: Application, message: str = "") -> 
 
 def ask_removed(state: PartitionState, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
     """Record that an ask was removed; the ask of an allocation lasts as long as the allocation."""
-    state.happened(
+    state.record_event(
         event_codes.APP, ask.application_id, event_codes.REMOVE, detail, reference=ask.key, resource=ask.resources
     )
 
 
 def node_allocation(state: PartitionState, node_id: str, change: int, allocation: Allocation) -> None:
     """Record that a native or foreign allocation was added to a node or removed."""
-    state.happened(
+    state.record_event(
         event_codes.NODE,
         node_id,
         change,
@@ -95,7 +95,7 @@ def node_allocation(state: PartitionState, node_id: str, change: int, allocation
 
 def allocation_added(state: PartitionState, allocation: Allocation) -> None:
     """Record that an application has a new allocation."""
-    state.happened(
+    state.record_event(
         event_codes.APP,
         allocation.application_id,
         event_codes.ADD,
@@ -111,7 +111,7 @@ def allocation_removed(state: PartitionState, allocation: Allocation, terminatio
     Its request is removed as well, unless that becomes pending again; a placeholder timeout records the requests when
     it starts.
     """
-    state.happened(
+    state.record_event(
         event_codes.APP,
         allocation.application_id,
         event_codes.REMOVE,
@@ -130,7 +130,7 @@ def placeholder_replaced(state: PartitionState, placeholder: Allocation, *, in_p
     """Record the replacement of a placeholder. In place, the node's allocation only changes its name; the request event
     follows when the real allocation runs.
     """
-    state.happened(
+    state.record_event(
         event_codes.APP,
         placeholder.application_id,
         event_codes.REMOVE,
@@ -144,7 +144,7 @@ def placeholder_replaced(state: PartitionState, placeholder: Allocation, *, in_p
 
 def reservation(state: PartitionState, node_id: str, change: int, ask: Allocation) -> None:
     """Record that a node is reserved for an ask, or no longer."""
-    state.happened(
+    state.record_event(
         event_codes.NODE,
         node_id,
         change,
@@ -183,7 +183,7 @@ OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
 
 def arrange(state: PartitionState, first: int, places: Mapping[int, int]) -> None:
     """Sort the events from this index on by such an order; other details come first."""
-    state.rearrange(first, lambda happened: places.get(happened[4], -1))
+    state.sort_events(first, lambda event: places.get(event[4], -1))
 
 
 # Nodes ----------------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def arrange(state: PartitionState, first: int, places: Mapping[int, int]) -> Non
 
 def schedulable(state: PartitionState, node_id: str, *, now: bool) -> None:
     """Record whether a node is schedulable."""
-    state.happened(
+    state.record_event(
         event_codes.NODE,
         node_id,
         event_codes.SET,
@@ -202,7 +202,7 @@ def schedulable(state: PartitionState, node_id: str, *, now: bool) -> None:
 
 def node_added(state: PartitionState, node_id: str, capacity: Resources) -> None:
     """Record that a node was registered, also if its id is already in use, as the reference does."""
-    state.happened(
+    state.record_event(
         event_codes.NODE,
         node_id,
         event_codes.ADD,
@@ -214,7 +214,7 @@ def node_added(state: PartitionState, node_id: str, capacity: Resources) -> None
 
 def node_gone(state: PartitionState, node_id: str) -> None:
     """Record that a node was removed."""
-    state.happened(
+    state.record_event(
         event_codes.NODE,
         node_id,
         event_codes.REMOVE,
@@ -229,7 +229,7 @@ def cluster_resized(state: PartitionState, before: Resources) -> None:
     """
     if before != state.nodes.total:
         root = state.tree.root.path
-        state.happened(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
+        state.record_event(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
 
 
 # Queues ---------------------------------------------------------------------------------------------------------------
@@ -247,12 +247,12 @@ def queue_gone(state: PartitionState, queue: Queue) -> None:
 
 def _queue(state: PartitionState, queue: Queue, change: int) -> None:
     detail = event_codes.DETAILS_NONE if queue.managed else event_codes.QUEUE_DYNAMIC
-    state.happened(event_codes.QUEUE, queue.path, change, detail)
+    state.record_event(event_codes.QUEUE, queue.path, change, detail)
 
 
 def queue_application(state: PartitionState, queue: Queue, change: int, application_id: str) -> None:
     """Record that an application was added to a queue or removed."""
-    state.happened(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
+    state.record_event(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
 
 
 def quota_changed(state: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
@@ -262,12 +262,12 @@ def quota_changed(state: PartitionState, queue: Queue, maximum: Limit | None, gu
         (event_codes.QUEUE_GUARANTEED, guaranteed, queue.guaranteed),
     ):
         if before != now:
-            state.happened(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
+            state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
 
 
 def queue_type(state: PartitionState, queue: Queue) -> None:
     """Record that a leaf became a parent, or the reverse."""
-    state.happened(
+    state.record_event(
         event_codes.QUEUE,
         queue.path,
         event_codes.SET,
@@ -284,11 +284,11 @@ def may_run(state: PartitionState, application: Application, *, in_queue: bool, 
     if application.held_by_queue is in_queue:
         application.held_by_queue = not in_queue
         detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
-        state.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
+        state.record_event(event_codes.APP, application.application_id, event_codes.NONE, detail)
     if application.held_by_quota is by_quota:
         application.held_by_quota = not by_quota
         detail = event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA
-        state.happened(event_codes.APP, application.application_id, event_codes.NONE, detail)
+        state.record_event(event_codes.APP, application.application_id, event_codes.NONE, detail)
 
 
 def quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
@@ -350,7 +350,7 @@ def not_matching(state: PartitionState, ask: Allocation, placeholder: Allocation
 
 def request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
     """Record a message about an ask or allocation, with these amounts or its own."""
-    state.happened(
+    state.record_event(
         event_codes.REQUEST,
         ask.key,
         event_codes.NONE,

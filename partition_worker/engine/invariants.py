@@ -174,7 +174,7 @@ def of_queue(state: PartitionState, queue: Queue) -> Iterator[str]:
         going += [one.resources for one in application.allocations.values() if one.preempted]
     yield from _differs(f"queue {queue.path} preempting", total_of(going), queue.preempting)
     if queue.quota_preemption_at and (
-        not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_look_at == NEVER)
+        not queue.managed or (state.config.preemption.is_quota_enabled and state.quota_check_at == NEVER)
     ):
         yield f"queue {queue.path} has a time to be brought down to its maximum, and nobody looks"
     if queue.draining != bool(queue.draining_since_ns):

@@ -32,7 +32,7 @@ def add_ask(state: PartitionState, application: Application, ask: Allocation) ->
         expect_placeholder(state, application, ask)
     _wait(state, application, ask)
     name = application.application_id
-    state.happened(
+    state.record_event(
         event_codes.APP, name, event_codes.ADD, event_codes.APP_REQUEST, reference=ask.key, resource=ask.resources
     )
 
@@ -51,7 +51,7 @@ def remove_ask(
 
 def place_ask(state: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
     """Allocate a pending ask on a node, by a decision or because the RM reports it there."""
-    told, kept = state.told, ask.reserved
+    told, kept = state.event_count, ask.reserved
     _take_ask(state, application, ask)
     headroom.settle(application.queue, ask.resources)
     _bind(state, application, ask, node)
@@ -278,7 +278,7 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
         state.swap_candidates.offer(application)
     state.readiness.retry_parked()
     if not before.managed or before.draining:
-        state.expect_cleaning()
+        state.schedule_cleanup()
 
 
 def _wait(state: PartitionState, application: Application, ask: Allocation) -> None:

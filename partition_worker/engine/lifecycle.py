@@ -24,7 +24,9 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     before = application.state
     after = next_state(before, event, state_aware=before is AppState.ACCEPTED and _starts_slowly(application))
     if after is None:
-        state.note(f"application {application.application_id}: event {event} inappropriate in current state {before}")
+        state.log_debug(
+            f"application {application.application_id}: event {event} inappropriate in current state {before}"
+        )
         return
     if after == before:
         return
@@ -148,7 +150,7 @@ def _enter(state: PartitionState, application: Application, before: AppState, at
         count_running(application.queue)
         discount_allocating(application.queue, application.application_id)
     elif after is AppState.EXPIRED:
-        state.forget_ended(application)
+        state.drop_ended(application)
     elif after in ENDED:
         _end(state, application, at_ns)
 
@@ -156,9 +158,9 @@ def _enter(state: PartitionState, application: Application, before: AppState, at
 def _end(state: PartitionState, application: Application, at_ns: int) -> None:
     application.finished_ns = at_ns
     if application.started_ns:
-        state.tell_people(application.format_summary())
+        state.log_info(application.format_summary())
     leave_queue(state, application)
-    state.remember_ended(application)
+    state.keep_ended(application)
 
 
 def leave_queue(state: PartitionState, application: Application) -> None:
@@ -178,7 +180,7 @@ def leave_queue(state: PartitionState, application: Application) -> None:
     state.readiness.forget_application(application)
     forget(state, application)
     if not application.queue.managed or application.queue.draining:
-        state.expect_cleaning()
+        state.schedule_cleanup()
 
 
 def forget(state: PartitionState, application: Application) -> None:

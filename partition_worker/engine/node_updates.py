@@ -33,7 +33,7 @@ def handle(state: PartitionState, request: NodeRequest) -> None:
             continue
         node = state.nodes.get(info.node_id)
         if node is None:
-            state.note(f"node {info.node_id}: unknown, action {info.action} has no effect")
+            state.log_debug(f"node {info.node_id}: unknown, action {info.action} has no effect")
             continue
         _change(state, node, info)
     if state.nodes.total != total:
@@ -85,7 +85,7 @@ def _change(state: PartitionState, node: Node, info: NodeInfo) -> None:
         case action if action == NODE_DECOMMISSION:
             _decommission(state, node)
         case unknown:
-            state.note(f"node {node.node_id}: unknown action {unknown} has no effect")
+            state.log_debug(f"node {node.node_id}: unknown action {unknown} has no effect")
 
 
 def set_schedulable(state: PartitionState, node: Node, *, schedulable: bool) -> None:
@@ -101,13 +101,15 @@ def _resize(state: PartitionState, node: Node, info: NodeInfo) -> None:
     if capacity is None:
         return
     if any(amount < 0 for amount in capacity.values()):
-        state.note(f"node {node.node_id}: a negative capacity has no effect")
+        state.log_debug(f"node {node.node_id}: a negative capacity has no effect")
         return
     if equal(capacity, node.capacity):
         return
     total = state.nodes.total
     state.nodes.resize(node, capacity)
-    state.happened(event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity)
+    state.record_event(
+        event_codes.NODE, node.node_id, event_codes.SET, event_codes.NODE_CAPACITY, resource=node.capacity
+    )
     events.cluster_resized(state, total)
     reservations.node_resized(state, node)
     state.readiness.retry_parked()

@@ -87,10 +87,10 @@ class Partition(PartitionState):
         return min(
             self.timers.deadline,
             self.reservation_index.deadline,
-            self.clean_at,
-            self.quota_look_at,
+            self.cleanup_at,
+            self.quota_check_at,
             self.outstanding.deadline,
-            self.next_forgetting,
+            self.next_expiry,
             self.nodes.predicates.verdicts.deadline,
         )
 
@@ -106,7 +106,7 @@ class Partition(PartitionState):
 
         Raises: TypeError: for a command that a partition does not accept.
         """
-        self.begin(now)
+        self.begin_step(now)
         if self.report is not None:
             command = resync.mentioned(self, command)
         match command:
@@ -124,7 +124,7 @@ class Partition(PartitionState):
                 raise TypeError(command)
         self.auditor.expect(self)
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     def step(self, now: float, budget: int) -> list[Effect]:
         """Fire all due timers, except the auditor's, then make up to `budget` decisions.
@@ -132,20 +132,20 @@ class Partition(PartitionState):
         With a budget the decisions are a step of their own, so their effects have another cause than those of the
         timers. Fewer decisions mean that nothing more can be scheduled now.
         """
-        self.begin(now)
+        self.begin_step(now)
         self._fire_timers(now)
         if budget:
             self.step_number += 1
             self._end_cycle(0 if self._ignorant else cycle.run(self, budget), budget)
-        return self.taken()
+        return self.drain_effects()
 
     def schedule_each(self, now: float, budget: int) -> list[tuple[cycle.Decision, list[Effect]]]:
         """Make up to `budget` decisions, each a step of its own, returned with its effects."""
-        self.begin(now)
+        self.begin_step(now)
         made: list[tuple[cycle.Decision, list[Effect]]] = []
         for decision in () if self._ignorant else cycle.decisions(self, budget):
-            made.append((decision, self.taken()))
-            self.begin(now)
+            made.append((decision, self.drain_effects()))
+            self.begin_step(now)
         self._end_cycle(len(made), budget)
         return made
 
@@ -165,11 +165,11 @@ class Partition(PartitionState):
             self.idle = False
         for application in self.expired():
             lifecycle.fire(self, application, AppEvent.EXPIRE)
-        if self.quota_look_at <= now:
+        if self.quota_check_at <= now:
             quota_enforcement.look(self)
         if self.outstanding.deadline <= now:
             self.outstanding.report(self)
-        if self.clean_at <= now:
+        if self.cleanup_at <= now:
             remove_empty_queues(self)
         if self.nodes.predicates.verdicts.deadline <= now:
             ask_for_verdicts(self)
@@ -185,37 +185,37 @@ class Partition(PartitionState):
         """Verify the next objects. It changes nothing and is not a step."""
         self.now = max(now, self.now)
         self.auditor.go_on(self)
-        return self.taken()
+        return self.drain_effects()
 
     def go_on(self, found: GroupsFound, now: float) -> list[Effect]:
         """Apply the result of a group lookup."""
-        self.begin(now)
+        self.begin_step(now)
         allocation_updates.follow(self, application_updates.go_on(self, found))
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
         """Apply the RM's answers about predicates."""
-        self.begin(now)
+        self.begin_step(now)
         take_verdicts(self, answered)
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     # Administrators ---------------------------------------------------------------------------------------------------
 
     def kill(self, application_id: str, actor: Actor, now: float) -> list[Effect]:
         """Fail an application and release its allocations. Raises administration.NotDone before any change."""
-        self.begin(now)
+        self.begin_step(now)
         administration.kill(self, application_id, actor)
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     def move(self, application_id: str, queue: str, actor: Actor, now: float) -> list[Effect]:
         """Move an application to another leaf. Raises administration.NotDone before any change."""
-        self.begin(now)
+        self.begin_step(now)
         administration.move(self, application_id, queue, actor)
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     # Another configuration ------------------------------------------------------------------------------------------
 
@@ -227,16 +227,16 @@ class Partition(PartitionState):
 
     def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
         """Apply a configuration. It cannot fail if there were no objections."""
-        self.begin(now)
+        self.begin_step(now)
         plan, self.plan = self.plan, None
         if plan is None or plan.before is not self.config.root or plan.after is not config.root:
             plan = reconfiguration.plan(self, config)
         reconfiguration.apply(self, config, plan)
         self.idle = False
-        return self.taken()
+        return self.drain_effects()
 
     def retire(self, now: float) -> list[Effect]:
         """The partition left the configuration: end everything in it and accept nothing more."""
-        self.begin(now)
+        self.begin_step(now)
         retire(self)
-        return self.taken()
+        return self.drain_effects()

@@ -203,9 +203,9 @@ def apply(state: PartitionState, config: PartitionConfig, found: QueueChangePlan
     state.readiness.reconfigured()
     state.swap_candidates.reorder()
     if any(queue.quota_preemption_at for queue in state.tree):
-        state.expect_quota_look()
+        state.schedule_quota_check()
     if state.tree.has_temporary():
-        state.expect_cleaning()
+        state.schedule_cleanup()
 
 
 def _make(state: PartitionState, change: Change) -> None:
@@ -271,7 +271,7 @@ def drain_queue(state: PartitionState, queue: Queue) -> None:
     queue.state = "Draining"
     queue.draining_since_ns = queue.draining_told_ns = state.stamp_ns()
     told = f"queue {queue.path} left the configuration and drains: {_left(queue)}"
-    state.tell_people(told)
+    state.log_info(told)
     state.emit(_event(event_codes.QUEUE, queue.path, told, queue.draining_since_ns))
     for application_id in queue.applications:
         text = f"application {application_id} goes on, but its queue takes nothing new: {told}"
@@ -286,14 +286,14 @@ def stop_draining(queue: Queue) -> None:
 
 def remove_empty_queues(state: PartitionState) -> None:
     """Remove empty dynamic and draining queues; schedule the next run if there are others."""
-    state.clean_at = NEVER
+    state.cleanup_at = NEVER
     for queue in state.tree.remove_empty():
         events.queue_gone(state, queue)
         state.readiness.forget_queue(queue)
         state.counters.fold(queue.path, queue.path.rpartition(".")[0])
     _remind(state)
     if state.tree.has_temporary():
-        state.expect_cleaning()
+        state.schedule_cleanup()
 
 
 def _remind(state: PartitionState) -> None:
@@ -302,7 +302,7 @@ def _remind(state: PartitionState) -> None:
         if queue.draining and now_ns - queue.draining_told_ns >= DRAINING_TOLD_EVERY_S * 1e9:
             queue.draining_told_ns = now_ns
             hours = (now_ns - queue.draining_since_ns) / 3.6e12
-            state.tell_people(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
+            state.log_info(f"queue {queue.path} has been draining for {hours:.1f} hours: {_left(queue)}")
 
 
 def _left(queue: Queue) -> str:

@@ -49,7 +49,7 @@ _CREATIONS = (NODE_CREATE, NODE_CREATE_DRAIN)
 def begin(state: PartitionState, message: SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
     state.report = Report()
-    state.tell_people(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
+    state.log_info(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
 
 
 def end(state: PartitionState, message: SyncEnd) -> None:
@@ -60,12 +60,12 @@ def end(state: PartitionState, message: SyncEnd) -> None:
         return
     problem = _problem(report.count, message)
     if problem:
-        state.tell_people(f"the RM's report is not complete, nothing is removed: {problem}")
+        state.log_info(f"the RM's report is not complete, nothing is removed: {problem}")
         state.emit(SyncDone(problem=problem))
         return
     state.report = None
     done = _swept(state, report)
-    state.tell_people(
+    state.log_info(
         f"the RM has reported everything; {len(done.nodes)} nodes, {len(done.applications)} applications and "
         f"{len(done.allocations)} allocations that it did not mention are gone"
     )
@@ -161,7 +161,7 @@ def _swept(state: PartitionState, report: Report) -> SyncDone:
     node_updates.handle(state, NodeRequest(nodes=gone_nodes))
     swept = frozenset(applications)
     told = frozenset(allocations)
-    state.retract(
+    state.retract_effects(
         lambda part: (
             (isinstance(part, AllocationRelease) and part.allocation_key in told)
             or (isinstance(part, UpdatedApplication) and part.application_id in swept)

@@ -25,7 +25,7 @@ from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import RETENTION_S, AppState
 from partition_worker.engine.ask_shapes import AskShapes
 from partition_worker.engine.bounds import DEFAULT, Tuning
-from partition_worker.engine.effects import Effect, Happened, Note, Part
+from partition_worker.engine.effects import Effect, EventFields, LogLine, Part
 from partition_worker.engine.nodes.node import Node
 from partition_worker.engine.nodes.nodes import Nodes
 from partition_worker.engine.placement_chain import PlacementChain
@@ -221,16 +221,16 @@ class PartitionState:
         self.config = config
         self.tracking = True
         """Whether events are recorded."""
-        self._happenings: list[Happened] = []
+        self._events: list[EventFields] = []
         self.tree = Tree(config)
         for queue in self.tree:
-            self.happened(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
+            self.record_event(event_codes.QUEUE, queue.path, event_codes.ADD, event_codes.DETAILS_NONE)
         self.nodes = Nodes(self.node_sort(config), config.node_sort_policy.weights, Predicates(plugins))
         self.placement, self.placement_problem = _placement(config)
         self.resolver = config.user_group_resolver.type  # fixed for the lifetime of the partition
         self.users = Users(resolver_of(self.resolver))
         self.pending_submissions = PendingSubmissions()
-        self.usage = Usage(config, self.happened)
+        self.usage = Usage(config, self.record_event)
         self.applications: dict[str, Application] = {}
         """Applications that have not ended, by id."""
         self.readiness = Readiness(self.tree, self.nodes, self.applications)
@@ -259,9 +259,9 @@ class PartitionState:
         """What the RM has reported during a resynchronization; nothing is scheduled until it ends."""
         self.retired = False
         """Whether the partition left the configuration: it is empty and accepts nothing."""
-        self.clean_at = NEVER
+        self.cleanup_at = NEVER
         """When empty queues are removed next."""
-        self.quota_look_at = NEVER
+        self.quota_check_at = NEVER
         """When quota preemption is checked next."""
         self.latest_stamp_ns = self.application_ranks = 0
         self._effects: list[Effect] = []
@@ -283,7 +283,7 @@ class PartitionState:
             self.counters.rejected += 1
         self._effects.append(Effect(self.step_number, part))
 
-    def happened(
+    def record_event(
         self,
         kind: int,
         object_id: str,
@@ -296,15 +296,15 @@ class PartitionState:
     ) -> None:
         """Record an event, if events are recorded. The amounts must not change afterwards."""
         if self.tracking:
-            self._happenings.append((kind, object_id, reference, change, detail, message, resource))
+            self._events.append((kind, object_id, reference, change, detail, message, resource))
 
-    def note(self, text: str) -> None:
+    def log_debug(self, text: str) -> None:
         """Log that an input had no effect."""
-        self.emit(Note(text))
+        self.emit(LogLine(text))
 
-    def tell_people(self, text: str) -> None:
+    def log_info(self, text: str) -> None:
         """Log a line for operators."""
-        self.emit(Note(text, for_people=True))
+        self.emit(LogLine(text, for_operators=True))
 
     def stamp_ns(self) -> int:
         """The present in Unix nanoseconds, greater than every earlier stamp, so that simultaneous inputs keep their
@@ -317,34 +317,34 @@ class PartitionState:
         self.application_ranks += 1
         return self.application_ranks
 
-    def expect_cleaning(self) -> None:
+    def schedule_cleanup(self) -> None:
         """Schedule the removal of empty queues."""
-        if self.clean_at == NEVER:
-            self.clean_at = self.now + CLEAN_EVERY_S
+        if self.cleanup_at == NEVER:
+            self.cleanup_at = self.now + CLEAN_EVERY_S
 
-    def expect_quota_look(self) -> None:
+    def schedule_quota_check(self) -> None:
         """Schedule the next check for quota preemption."""
-        if self.quota_look_at == NEVER and self.config.preemption.is_quota_enabled:
-            self.quota_look_at = self.now + QUOTA_LOOK_EVERY_S
+        if self.quota_check_at == NEVER and self.config.preemption.is_quota_enabled:
+            self.quota_check_at = self.now + QUOTA_LOOK_EVERY_S
 
-    def remember_ended(self, application: Application) -> None:
+    def keep_ended(self, application: Application) -> None:
         """Keep an ended application for queries; its id is free again."""
         self.ended[f"{application.application_id}-{application.finished_ns}"] = application
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
 
-    def forget_ended(self, application: Application) -> None:
+    def drop_ended(self, application: Application) -> None:
         """Drop an ended application."""
         self.ended.pop(f"{application.application_id}-{application.finished_ns}", None)
 
-    def remember_rejection(self, rejection: Rejection) -> None:
+    def keep_rejection(self, rejection: Rejection) -> None:
         self.rejections.pop(rejection.application_id, None)
         self.rejections[rejection.application_id] = rejection
         if len(self.rejections) > ENDED_MAX:
             del self.rejections[next(iter(self.rejections))]
 
     @property
-    def next_forgetting(self) -> float:
+    def next_expiry(self) -> float:
         """When the oldest rejection or ended application expires, or NEVER."""
         rejection, ended = next(iter(self.rejections.values()), None), next(iter(self.ended.values()), None)
         return min(
@@ -359,32 +359,32 @@ class PartitionState:
             del self.rejections[rejection.application_id]
         return list(takewhile(lambda one: _forgotten_at(one.finished_ns) <= now, self.ended.values()))
 
-    def begin(self, now: float) -> None:
+    def begin_step(self, now: float) -> None:
         """Begin a step: the following effects have it as their cause."""
-        assert not self._effects, "effects of an earlier step were not taken"
+        assert not self._effects, "effects of an earlier step are left"
         self.step_number += 1
         self.now = max(now, self.now)
 
-    def retract(self, unwanted: Callable[[Part], bool]) -> None:
+    def retract_effects(self, unwanted: Callable[[Part], bool]) -> None:
         """Drop effects of this step."""
         self._effects = [effect for effect in self._effects if not unwanted(effect.part)]
 
     @property
-    def told(self) -> int:
-        """Number of events recorded since they were last taken."""
-        return len(self._happenings)
+    def event_count(self) -> int:
+        """Number of events recorded since `drain_events`."""
+        return len(self._events)
 
-    def rearrange(self, first: int, key: Callable[[Happened], int]) -> None:
+    def sort_events(self, first: int, key: Callable[[EventFields], int]) -> None:
         """Sort the events from this index on by a key; the sort is stable."""
-        self._happenings[first:] = sorted(self._happenings[first:], key=key)
+        self._events[first:] = sorted(self._events[first:], key=key)
 
-    def happenings(self) -> list[Happened]:
-        """Take the events recorded since the last call."""
-        happenings, self._happenings = self._happenings, []
-        return happenings
+    def drain_events(self) -> list[EventFields]:
+        """Return the events recorded since the last call."""
+        events, self._events = self._events, []
+        return events
 
-    def taken(self) -> list[Effect]:
-        """Take the effects of this step."""
+    def drain_effects(self) -> list[Effect]:
+        """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
 

@@ -42,7 +42,7 @@ nothing for longest are forgotten until they have something again.
 
 
 class Tell(Protocol):
-    """Where to say what happens, for the history (`Books.happened`)."""
+    """Where to say what happens, for the history (`PartitionState.record_event`)."""
 
     def __call__(
         self, kind: int, object_id: str, change: int, detail: int, *, reference: str = "", resource: Resources = NOTHING

@@ -11,7 +11,7 @@ from common.history_records import COUNT_MAX, EVENTS_MAX, Account, Began, Ended,
 from common.query_messages import Actor, Answer, Query
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker import events
-from partition_worker.engine.effects import Happening
+from partition_worker.engine.effects import Event
 from partition_worker.events import EventRingBuffer
 from tests.builders import apps, asks, gone, nodes, released
 from tests.machines import said
@@ -19,13 +19,11 @@ from tests.partition_worker.bench import Bench, ask
 from tests.trial import Trial
 
 NOW = 1000.0
-ALLOCATED = Happening(
-    event_codes.NODE, "n1", "a1", event_codes.ADD, event_codes.NODE_ALLOC, "", {"memory": 10, "gpu": 0}
-)
-DRAINED = Happening(event_codes.NODE, "n1", "", event_codes.SET, event_codes.NODE_SCHEDULABLE, "schedulable: false", {})
+ALLOCATED = Event(event_codes.NODE, "n1", "a1", event_codes.ADD, event_codes.NODE_ALLOC, "", {"memory": 10, "gpu": 0})
+DRAINED = Event(event_codes.NODE, "n1", "", event_codes.SET, event_codes.NODE_SCHEDULABLE, "schedulable: false", {})
 
 
-def ring(*happenings: Happening) -> EventRingBuffer:
+def ring(*happenings: Event) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1")
     one.add(happenings, NOW)
     return one
@@ -142,9 +140,7 @@ Lines = EventLines[dict[str, object]]
 
 def line_ring(events: int, capacity: int = 10_000) -> EventRingBuffer:
     one = EventRingBuffer("rm-1_default 1", capacity)
-    one.add(
-        [Happening(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(events)], 1000.0
-    )
+    one.add([Event(event_codes.NODE, f"n{number}", "", event_codes.ADD, 0, "", {}) for number in range(events)], 1000.0)
     return one
 
 
@@ -213,7 +209,7 @@ class Watched:
 
     def notes(self) -> None:
         """Let the ring have what happened so far."""
-        self.ring.add(self.trial.partition.happenings(), self.trial.now)
+        self.ring.add(self.trial.partition.drain_events(), self.trial.now)
 
     def answer(self, **args: str) -> Answer:
         self.notes()
@@ -324,7 +320,7 @@ def test_what_is_gone_is_told_by_the_first_number() -> None:
 
 def test_no_more_than_so_many_events_are_read_at_once() -> None:
     one = Watched(capacity=EVENTS_MAX * 2)
-    one.ring.add([Happening(2, "x", "", 1, 206, "", {})] * (EVENTS_MAX + 5), 1.0)
+    one.ring.add([Event(2, "x", "", 1, 206, "", {})] * (EVENTS_MAX + 5), 1.0)
     first = one.account(keys="true")
     assert (first.next, first.keys) == (EVENTS_MAX, None), "what runs now is no answer while events are left"
     rest = one.after(first, keys="true")

@@ -5,7 +5,7 @@ import pytest
 from common import event_codes
 from common.control_messages import Pause, Repeat, Settings
 from common.rm_messages import EVENTS, EventResponse
-from partition_worker.engine.effects import Happening
+from partition_worker.engine.effects import Event
 from partition_worker.events import EVERY_S, EventRingBuffer
 from tests.machines import said
 from tests.partition_worker.bench import NOW, Bench
@@ -13,8 +13,8 @@ from tests.partition_worker.bench import NOW, Bench
 NOW_NS = 1_000_000_000_000
 
 
-def happenings(*names: str) -> list[Happening]:
-    return [Happening(event_codes.NODE, name, "", event_codes.ADD, event_codes.DETAILS_NONE, "", {}) for name in names]
+def happenings(*names: str) -> list[Event]:
+    return [Event(event_codes.NODE, name, "", event_codes.ADD, event_codes.DETAILS_NONE, "", {}) for name in names]
 
 
 def ring(*names: str, capacity: int = 10) -> EventRingBuffer:
@@ -81,7 +81,7 @@ def test_the_next_number_is_that_after_all_that_ever_happened() -> None:
     assert ring("a", "b", "c", capacity=2).end == 3
 
 
-DRAINED = Happening(event_codes.NODE, "n7", "", event_codes.SET, event_codes.NODE_SCHEDULABLE, "schedulable: false", {})
+DRAINED = Event(event_codes.NODE, "n7", "", event_codes.SET, event_codes.NODE_SCHEDULABLE, "schedulable: false", {})
 
 
 @pytest.fixture

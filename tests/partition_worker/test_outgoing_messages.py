@@ -19,7 +19,7 @@ from common.rm_messages import (
     UpdatedApplication,
 )
 from partition_worker import outgoing_messages
-from partition_worker.engine.effects import Effect, Note, Part
+from partition_worker.engine.effects import Effect, LogLine, Part
 
 NODE, NO_NODE = AcceptedNode(node_id="n1"), RejectedNode(node_id="n2", reason="no")
 APP, NO_APP = AcceptedApplication(application_id="a"), RejectedApplication(application_id="b", reason="no")
@@ -84,14 +84,14 @@ def test_effects_of_different_causes_are_told_apart() -> None:
 
 
 def test_notes_are_for_the_log_only_and_do_not_part_neighbours() -> None:
-    effects = of(Note("first"), ONE, Note("second"), OTHER)
+    effects = of(LogLine("first"), ONE, LogLine("second"), OTHER)
     assert list(outgoing_messages.build_messages(effects)) == [AllocationResponse(new=[ONE, OTHER], cause=1)]
-    assert list(outgoing_messages.select_notes(effects, for_people=False)) == ["first", "second"]
+    assert list(outgoing_messages.select_notes(effects, for_operators=False)) == ["first", "second"]
 
 
 def test_no_effects_are_no_message() -> None:
     assert list(outgoing_messages.build_messages([])) == []
-    assert list(outgoing_messages.build_messages(of(Note("only")))) == []
+    assert list(outgoing_messages.build_messages(of(LogLine("only")))) == []
 
 
 def test_a_message_has_a_limited_number_of_entries() -> None:

@@ -209,7 +209,7 @@ class EngineMachine(RuleBasedStateMachine):
         app = data.draw(st.sampled_from(list(self.partition.applications)))
         with contextlib.suppress(NotDone):
             self.partition.move(app, leaf, ADMIN, self.now)
-        self.partition.taken()
+        self.partition.drain_effects()
 
     # What the worker does -------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Cluster:
 
     def _submit(self, path: str, amounts: str) -> None:
         self.submitted += 1
-        self.trial.partition.taken()
+        self.trial.partition.drain_effects()
         self.trial.takes(
             asks(f"{path} ask-{self.submitted} victim preemptor {amounts} created={1000 + self.submitted}")
         )

@@ -34,7 +34,7 @@ def look(state: PartitionState) -> None:
     A time that is not needed any more, as the queue no longer exceeds its maximum, is forgotten. Costs a look at each
     queue.
     """
-    state.quota_look_at = NEVER
+    state.quota_check_at = NEVER
     if not state.config.preemption.is_quota_enabled:
         return
     brought_down: dict[str, Queue] = {}
@@ -44,7 +44,7 @@ def look(state: PartitionState) -> None:
         if not exceeds_maximum(queue):
             queue.quota_preemption_at = NO_QUOTA_PREEMPTION
         elif queue.quota_preemption_at > state.now or any(one.path in brought_down for one in queue.ancestry()):
-            state.expect_quota_look()
+            state.schedule_quota_check()
         else:
             brought_down[queue.path] = queue
             queue.quota_preemption_at = NO_QUOTA_PREEMPTION
@@ -67,7 +67,7 @@ def _bring_down(state: PartitionState, queue: Queue) -> None:
         state.preemptions.record_quota(state.now, queue, gone)
     if found:
         claimed = total_of(one.resources for one in gone)
-        state.happened(
+        state.record_event(
             event_codes.QUEUE,
             queue.path,
             event_codes.SET,

@@ -243,7 +243,7 @@ def restore_ended_applications(
     """Restore the ended applications."""
     reading = AllocationDecoder(lookup, state.nodes.predicates)
     for memory in found:
-        state.remember_ended(_decode_application(memory, lookup, reading))
+        state.keep_ended(_decode_application(memory, lookup, reading))
 
 
 def restore_ask_orders(state: PartitionState, found: list[ApplicationSnapshot], lookup: ReferenceDecoder) -> None:

@@ -135,8 +135,8 @@ def _encode(partition: Partition) -> PartitionSnapshot:
         idle=partition.idle,
         tracking=partition.tracking,
         retired=partition.retired,
-        clean_at=partition.clean_at,
-        quota_look_at=partition.quota_look_at,
+        clean_at=partition.cleanup_at,
+        quota_look_at=partition.quota_check_at,
         outstanding=(partition.outstanding.deadline, partition.outstanding.seen),
         latest_stamp_ns=partition.latest_stamp_ns,
         application_ranks=partition.application_ranks,
@@ -193,10 +193,10 @@ def _restore_rest(partition: Partition, found: PartitionSnapshot) -> None:
     partition.outstanding.deadline, partition.outstanding.seen = found.outstanding
     partition.created_ns, partition.step_number, partition.now = found.created_ns, found.step, found.now
     partition.tracking, partition.retired = found.tracking, found.retired
-    partition.clean_at, partition.quota_look_at = found.clean_at, found.quota_look_at
+    partition.cleanup_at, partition.quota_check_at = found.clean_at, found.quota_look_at
     partition.latest_stamp_ns, partition.application_ranks = found.latest_stamp_ns, found.application_ranks
     partition.idle = found.idle
-    partition.happenings()  # drop the events of the configuration: they were recorded before
+    partition.drain_events()  # drop the events of the configuration: they were recorded before
 
 
 # Counters, preemptions, pending submissions, users, rejections, state sync --------------------------------------------

@@ -127,7 +127,7 @@ def test_one_that_has_nothing_yet_can_be_killed() -> None:
 def test_one_that_resumes_fails_by_way_of_accepted() -> None:
     one = Trial("root.a").does(apps("app-1 root.a"))
     fire(one.partition, one.app("app-1"), AppEvent.RESUME)
-    one.partition.taken()
+    one.partition.drain_effects()
     one.told()
     assert one.kills("app-1").told()[1:] == ["app-1 Accepted", "app-1 Failing", "app-1 Failed"]
 
@@ -194,7 +194,7 @@ def test_where_it_is_it_need_not_be_moved_to() -> None:
 def test_an_application_that_is_ending_stays_where_it_is() -> None:
     one = trial()
     fire(one.partition, one.app("app-1"), AppEvent.FAIL)
-    one.partition.taken()
+    one.partition.drain_effects()
     assert "Failing" in refused(one, 409, "move", "app-1", "root.b")
 
 

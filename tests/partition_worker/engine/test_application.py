@@ -7,7 +7,7 @@ from partition_worker.engine import ledger
 from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application import Application, Use
 from partition_worker.engine.ask_shapes import AskShapes
-from partition_worker.engine.effects import Note
+from partition_worker.engine.effects import LogLine
 from partition_worker.engine.queues.queue import NOTHING_PENDING
 from partition_worker.engine.user_resolution import User
 from tests.builders import apps, ask, asks, gone, nodes, released
@@ -122,8 +122,8 @@ def test_an_application_that_ended_has_it_still() -> None:
 
 
 def summaries(one: Trial) -> list[str]:
-    notes = (effect.part for effect in one.effects if isinstance(effect.part, Note))
-    return [note.text for note in notes if note.text.startswith("summary") and note.for_people]
+    notes = (effect.part for effect in one.effects if isinstance(effect.part, LogLine))
+    return [note.text for note in notes if note.text.startswith("summary") and note.for_operators]
 
 
 def test_an_application_that_ran_leaves_a_line_with_what_it_used() -> None:

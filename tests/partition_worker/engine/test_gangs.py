@@ -4,7 +4,7 @@ import pytest
 
 from common.rm_messages import NODE_DECOMMISSION
 from partition_worker.engine.application_states import AppState
-from partition_worker.engine.effects import Note
+from partition_worker.engine.effects import LogLine
 from partition_worker.engine.gang_scheduling import placeholder_timeout_s
 from tests.builders import apps, asks, gone, nodes, released
 from tests.trial import START_S, Trial
@@ -257,7 +257,7 @@ def test_a_completing_application_may_be_killed_with_its_placeholders() -> None:
 
 def test_a_completing_application_may_be_retired_with_its_placeholders() -> None:
     one = completing().waits(30)
-    told = [part for _, part in one.partition.retire(one.now) if not isinstance(part, Note)]
+    told = [part for _, part in one.partition.retire(one.now) if not isinstance(part, LogLine)]
     assert [getattr(part, "state", "released") for part in told][:2] == ["Completed", "released"]
 
 

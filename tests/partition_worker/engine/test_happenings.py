@@ -6,7 +6,7 @@ import pytest
 
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
-from partition_worker.engine.effects import Happened, Happening
+from partition_worker.engine.effects import Event, EventFields
 from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, not_matching, unschedulable
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
@@ -18,8 +18,8 @@ ALICE = "user=alice groups=dev"
 LIMITED = "root.a limit.user.alice=memory:50,apps:2 limit.group.dev=memory:60"
 
 
-def line(happened: Happened) -> str:
-    one = Happening._make(happened)
+def line(happened: EventFields) -> str:
+    one = Event._make(happened)
     words = [KINDS[one.kind], one.object_id, one.reference_id, CHANGES[one.change], DETAILS.get(one.detail, "")]
     amounts = " ".join(f"{kind}={value}" for kind, value in one.resource.items())
     told = " ".join(filter(None, words)) + (f" ({amounts})" if amounts else "")
@@ -28,7 +28,7 @@ def line(happened: Happened) -> str:
 
 def events(trial: Trial) -> list[str]:
     """What happened since this was last asked."""
-    return [line(one) for one in trial.partition.happenings()]
+    return [line(one) for one in trial.partition.drain_events()]
 
 
 def told_of(trial: Trial, kind: str) -> list[str]:
@@ -38,7 +38,7 @@ def told_of(trial: Trial, kind: str) -> list[str]:
 def furnished(queues: str = "root.a", application: str = "app-1 root.a") -> Trial:
     """Two nodes and an application, of which nothing is told."""
     trial = Trial(queues, rules=(PROVIDED_CREATE,)).does(nodes("n1 memory=50", "n2 memory=50"), apps(application))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     return trial
 
 
@@ -131,7 +131,7 @@ def test_the_quota_of_a_namespace() -> None:
 
 def test_nodes_come_and_the_root_has_the_size_that_it_had_before() -> None:
     trial = Trial()
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(nodes("n1 memory=50"), nodes("n2 memory=5", action=6), nodes("n3"))
     assert events(trial) == [
         "NODE n1 SET NODE_SCHEDULABLE: schedulable: true",
@@ -169,7 +169,7 @@ def test_a_node_changes_and_only_changes_are_told() -> None:
 def test_a_node_goes_with_what_runs_there() -> None:
     trial = furnished()
     trial.does(asks("app-1 a1 memory=5 on=n1"), foreign("f1 n1 memory=2"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(nodes("n1", action=NODE_DECOMMISSION))
     assert events(trial) == [
         "NODE n1 SET NODE_SCHEDULABLE: schedulable: false",
@@ -183,7 +183,7 @@ def test_a_node_goes_with_what_runs_there() -> None:
 
 def test_a_node_that_goes_takes_nothing_more_even_if_it_took_nothing_before() -> None:
     trial = furnished().does(nodes("n1", action=NODE_DRAIN))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(nodes("n1", action=NODE_DECOMMISSION))
     assert events(trial)[0] == "NODE n1 SET NODE_SCHEDULABLE: schedulable: false"
 
@@ -254,7 +254,7 @@ def test_what_the_rm_says_runs_was_never_asked_for() -> None:
 
 def test_the_last_release_unlinks_the_group() -> None:
     trial = furnished(LIMITED, f"app-1 root.a {ALICE}").does(asks("app-1 a1 memory=10"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(released("app-1 a1"))
     assert events(trial) == [
         "USERGROUP alice root.a REMOVE UG_USER_RESOURCE (memory=10)",
@@ -279,7 +279,7 @@ def test_the_last_release_unlinks_the_group() -> None:
 )
 def test_a_release_says_why(termination_type: str, detail: str, *, request_ends: bool) -> None:
     trial = furnished().does(asks("app-1 a1 memory=10"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.takes(released(f"app-1 a1 type={termination_type}"))
     found = told_of(trial, "APP app-1 a1")
     assert found[0] == f"APP app-1 a1 REMOVE {detail} (memory=10)"
@@ -288,14 +288,14 @@ def test_a_release_says_why(termination_type: str, detail: str, *, request_ends:
 
 def test_a_release_of_everything_says_only_that_it_is_gone() -> None:
     trial = furnished().does(asks("app-1 a1 memory=10"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.takes(released("app-1 type=PREEMPTED_BY_SCHEDULER"))
     assert told_of(trial, "APP app-1 a1")[0] == "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=10)"
 
 
 def test_other_amounts_are_told_of_their_user_only() -> None:
     trial = furnished().does(asks("app-1 a1 memory=10", "app-1 late memory=900"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(asks("app-1 a1 memory=12"), asks("app-1 a1 memory=8"), asks("app-1 late memory=901"))
     assert events(trial) == [
         "USERGROUP bob root.a ADD UG_USER_RESOURCE (memory=2)",
@@ -305,7 +305,7 @@ def test_other_amounts_are_told_of_their_user_only() -> None:
 
 def test_an_application_that_is_removed_while_it_only_asks_is_done_before_it_leaves() -> None:
     trial = furnished().does(asks("app-1 a1 memory=500"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(gone("app-1"))
     assert events(trial) == [
         "APP app-1 a1 REMOVE REQUEST_CANCEL (memory=500)",
@@ -318,7 +318,7 @@ def test_an_application_that_is_removed_while_it_only_asks_is_done_before_it_lea
 def test_everything_of_an_application_is_released_at_once() -> None:
     trial = furnished()
     trial.does(asks("app-1 a1 memory=5 on=n1"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(released("app-1"))
     assert events(trial) == [
         "APP app-1 a1 REMOVE ALLOC_CANCEL (memory=5)",
@@ -331,7 +331,7 @@ def test_everything_of_an_application_is_released_at_once() -> None:
 
 def test_an_application_that_is_removed_goes_before_what_it_had() -> None:
     trial = furnished(LIMITED, f"app-1 root.a {ALICE}").does(asks("app-1 a1 memory=10", "app-1 a2 memory=500"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(gone("app-1"))
     assert events(trial) == [
         "APP app-1 a2 REMOVE REQUEST_CANCEL (memory=500)",
@@ -350,7 +350,7 @@ def test_an_application_that_is_removed_goes_before_what_it_had() -> None:
 def test_an_application_that_fails_leaves_after_what_it_had() -> None:
     trial = furnished("root.a", "app-1 root.a gang=memory:9 style=Hard timeout=1000")
     trial.does(asks("app-1 p1 memory=3 placeholder group=g")).waits(2)
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(released("app-1 p1 type=TIMEOUT"))
     assert events(trial) == [
         "USERGROUP bob root.a REMOVE UG_USER_RESOURCE (memory=3)",
@@ -364,7 +364,7 @@ def test_an_application_that_fails_leaves_after_what_it_had() -> None:
 
 def test_an_application_ends() -> None:
     trial = furnished().does(asks("app-1 a1 memory=10"), released("app-1 a1"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.waits(40)
     assert events(trial) == [
         "APP app-1 SET APP_COMPLETED",
@@ -384,7 +384,7 @@ def test_an_application_that_is_refused_is_told_of_with_the_reason() -> None:
 
 def test_an_application_moves() -> None:
     trial = furnished("root.a; root.b").does(asks("app-1 a1 memory=10"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.moves("app-1", "root.b")
     assert events(trial) == [
         "USERGROUP bob root.a REMOVE UG_USER_RESOURCE (memory=10)",
@@ -397,7 +397,7 @@ def test_an_application_moves() -> None:
 def test_a_gang_that_comes_too_late_takes_back_all_it_asked_for() -> None:
     trial = furnished(application="app-1 root.a gang=memory:900 timeout=5000")
     trial.does(asks("app-1 p1 memory=10 placeholder group=g", "app-1 p2 memory=890 placeholder group=g"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.waits(6)
     assert told_of(trial, "APP") == [
         "APP app-1 SET APP_RESUMING: ResourceReservationTimeout",
@@ -411,7 +411,7 @@ def test_a_gang_that_comes_too_late_takes_back_all_it_asked_for() -> None:
 
 def test_an_application_that_may_not_start_is_told_of_once_and_when_it_may() -> None:
     trial = furnished("root.a maxapps=1").does(asks("app-1 a1 memory=1"), apps("app-2 root.a"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.does(asks("app-2 b1 memory=1"), asks("app-2 b2 memory=1"))
     assert [one for one in events(trial) if "APP_REQUEST" not in one] == [
         "APP app-2 SET APP_ACCEPTED",
@@ -491,7 +491,7 @@ def test_a_victim_is_told_for_whom_it_goes() -> None:
 
 def test_why_no_node_would_take_a_request_is_told_from_time_to_time() -> None:
     trial = furnished().takes(asks("app-1 a1 memory=5"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     state, ask = trial.partition, trial.app("app-1").requests["a1"]
     for _ in range(2):
         unschedulable(state, ask, {"too small": 2, "tainted": 1})
@@ -506,7 +506,7 @@ def test_why_no_node_would_take_a_request_is_told_from_time_to_time() -> None:
 
 def test_a_placeholder_that_is_too_small_is_told_of() -> None:
     trial = furnished().takes(asks("app-1 p1 memory=5 placeholder group=g", "app-1 r1 memory=6 group=g"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     requests = trial.app("app-1").requests
     not_matching(trial.partition, requests["r1"], requests["p1"])
     assert events(trial) == [

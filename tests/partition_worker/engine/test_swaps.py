@@ -6,7 +6,7 @@ from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.cycle import cycle
-from partition_worker.engine.effects import Happening, Release, Replace
+from partition_worker.engine.effects import Event, Release, Replace
 from tests.builders import apps, asks, config, gone, nodes, released
 from tests.trial import Trial
 
@@ -404,7 +404,7 @@ def history(one: Trial) -> list[tuple[int, int, int, str]]:
     kinds = (event_codes.APP, event_codes.NODE, event_codes.REQUEST)
     return [
         (event.kind, event.change, event.detail, event.reference_id)
-        for event in map(Happening._make, one.partition.happenings())
+        for event in map(Event._make, one.partition.drain_events())
         if event.kind in kinds and event.change != event_codes.SET
     ]
 

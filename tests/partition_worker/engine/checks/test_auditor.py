@@ -7,7 +7,7 @@ import pytest
 from common.wire import NEVER
 from partition_worker.engine import auditor
 from partition_worker.engine.auditor import SLICE_EVERY_S
-from partition_worker.engine.effects import Happening
+from partition_worker.engine.effects import Event
 from tests.builders import apps, asks, nodes, released
 from tests.trial import Trial
 
@@ -59,14 +59,14 @@ DRIFTS: dict[str, Callable[[Trial], object]] = {
 @pytest.mark.parametrize("problem", DRIFTS)
 def test_what_drifts_is_told_counted_and_shown(problem: str) -> None:
     one = trial()
-    one.partition.happenings()
+    one.partition.drain_events()
     DRIFTS[problem](one)
     elapse(one, EVERY_S)
     found = one.partition.auditor
     assert found.drift >= 1
     assert any(text.startswith(problem) for text in found.health.drift)
     assert any(text.startswith(f"note: audit: {problem}") for text in one.told())
-    history = [Happening(*happened) for happened in one.partition.happenings()]
+    history = [Event(*happened) for happened in one.partition.drain_events()]
     assert any(happening.message.startswith(f"audit: {problem}") for happening in history)
 
 

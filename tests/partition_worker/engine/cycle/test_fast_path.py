@@ -69,7 +69,7 @@ def test_the_same_is_decided_and_told_as_one_at_a_time(seed: int) -> None:
             quick = told(fast.step(now, budget))
             plodding = [part for _, effects in slow.schedule_each(now, budget) for part in told(effects)]
             assert quick == plodding
-            assert fast.happenings() == slow.happenings()
+            assert fast.drain_events() == slow.drain_events()
         check(fast)
         unlike = [one for one in differences(fast, slow) if not LOOKED.match(one)]
         assert not unlike, unlike

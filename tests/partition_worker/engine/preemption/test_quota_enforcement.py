@@ -22,7 +22,7 @@ def enforcing(queues: str, *running: str, applications: tuple[str, ...] = ("app-
     trial = Trial(queues, quota_preemption=True).takes(nodes("n1 memory=100"), apps(*applications))
     trial.takes(asks(*(f"{text} on=n1" for text in running)))
     trial.told()
-    trial.partition.happenings()
+    trial.partition.drain_events()
     return trial
 
 
@@ -63,11 +63,11 @@ def test_it_is_done_once() -> None:
 
 def test_while_no_queue_has_a_time_nobody_looks() -> None:
     trial = enforcing(f"root.a max=memory:6 {DELAY}", "app-1 a1 memory=2")
-    assert trial.partition.quota_look_at > 1e18
+    assert trial.partition.quota_check_at > 1e18
     trial.reconfigures(f"root.a max=memory:1 {DELAY}")
     assert trial.partition.next_timer == trial.now + 1
     trial.waits(6)
-    assert trial.partition.quota_look_at > 1e18
+    assert trial.partition.quota_check_at > 1e18
 
 
 def test_a_queue_that_falls_below_its_maximum_in_the_meantime_is_left_alone() -> None:
@@ -126,10 +126,10 @@ def test_a_parent_from_whose_children_nothing_may_be_taken_takes_nothing() -> No
     queues = f"root.p max=memory:6 {DELAY}; root.p.a guaranteed=memory:4"
     trial = enforcing(queues, "app-1 a1 memory=4", applications=("app-1 root.p.a",))
     trial.reconfigures(queues.replace("max=memory:6", "max=memory:2"))
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.waits(6)
     assert preempted(trial) == []
-    assert trial.partition.happenings() == []
+    assert trial.partition.drain_events() == []
 
 
 def test_what_others_hold_back_already_is_not_taken_twice() -> None:
@@ -148,9 +148,9 @@ def test_the_history_tells_of_each_victim_and_of_all_of_them_together() -> None:
         applications=("app-1 root.a", "app-2 root.a"),
     )
     trial.reconfigures(f"root.a max=memory:1 {DELAY}")
-    trial.partition.happenings()
+    trial.partition.drain_events()
     trial.waits(6)
-    one, two, summary = trial.partition.happenings()
+    one, two, summary = trial.partition.drain_events()
     (entry,) = trial.partition.preemptions
     assert (entry.kind, entry.queue, [victim.key for victim in entry.victims]) == ("quota", "root.a", ["a1", "a2"])
     text, none = "Preempted by Quota change enforcement process in root.a", event_codes.NONE

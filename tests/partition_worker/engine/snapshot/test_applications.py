@@ -6,7 +6,7 @@ from partition_worker.engine.allocation import Allocation, from_message
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.ask_shapes import AskShapes, Constraint
 from partition_worker.engine.bounds import DEFAULT
-from partition_worker.engine.effects import Note
+from partition_worker.engine.effects import LogLine
 from partition_worker.engine.predicates.evaluation import Predicates
 from partition_worker.engine.snapshot import codec
 from partition_worker.engine.snapshot.applications import AllocationDecoder, encode_allocation
@@ -119,7 +119,9 @@ def test_one_that_chooses_its_nodes_finds_the_same(order: str) -> None:
 def test_what_it_used_is_in_its_summary() -> None:
     one = Trial(made=Twins).does(nodes("n1 memory=10"), apps("app-1 root.a"), asks("app-1 a1 memory=4")).waits(10.5)
     remember(one.does(released("app-1 a1"))).waits(31)
-    (summary,) = [note.part.text for note in one.effects if isinstance(note.part, Note) and "summary" in note.part.text]
+    (summary,) = [
+        note.part.text for note in one.effects if isinstance(note.part, LogLine) and "summary" in note.part.text
+    ]
     assert "used {UNKNOWN: memory=40}" in summary
 
 

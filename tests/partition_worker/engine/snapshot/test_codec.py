@@ -53,7 +53,7 @@ def test_effects_have_the_causes_that_they_would_have_had() -> None:
 def test_what_was_decided_is_not_told_again() -> None:
     data = codec.encode_partition(busy().partition)
     assert read(data).step(busy().now, 100) == []
-    assert read(data).happenings() == []
+    assert read(data).drain_events() == []
 
 
 def test_what_waits_to_be_decided_is_decided_afterwards() -> None:

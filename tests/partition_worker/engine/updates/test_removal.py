@@ -9,7 +9,7 @@ from tests.trial import Trial
 def trial(*texts: str) -> Trial:
     one = Trial().does(nodes("n1 memory=100"), apps("app-1 root.a"), asks(*texts))
     one.told()
-    one.partition.begin(one.now)
+    one.partition.begin_step(one.now)
     return one
 
 
