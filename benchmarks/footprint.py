@@ -20,7 +20,7 @@ from benchmarks.paths.timing import prepare
 from benchmarks.results import Figure, Plan
 from benchmarks.shapes import Workload, backlog, batches, two_queues
 from common.rm_messages import Allocation, AllocationRequest
-from common.wire import body_of, decoded
+from common.wire import decode_body, encode_body
 from partition_worker.engine.partition import Partition
 from partition_worker.worker import BUDGET_DECISIONS
 
@@ -62,13 +62,13 @@ def worker_figures(plan: Plan) -> Iterator[Figure]:
 
 def engine_bytes(workload: Workload) -> tuple[float, float]:
     """Of each ask while all wait, and of each allocation once all run."""
-    bodies = [body_of(AllocationRequest(allocations=list(some))) for some in batches(workload.asks)]
+    bodies = [encode_body(AllocationRequest(allocations=list(some))) for some in batches(workload.asks)]
     partition = engine.Engine(workload).partition
     gc.collect()
     tracemalloc.start()
     try:
         for body in bodies:
-            partition.apply(decoded(AllocationRequest, body), engine.NOW_S)
+            partition.apply(decode_body(AllocationRequest, body), engine.NOW_S)
         waiting = _traced() / len(workload.asks)
         _decide(partition)
         return waiting, _traced() / len(workload.asks)

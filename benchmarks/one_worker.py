@@ -12,7 +12,7 @@ from common.messages import Command, Header, Message
 from common.names import BROKER
 from common.query_messages import Answer, Query
 from common.rm_messages import Ack
-from common.wire import Incoming, Outgoing, body_of, decoded
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 from partition_worker.worker import Worker
 
 NAME: Final = "bench_default"
@@ -49,7 +49,7 @@ class OneWorker:
     def answer(self, query: Query) -> Answer:
         """To a question."""
         [send] = self._tell(query, ref="question")
-        return decoded(Answer, send.body)
+        return decode_body(Answer, send.body)
 
     def _timed(self, message: Message) -> list[float]:
         incoming = self._delivery(message)
@@ -73,4 +73,4 @@ class OneWorker:
     def _delivery(self, message: Message, *, seq: int = 0, ack: int = 0, ref: str = "") -> Incoming:
         kind = type(message).__name__
         header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack, ref=ref)
-        return Incoming(BROKER, header, body_of(message))
+        return Incoming(BROKER, header, encode_body(message))

@@ -42,7 +42,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import Incoming, Outgoing, body_of, decoded, frames_of, header_of
+from common.wire import Incoming, Outgoing, decode_body, decode_header, encode_body, encode_frames
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
@@ -106,7 +106,7 @@ class Office:
     def tell(self, message: Message, *, seq: int = 0, ack: int = 0) -> None:
         kind = type(message).__name__
         header = Header(kind=kind, rm=RM, partition=NAME, session=SESSION, seq=seq, ack=ack)
-        self._carry(self.worker.handle(Incoming(BROKER, header, body_of(message)), NOW_S))
+        self._carry(self.worker.handle(Incoming(BROKER, header, encode_body(message)), NOW_S))
 
     def order(self, message: Message) -> None:
         """A numbered command, and all decisions that follow, with the acknowledgement of what they lead to."""
@@ -141,12 +141,12 @@ class Office:
         for send in sends:
             if send.to != JOURNAL or send.header.kind != Append.__name__:
                 continue
-            append = decoded(Append, send.body)
+            append = decode_body(Append, send.body)
             self._fresh = self._fresh or append.fresh
             for step in append.steps:
                 found = _step.decode(step)
                 self._rows.append(make_row(found.number, found.at, found.header.kind, step))
-            kept = body_of(Kept(number=self._rows[-1].number))
+            kept = encode_body(Kept(number=self._rows[-1].number))
             self._carry(self.worker.handle(Incoming(JOURNAL, Header(kind=Kept.__name__), kept), NOW_S))
 
     def _write(self, sends: list[Outgoing]) -> None:
@@ -237,12 +237,12 @@ class Broker:
         while True:
             assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
             name, *frames = self._socket.recv_multipart()
-            if name == worker_name(NAME, epoch).encode() and header_of(frames).kind == kind.__name__:
-                return decoded(kind, frames[2])
+            if name == worker_name(NAME, epoch).encode() and decode_header(frames).kind == kind.__name__:
+                return decode_body(kind, frames[2])
 
     def _asks(self, epoch: int, query: Query) -> None:
         header = Header(kind=type(query).__name__, rm=RM, partition=NAME, session=SESSION, ref="q")
-        self._socket.send_multipart([worker_name(NAME, epoch).encode(), *frames_of(header, body_of(query))])
+        self._socket.send_multipart([worker_name(NAME, epoch).encode(), *encode_frames(header, encode_body(query))])
 
 
 def measured(shape: Shape, rounds: int) -> Result:

@@ -22,13 +22,13 @@ from common.config.model import Configuration
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
 from common.config.validation import find_build_problems, find_name_problems, normalise_with_checksum, validate
-from common.config.warnings import doubts
+from common.config.warnings import find_warnings
 from common.control_messages import ChangedFile
 from common.messages import Header
 from common.names import READER
 from common.query_messages import ChangeConfig
 from common.rm_messages import RegisterResourceManager, UpdateConfiguration
-from common.wire import Incoming, Machine, Outgoing, WireError, decoded
+from common.wire import Incoming, Machine, Outgoing, WireError, decode_body
 
 ANALYSES_MAX: Final = 2
 """Analyses in the cache: all RMs that use the watched file share one text."""
@@ -67,7 +67,7 @@ class ConfigAnalysis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For each partition, why its placement rules cannot be built."""
     hierarchy: ProblemTuple = ()
     """Queues with another parent in another partition."""
-    doubts: ProblemTuple = ()
+    warnings: ProblemTuple = ()
     """Warnings: settings that are valid but probably unintended."""
 
 
@@ -87,7 +87,7 @@ def analyze(text: str) -> ConfigAnalysis:
         building=tuple(tuple(find_build_problems(one, path=path, lines=lines)) for one, path in places),
         rules=tuple(tuple(find_rule_problems(one, path=path, lines=lines)) for one, path in places),
         hierarchy=tuple(find_hierarchy_problems(written, lines)),
-        doubts=tuple(doubts(written, lines)),
+        warnings=tuple(find_warnings(written, lines)),
     )
 
 
@@ -207,11 +207,11 @@ def _is_ordered(header: Header) -> bool:
 def _text_in(incoming: Incoming) -> str:
     match incoming.header.kind:
         case "RegisterResourceManager":
-            return decoded(RegisterResourceManager, incoming.body).config
+            return decode_body(RegisterResourceManager, incoming.body).config
         case "UpdateConfiguration":
-            return decoded(UpdateConfiguration, incoming.body).config
+            return decode_body(UpdateConfiguration, incoming.body).config
         case "ChangeConfig":
-            return decoded(ChangeConfig, incoming.body).config
+            return decode_body(ChangeConfig, incoming.body).config
         case "ChangedFile":
-            return decoded(ChangedFile, incoming.body).text
+            return decode_body(ChangedFile, incoming.body).text
     return ""

@@ -11,11 +11,11 @@ from broker.outgoing import build_answer
 from broker.queries import PendingQueries
 from broker.state import ROLLOUT_OUTCOMES, BrokerState
 from common.control_messages import Figures, NodesAstray
-from common.metrics import Family, Sample, counter, distribution, encoded, families, gauge
+from common.metrics import Family, Sample, counter, decode_families, distribution, encode_families, gauge
 from common.names import RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
 from common.query_messages import Query
-from common.wire import Incoming, Outgoing, decoded
+from common.wire import Incoming, Outgoing, decode_body
 
 REPORT_MAX_AGE_S: Final = 15.0
 """A report expires after so long; processes send one every five seconds."""
@@ -49,18 +49,18 @@ class BrokerMetrics:
         header, source = incoming.header, incoming.source
         match header.kind:
             case "Figures" if source in REPORTERS:
-                self._store_report(source, decoded(Figures, incoming.body), now)
+                self._store_report(source, decode_body(Figures, incoming.body), now)
             case "NodesAstray" if header.rm in self._state.registry.sessions:
-                self._state.counters.failed_nodes[header.rm] += decoded(NodesAstray, incoming.body).count
-            case "Query" if source == WEBSERVICE and decoded(Query, incoming.body).what == "metrics":
-                return [build_answer(source, header.ref, 200, encoded(self._collect(now)))]
+                self._state.counters.failed_nodes[header.rm] += decode_body(NodesAstray, incoming.body).count
+            case "Query" if source == WEBSERVICE and decode_body(Query, incoming.body).what == "metrics":
+                return [build_answer(source, header.ref, 200, encode_families(self._collect(now)))]
             case "Query":
                 return [build_answer(source, header.ref, 404, b"Partition not found")]
         return []
 
     def _store_report(self, source: str, report: Figures, now: float) -> None:
         try:
-            self._reports[source] = now, families(report.families)
+            self._reports[source] = now, decode_families(report.families)
         except ValueError as error:
             self._state.warnings.append(f"the metrics of {source} cannot be read: {error}")
 

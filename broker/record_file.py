@@ -22,7 +22,7 @@ from common.control_messages import ConfigVersion, ManagerRecord, RebaseVersion,
 from common.messages import INT64_MAX, Header
 from common.names import BROKER, RECORD
 from common.query_messages import Answer, ReadConfig
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 
 FORMAT_VERSION: Final = 2
 """The file's `user_version`; a file with a later one is refused. Format 1 had configuration versions only."""
@@ -184,13 +184,13 @@ class RecordFile:
         header = message.header
         match header.kind:
             case "ManagerRecord":
-                self._write(header.rm, decoded(ManagerRecord, message.body))
+                self._write(header.rm, decode_body(ManagerRecord, message.body))
             case "RebaseVersion":
-                self._rebase(header.rm, decoded(RebaseVersion, message.body))
+                self._rebase(header.rm, decode_body(RebaseVersion, message.body))
             case "ProbeRecord":
                 self._answer(make_outgoing(RECORD, Recorded(number=0, problem=self._write_incarnation())))
             case "ReadConfig":
-                self._read(header, decoded(ReadConfig, message.body))
+                self._read(header, decode_body(ReadConfig, message.body))
             case unknown:
                 raise TypeError(unknown)
 

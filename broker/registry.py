@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from common.config.model import Configuration, PartitionConfig
-from common.names import RM_ID, distinct_name, external, normalised, worker_name
+from common.names import RM_ID, distinct_name, external_name, normalise_partition_name, worker_name
 from common.query_messages import PartitionEntry
 
 NUMBERS_PER_INCARNATION: Final = 2**20
@@ -255,7 +255,7 @@ class Registry:
         for _, full_name, one in sorted(found, key=lambda entry: entry[:2]):
             yield PartitionEntry(
                 full_name=full_name,
-                name=external(one.rm, full_name),
+                name=external_name(one.rm, full_name),
                 rm_id=one.rm,
                 epoch=self.slots[full_name].epoch,
                 life=one.generation(full_name),
@@ -284,7 +284,7 @@ class Registry:
         """The full name for a partition of an RM: its present one, or else the usual one, or a distinct one if a
         partition of another RM has the usual name (also one that is leaving or still being voted on).
         """
-        usual, distinct = normalised(rm, name), distinct_name(rm, name)
+        usual, distinct = normalise_partition_name(rm, name), distinct_name(rm, name)
         if distinct in self.slots:
             return distinct
         return distinct if usual in self.slots and self.slots[usual].rm != rm else usual

@@ -22,7 +22,7 @@ from common.config.model import compute_checksum
 from common.config.problems import ConfigError
 from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, Recorded
 from common.messages import Header
-from common.names import RECORD, distinct_name, normalised
+from common.names import RECORD, distinct_name, normalise_partition_name
 from common.rm_messages import Refused
 from common.wire import NEVER, Outgoing, make_outgoing
 
@@ -112,7 +112,7 @@ def restore_session(record: RmRecord) -> RmSession:
 def _full_name(record: RmRecord, name: str) -> str:
     """The full name that a partition had when it was recorded: its lease is under that name."""
     distinct = distinct_name(record.rm, name)
-    return distinct if distinct in record.leases else normalised(record.rm, name)
+    return distinct if distinct in record.leases else normalise_partition_name(record.rm, name)
 
 
 def order_of_registration(record: RmRecord) -> tuple[bool, int]:

@@ -56,8 +56,8 @@ from common.messages import Command, Header, Message, News
 from common.names import DISTINCT, FILE, RECORD, RMPROXY, SUPERVISOR, usual_name
 from common.query_messages import ChangeConfig, ReadConfig
 from common.rm_messages import UNNUMBERED, Heartbeat, Refused, RegisterResourceManager, Resume, UpdateConfiguration
-from common.text_formats import counted
-from common.wire import MALFORMED, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
+from common.text_formats import format_count
+from common.wire import MALFORMED, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 
 _COMMANDS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, Command))
 _NEWS: Final = frozenset(name for name, kind in Message.kinds.items() if issubclass(kind, News | Refused))
@@ -100,12 +100,12 @@ class BrokerMachine:
         self._default_config = DefaultConfig(self.state, self._changes)
         self._liveness = Liveness(self.state, self._changes)
         self._started_ns = int(now * 1e9)
-        self._heartbeat_body = body_of(Heartbeat(incarnation=str(incarnation)))
+        self._heartbeat_body = encode_body(Heartbeat(incarnation=str(incarnation)))
         for one in tuple(durable.values()):
             self._restore_rm(one, now)
         if self.registry.away:
             self.state.notes.append(
-                f"waiting for {counted(len(self.registry.away), 'RM')} registered before this start"
+                f"waiting for {format_count(len(self.registry.away), 'RM')} registered before this start"
             )
         self._liveness.schedule(now)
         self._reported_leases: dict[str, int] | None = self.registry.leases()
@@ -274,7 +274,7 @@ class BrokerMachine:
             case "Answer":
                 return self._route_answer(incoming)
             case "Hello":
-                return self._handle_hello(incoming, decoded(Hello, incoming.body), now)
+                return self._handle_hello(incoming, decode_body(Hello, incoming.body), now)
             case "ManagerAway":
                 return self._handle_manager_away(incoming, now)
             case "Retired":
@@ -284,13 +284,13 @@ class BrokerMachine:
             case "ConfigVote":
                 if self._slot_of_sender(incoming) is None:
                     return []
-                return self._changes.count_vote(header.partition, decoded(ConfigVote, incoming.body), now)
+                return self._changes.count_vote(header.partition, decode_body(ConfigVote, incoming.body), now)
             case "Recorded" if incoming.source == RECORD:
-                return self._handle_recorded(header.rm, decoded(Recorded, incoming.body), now)
+                return self._handle_recorded(header.rm, decode_body(Recorded, incoming.body), now)
             case "WorkerEnded" if incoming.source == SUPERVISOR:
-                return self._handle_worker_ended(header, decoded(WorkerEnded, incoming.body))
+                return self._handle_worker_ended(header, decode_body(WorkerEnded, incoming.body))
             case "ChangedFile" if incoming.source == FILE:
-                self._default_config.set_text(decoded(ChangedFile, incoming.body).text)
+                self._default_config.set_text(decode_body(ChangedFile, incoming.body).text)
                 return []
             case kind if kind == MALFORMED:
                 return [build_refusal(incoming.source, header, "malformed", header.ref)]
@@ -303,13 +303,13 @@ class BrokerMachine:
             case "RegisterResourceManager":
                 return self._handle_register(incoming, now)
             case "Resume":
-                return resume_session(self.state, incoming, decoded(Resume, incoming.body))
+                return resume_session(self.state, incoming, decode_body(Resume, incoming.body))
             case "Leave":
                 return handle_leave(self.state, self._changes, incoming)
             case "UpdateConfiguration":
                 return self._handle_update(incoming, now)
             case "ChangeConfig":
-                message = decoded(ChangeConfig, incoming.body)
+                message = decode_body(ChangeConfig, incoming.body)
                 request = UpdateRequest(
                     rm=header.rm,
                     text=message.config,
@@ -319,7 +319,7 @@ class BrokerMachine:
                 )
                 return start_update(self.state, self._changes, request, now)
             case "ReadConfig":
-                return [read_config(self.state, incoming, decoded(ReadConfig, incoming.body))]
+                return [read_config(self.state, incoming, decode_body(ReadConfig, incoming.body))]
             case "ListPartitions":
                 listed = list_partitions(self.state, self._started_ns, self._persistence.problem)
                 return [make_outgoing(incoming.source, listed, Header(kind="PartitionList", ref=header.ref))]
@@ -393,7 +393,7 @@ class BrokerMachine:
 
     def _handle_register(self, incoming: Incoming, now: float) -> list[Outgoing]:
         header = incoming.header
-        request = decoded(RegisterResourceManager, incoming.body)
+        request = decode_body(RegisterResourceManager, incoming.body)
         known = self.registry.find_session(header.rm, header.session)
         if known is None:
             return start_registration(self.state, self._changes, incoming, request, now)
@@ -412,7 +412,7 @@ class BrokerMachine:
     def _handle_update(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """Handle the RM's own update. Its settings take effect even if the configuration is refused."""
         header = incoming.header
-        message = decoded(UpdateConfiguration, incoming.body)
+        message = decode_body(UpdateConfiguration, incoming.body)
         session = self.registry.find_session(header.rm, header.session)
         if session is None or message.rm_id not in ("", header.rm):
             reason = (

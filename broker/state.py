@@ -18,7 +18,7 @@ from common.config.problems import Problem
 from common.config.validation import DEFAULT_TEXT
 from common.control_messages import ConfigVersion
 from common.metrics import Histogram
-from common.names import matching
+from common.names import compile_rm_ids
 
 SameHierarchy = Literal["off", "warn", "enforce"]
 
@@ -240,7 +240,7 @@ class BrokerState:
 
     def may_register(self, rm: str) -> bool:
         """Whether the policy allows an RM with this id."""
-        return matching(self.policy.allowed_rms).fullmatch(rm) is not None
+        return compile_rm_ids(self.policy.allowed_rms).fullmatch(rm) is not None
 
     def validate(self, rm: str, text: str, live: Container[str] = ()) -> Configuration:
         """The configuration in a text, if this RM may have it.
@@ -263,14 +263,14 @@ class BrokerState:
         self._check_partition_count(rm, configuration)
         _refuse_if_any(list(_building_problems(live_names, configuration, analysis)))
         self._check_hierarchy(rm, analysis.hierarchy)
-        self._log_warnings(rm, analysis.doubts)
+        self._log_warnings(rm, analysis.warnings)
         return configuration
 
     def list_warnings(self, text: str) -> list[Problem]:
         """The warnings about a valid configuration, as `yunishard validate` lists them."""
         analysis = analyses.get(text)
         hierarchy = analysis.hierarchy if self.policy.same_hierarchy == "warn" else ()
-        found = [*hierarchy, *analysis.doubts]
+        found = [*hierarchy, *analysis.warnings]
         listed = found[:WARNINGS_MAX]
         if len(found) > len(listed):
             text = f"{len(found) - len(listed)} more such warnings: `yunishard validate` shows them"

@@ -22,7 +22,7 @@ from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.control_messages import ChangedFile, WriteFile
 from common.messages import Header
 from common.names import BROKER, FILE
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 
 POLL_INTERVAL_S: Final = 0.5
 """Seconds between two polls. A change counts once two polls in a row find the same, as the writer may not have
@@ -71,7 +71,7 @@ class WatchedFile:
         """Write a text in place of the one that it changes. If that fails the change stays in force, as it is in the
         record. A missing file is created again.
         """
-        wanted = decoded(WriteFile, message.body)
+        wanted = decode_body(WriteFile, message.body)
         try:
             gone = not self.path.exists()
             if not gone and compute_checksum(self._read()) != wanted.replaces:

@@ -51,7 +51,7 @@ def parse_acl(text: str) -> Acl:
         return NOBODY
     fields = text.split(" ")
     if len(fields) > _FIELDS_MAX:
-        raise AclError(multiple_spaces(text))
+        raise AclError(describe_multiple_spaces(text))
     names = [field.split(",") for field in fields]
     if text.strip(WHITE_SPACE) == "*" or ["*"] in names:
         return EVERYBODY
@@ -61,7 +61,7 @@ def parse_acl(text: str) -> Acl:
     )
 
 
-def left_out(text: str) -> tuple[str, ...]:
+def find_ignored_entries(text: str) -> tuple[str, ...]:
     """Return the entries that `parse_acl` leaves out, in their order, once each and none that is empty.
 
     Raises AclError as it does.
@@ -79,6 +79,6 @@ def has_too_many_fields(text: str) -> bool:
     return len(_WORD.findall(text)) > _FIELDS_MAX
 
 
-def multiple_spaces(text: str) -> str:
+def describe_multiple_spaces(text: str) -> str:
     """Return the sentence for a text with too many parts, one for both tests."""
     return f"multiple spaces found in ACL: '{text}'"

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import zmq
 
-from common.names import RM_ID, RmIdError, matching, rm_ids_of
+from common.names import RM_ID, RmIdError, compile_rm_ids, parse_rm_ids
 
 SERVER: Final = "server"
 """The name of the server's pair."""
@@ -43,7 +43,7 @@ class KeyFileError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A secret key and the public one that belongs to it."""
 
     public: str
@@ -75,7 +75,7 @@ def read_public(file: Path) -> str:
     return _key_in(file, _text_of(file), "public")
 
 
-def read_pair(file: Path) -> Pair:
+def read_pair(file: Path) -> KeyPair:
     """The pair in a secret file.
 
     Raises:
@@ -86,7 +86,7 @@ def read_pair(file: Path) -> Pair:
     mode = stat.S_IMODE(file.stat().st_mode)
     if mode & 0o077:
         raise KeyFileError(f"{file}: others can read this secret key (mode {mode:o}): chmod 600, or make a new one")
-    return Pair(zmq.curve_public(secret.encode()).decode(), secret)
+    return KeyPair(zmq.curve_public(secret.encode()).decode(), secret)
 
 
 def server_file(place: Path) -> Path:
@@ -101,20 +101,20 @@ def write_pair(folder: Path, name: str) -> tuple[Path, Path]:
         FileExistsError: one of them is there already; nothing has changed.
         OSError: they cannot be written.
     """
-    pair = Pair.new()
+    pair = KeyPair.new()
     public, secret = folder / f"{name}{PUBLIC_SUFFIX}", folder / f"{name}{SECRET_SUFFIX}"
     if public.exists():
         raise FileExistsError(f"{public}: there is one already")
     _write_new(secret, SECRET_MODE, _certificate(f"Keep this file to yourself: secret key of {name}.", pair))
     try:
-        _write_new(public, PUBLIC_MODE, _certificate(f"Public key of {name}.", Pair(pair.public, "")))
+        _write_new(public, PUBLIC_MODE, _certificate(f"Public key of {name}.", KeyPair(pair.public, "")))
     except OSError:
         secret.unlink()
         raise
     return public, secret
 
 
-def _certificate(about: str, pair: Pair) -> str:
+def _certificate(about: str, pair: KeyPair) -> str:
     secret = f'    secret-key = "{pair.secret}"\n' if pair.secret else ""
     return f'#   {about}\n\nmetadata\ncurve\n    public-key = "{pair.public}"\n{secret}'
 
@@ -154,7 +154,7 @@ def _key_in(file: Path, text: str, kind: str) -> str:
 class ClientKeys:
     """What a resource manager needs to reach a port with keys."""
 
-    own: Pair
+    own: KeyPair
     server: str
     """The server's public key."""
 
@@ -174,7 +174,7 @@ class ClientKeys:
         socket.curve_serverkey = self.server.encode()
 
 
-def guard(socket: "zmq.Socket[bytes]", pair: Pair, *, domain: str) -> None:
+def require_client_keys(socket: "zmq.Socket[bytes]", pair: KeyPair, *, domain: str) -> None:
     """Let a socket that does not listen yet take only clients whose key is admitted in this ZAP domain; without anybody
     who answers for the domain, none.
     """
@@ -202,7 +202,7 @@ class AllowListError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedKey:
     """A key, and whom it may speak for."""
 
     key: str
@@ -221,7 +221,7 @@ class Allowed:
 class AllowList:
     """All that are allowed, by key."""
 
-    entries: Mapping[str, Allowed] = field(default_factory=dict)
+    entries: Mapping[str, AllowedKey] = field(default_factory=dict)
     _patterns: dict[str, re.Pattern[str]] = field(default_factory=dict, repr=False)
 
     def admits(self, key: str, rm: str) -> bool:
@@ -237,15 +237,15 @@ def is_key(text: str) -> bool:
     )
 
 
-def allow_list(text: str) -> AllowList:
+def parse_allow_list(text: str) -> AllowList:
     """The list in a file's text.
 
     Raises:
         AllowListError: a line that is none, a key that is there twice, too many.
     """
-    entries: dict[str, Allowed] = {}
+    entries: dict[str, AllowedKey] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        found = entry_of(line, number)
+        found = parse_allow_line(line, number)
         if found is None:
             continue
         if found.key in entries:
@@ -253,10 +253,10 @@ def allow_list(text: str) -> AllowList:
         entries[found.key] = found
     if len(entries) > KEYS_MAX:
         raise AllowListError(f"line 1: {len(entries)} keys, at most {KEYS_MAX} are possible")
-    return AllowList(entries, {key: matching(one.rm_ids) for key, one in entries.items()})
+    return AllowList(entries, {key: compile_rm_ids(one.rm_ids) for key, one in entries.items()})
 
 
-def entry_of(line: str, number: int = 1) -> Allowed | None:
+def parse_allow_line(line: str, number: int = 1) -> AllowedKey | None:
     """What a line says; None for one that says nothing.
 
     Raises:
@@ -269,12 +269,12 @@ def entry_of(line: str, number: int = 1) -> Allowed | None:
     if match is None or not is_key(match["key"]):
         raise AllowListError(f"line {number}: expected a public key of 40 characters, RM ids, and maybe # a comment")
     try:
-        rm_ids = rm_ids_of(match["ids"])
+        rm_ids = parse_rm_ids(match["ids"])
     except RmIdError as error:
         raise AllowListError(f"line {number}: {error}") from None
     comment = match["comment"] or ""
     since = _SINCE.match(comment)
-    return Allowed(
+    return AllowedKey(
         match["key"],
         rm_ids,
         comment=comment[since.end() :] if since else comment,

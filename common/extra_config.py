@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from common.text_formats import UINT_MAX, seconds
+from common.text_formats import UINT_MAX, parse_duration
 
 INT64_MAX: Final = 2**63 - 1
 DURATION_MAX_S: Final = INT64_MAX / 1e9
@@ -159,7 +159,7 @@ def _positive(text: str) -> int | None:
 
 
 def _interval_s(text: str) -> float | None:
-    found = seconds(text)
+    found = parse_duration(text)
     return None if found is None or abs(found) > DURATION_MAX_S else max(found, 0.0)
 
 

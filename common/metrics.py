@@ -58,7 +58,7 @@ class Family(Struct, frozen=True, omit_defaults=True):
     distributions: list[Distribution] = []
 
 
-class Written(Struct, frozen=True, omit_defaults=True):
+class EncodedFamily(Struct, frozen=True, omit_defaults=True):
     """A family whose samples are encoded already: of many things that mostly are as they were the last time."""
 
     name: str
@@ -72,22 +72,22 @@ _encoder: Final = Encoder()
 _decoder: Final = Decoder(list[Family])
 
 
-def encoded(found: Iterable[Family | Written]) -> bytes:
+def encode_families(found: Iterable[Family | EncodedFamily]) -> bytes:
     """As it travels."""
     return _encoder.encode(list(found))
 
 
-def piece(samples: list[Sample]) -> bytes:
+def encode_samples(samples: list[Sample]) -> bytes:
     """Samples as they are encoded, to be put together with others."""
     return _encoder.encode(samples)[1:-1]
 
 
-def whole(pieces: Iterable[bytes]) -> Raw:
+def join_samples(pieces: Iterable[bytes]) -> Raw:
     """Such samples, one after the other."""
     return Raw(b"[" + b",".join(filter(None, pieces)) + b"]")
 
 
-def families(body: bytes) -> list[Family]:
+def decode_families(body: bytes) -> list[Family]:
     """What a process told.
 
     Raises:

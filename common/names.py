@@ -61,7 +61,7 @@ def is_person(text: str) -> bool:
     return 0 < len(text) <= PERSON_LENGTH_MAX and text.isprintable()
 
 
-def normalised(rm_id: str, name: str) -> str:
+def normalise_partition_name(rm_id: str, name: str) -> str:
     """The name of an RM's partition inside the core: `<rm-id>_<name>`.
 
     An empty name is `default`; a name that already carries the sender's own prefix, or the bracket form `[rm-id]name`
@@ -76,12 +76,12 @@ def normalised(rm_id: str, name: str) -> str:
 
 
 def distinct_name(rm_id: str, name: str) -> str:
-    """The full name of a partition whose usual one, `normalised`, belongs to a partition of another RM.
+    """The full name of a partition whose usual one, `normalise_partition_name`, belongs to a partition of another RM.
 
     `a_b_default` can be `b_default` of RM `a` and `default` of RM `a_b`. All such pairs of RM and name have RM ids of
     different lengths, so `a_b_default~1` is only the one and `a_b_default~3` only the other.
     """
-    return f"{normalised(rm_id, name)}{DISTINCT}{len(rm_id)}"
+    return f"{normalise_partition_name(rm_id, name)}{DISTINCT}{len(rm_id)}"
 
 
 def usual_name(full_name: str) -> str:
@@ -89,7 +89,7 @@ def usual_name(full_name: str) -> str:
     return full_name.partition(DISTINCT)[0]
 
 
-def external(rm_id: str, full_name: str) -> str:
+def external_name(rm_id: str, full_name: str) -> str:
     """The partition's name as its own RM configured it."""
     return usual_name(full_name).removeprefix(f"{rm_id}_")
 
@@ -108,7 +108,7 @@ class RmIdError(ValueError):
     """A text in which one of the ids is none that a resource manager can have; it says which."""
 
 
-def rm_ids_of(text: str) -> tuple[str, ...]:
+def parse_rm_ids(text: str) -> tuple[str, ...]:
     """The ids in a text; blanks around them do not count.
 
     Raises:
@@ -121,6 +121,6 @@ def rm_ids_of(text: str) -> tuple[str, ...]:
     return found
 
 
-def matching(rm_ids: Iterable[str]) -> re.Pattern[str]:
+def compile_rm_ids(rm_ids: Iterable[str]) -> re.Pattern[str]:
     """What matches the whole id of every resource manager that one of these means."""
     return re.compile("|".join(".*".join(map(re.escape, one.split("*"))) for one in rm_ids) or "(?!)")

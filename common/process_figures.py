@@ -17,7 +17,7 @@ from typing import Final
 
 from common.driver import Transport
 from common.metrics import Family, counter, gauge
-from common.process_limits import count_open, resident_bytes
+from common.process_limits import count_open_descriptors, resident_bytes
 from common.process_up import LABELS, up
 
 LAG_EVERY_S: Final = 0.5
@@ -79,7 +79,7 @@ class ProcessFigures:
         what = "Memory in use, in bytes. Worry if it grows while the cluster does not."
         yield self._gauge("resident_bytes", what, resident_bytes())
         what = "Open files and sockets. Worry near the limit of the system (`ulimit -n`)."
-        yield self._gauge("open_files", what, count_open())
+        yield self._gauge("open_files", what, count_open_descriptors())
         yield self._gauge("threads", "Threads, those of libraries included.", _threads())
         what = "When the process started, in Unix seconds. Another time is another process: look for why."
         yield self._gauge("start_time_seconds", what, round(_STARTED, 3))

@@ -53,12 +53,12 @@ _FOLDER: Final = "/proc/self/fd"
 _log = logging.getLogger("core.descriptors")
 
 
-def limit() -> int:
+def descriptor_limit() -> int:
     """How many descriptors this process may have open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def raise_limit() -> int:
+def raise_descriptor_limit() -> int:
     """Raise the limit of this process, and of processes that it starts, as far as the system allows; what it is now.
 
     The usual limit of 1,024 is for programs that use `select`, and none of ours does.
@@ -66,10 +66,10 @@ def raise_limit() -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError):  # a system whose hard limit is "unlimited" may not take that as a soft one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return limit()
+    return descriptor_limit()
 
 
-def count_open() -> int:
+def count_open_descriptors() -> int:
     """How many descriptors are open now. To count them takes one; without it they are as many as there may be."""
     try:
         return len(os.listdir(_FOLDER)) - 1
@@ -78,7 +78,7 @@ def count_open() -> int:
     except OSError as error:
         if not is_shortage(error):
             raise
-        return limit()
+        return descriptor_limit()
 
 
 def is_shortage(error: OSError) -> bool:
@@ -104,7 +104,10 @@ class DescriptorGuard:
     """Pauses listeners while this process has few free descriptors. Needs a running loop."""
 
     def __init__(
-        self, *, look_every_s: float = LOOK_EVERY_S, free: Callable[[], int] = lambda: limit() - count_open()
+        self,
+        *,
+        look_every_s: float = LOOK_EVERY_S,
+        free: Callable[[], int] = lambda: descriptor_limit() - count_open_descriptors(),
     ) -> None:
         self._look_every_s = look_every_s
         self._free = free
@@ -136,7 +139,7 @@ class DescriptorGuard:
             self._logged_at = self._began
             _log.warning(
                 "no connections are accepted for now: %s (%d of %d file descriptors are free, %d have to be); %s",
-                *(cause, max(0, self._free()), limit(), ENOUGH, REMEDY),
+                *(cause, max(0, self._free()), descriptor_limit(), ENOUGH, REMEDY),
             )
 
     def _look(self) -> None:
@@ -207,7 +210,7 @@ class Acceptor:
                 raise
             self._guard.pause((error.strerror or str(error)).lower())
             return False
-        if connection.fileno() >= limit() - RESERVE:
+        if connection.fileno() >= descriptor_limit() - RESERVE:
             connection.close()
             self._guard.pause(_FEW)
             return False

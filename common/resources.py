@@ -2,7 +2,7 @@
 
 Amounts are plain dicts from resource type to integer, because they are made and compared for every decision. Their
 meaning lies in the type that the signature names: in `Resources` a missing type is 0, in a `Limit` it is unlimited.
-Sums do not wrap or saturate while they are calculated with; `saturated` cuts them to 64 bits where they leave the
+Sums do not wrap or saturate while they are calculated with; `saturate` cuts them to 64 bits where they leave the
 core.
 
 Not here: quantities as text (`quantity.py`), what a queue may still use (`engine/queues/headroom.py`).
@@ -72,7 +72,7 @@ def less(limit: Limit, used: Resources) -> Limit:
     return {kind: most - used.get(kind, 0) for kind, most in limit.items()}
 
 
-def tightened(left: Limit | None, right: Limit | None) -> Limit | None:
+def tighten(left: Limit | None, right: Limit | None) -> Limit | None:
     """Both limits at once: per type the smaller, where only one names a type that one. None is no limit at all."""
     if left is None or right is None:
         return right if left is None else left
@@ -82,7 +82,7 @@ def tightened(left: Limit | None, right: Limit | None) -> Limit | None:
     return both
 
 
-def pruned(amount: Resources) -> Resources:
+def drop_zeros(amount: Resources) -> Resources:
     """Without the types that are 0."""
     return {kind: value for kind, value in amount.items() if value}
 
@@ -100,7 +100,7 @@ def is_zero(amount: Resources) -> bool:
 
 def equal(left: Resources, right: Resources) -> bool:
     """The same amounts, where a missing type is 0."""
-    return pruned(left) == pruned(right)
+    return drop_zeros(left) == drop_zeros(right)
 
 
 def peak(left: Resources, right: Resources) -> Resources:
@@ -108,7 +108,7 @@ def peak(left: Resources, right: Resources) -> Resources:
     return {kind: max(left.get(kind, 0), right.get(kind, 0)) for kind in {**left, **right}}
 
 
-def saturated(amount: Resources) -> Resources:
+def saturate(amount: Resources) -> Resources:
     """Cut to the signed 64 bits that the scheduler interface and the REST API carry."""
     values = amount.values()
     if not values or (min(values) >= INT64_MIN and max(values) <= INT64_MAX):
@@ -118,15 +118,15 @@ def saturated(amount: Resources) -> Resources:
 
 def text(amount: Resources) -> str:
     """As the messages print it that YuniKorn has word for word (recorded in `tests/captures` and `tests/data`):
-    `map[memory:1000 vcore:1]`, types in order. For messages of our own see `described`.
+    `map[memory:1000 vcore:1]`, types in order. For messages of our own see `describe_amount`.
     """
     return f"map[{' '.join(f'{kind}:{amount[kind]}' for kind in sorted(amount))}]"
 
 
-def described(amount: Resources) -> str:
+def describe_amount(amount: Resources) -> str:
     """As our own messages print it, types in order.
 
-    >>> described({"vcore": 1, "memory": 1000}), described({})
+    >>> described({"vcore": 1, "memory": 1000}), describe_amount({})
     ('memory=1000 vcore=1', 'nothing')
     """
     return " ".join(f"{kind}={amount[kind]}" for kind in sorted(amount)) or "nothing"

@@ -244,7 +244,7 @@ class ApplicationView(View, frozen=True, kw_only=True):
     """Milliseconds, or NEVER_MS: when it last began to run."""
     resource_history: HistoryView
     backoff_deadline: str = ""
-    """As `rfc3339` writes it."""
+    """As `format_rfc3339` writes it."""
 
 
 # Nodes --------------------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ class GroupView(View, frozen=True, kw_only=True):
 # Values -------------------------------------------------------------------------------------------------------------
 
 
-def encoded(view: View | Sequence[View]) -> bytes:
+def encode_view(view: View | Sequence[View]) -> bytes:
     """The body that shows a view, or a list of them: compact JSON and a newline."""
     return _encoder.encode(view) + b"\n"
 
@@ -340,10 +340,10 @@ def _percentage(used: int, capacity: int) -> int:
 
 
 @lru_cache(DURATIONS_MAX)
-def duration(nanoseconds: int) -> str:
+def format_duration(nanoseconds: int) -> str:
     """A span of time in Go's notation.
 
-    >>> [duration(ns) for ns in (0, 1_500_000, 90 * 10**9, 3600 * 10**9, 1_500_000_000)]
+    >>> [format_duration(ns) for ns in (0, 1_500_000, 90 * 10**9, 3600 * 10**9, 1_500_000_000)]
     ['0s', '1.5ms', '1m30s', '1h0m0s', '1.5s']
     """
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
@@ -358,10 +358,10 @@ def duration(nanoseconds: int) -> str:
     return f"{sign}{larger}{_decimal(seconds_ns, _NS_PER_S)}s"
 
 
-def rfc3339(nanoseconds: int) -> str:
+def format_rfc3339(nanoseconds: int) -> str:
     """A moment in UTC, as text with as many decimals as it needs.
 
-    >>> rfc3339(1_700_000_000_120_000_000)
+    >>> format_rfc3339(1_700_000_000_120_000_000)
     '2023-11-14T22:13:20.12Z'
     """
     whole, fraction = divmod(nanoseconds, _NS_PER_S)

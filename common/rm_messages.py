@@ -559,7 +559,7 @@ class PartitionRestarted(News, frozen=True):
 # Counting a full report -----------------------------------------------------------------------------------------------
 
 
-def reported(command: Command) -> SyncEnd:
+def count_reported(command: Command) -> SyncEnd:
     """The nodes that are created, the applications that are new, and every allocation; what goes counts for nothing."""
     match command:
         case NodeRequest(nodes=nodes):
@@ -571,7 +571,7 @@ def reported(command: Command) -> SyncEnd:
     return SyncEnd()
 
 
-def both(one: SyncEnd, other: SyncEnd) -> SyncEnd:
+def add_counts(one: SyncEnd, other: SyncEnd) -> SyncEnd:
     """The sums."""
     return SyncEnd(
         nodes=one.nodes + other.nodes,

@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeVar
 from msgspec.structs import replace
 
 from common.messages import Call, Command, Header, Message, News, Reply
-from common.names import NODE_PARTITION, normalised
+from common.names import NODE_PARTITION, normalise_partition_name
 from common.rm_messages import (
     NUMBERED,
     Ack,
@@ -43,7 +43,7 @@ from common.rm_messages import (
     SyncEnd,
     UpdateConfiguration,
 )
-from common.wire import WireError, body_of, decoded
+from common.wire import WireError, decode_body, encode_body
 
 # Flow control ---------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Inbox:
 _T = TypeVar("_T")
 
 
-def split(rm_id: str, command: Command) -> dict[str, Command]:
+def split_by_partition(rm_id: str, command: Command) -> dict[str, Command]:
     """The command's parts by normalised partition name, in order of first appearance; items keep their order.
 
     Raises:
@@ -215,7 +215,7 @@ def _grouped(rm_id: str, items: Iterable[_T], written: Callable[[_T], str]) -> d
         name = written(item)
         group = spellings.get(name)
         if group is None:
-            group = spellings[name] = groups.setdefault(normalised(rm_id, name), [])
+            group = spellings[name] = groups.setdefault(normalise_partition_name(rm_id, name), [])
         group.append(item)
     return groups
 
@@ -314,7 +314,7 @@ class Session:
 
     def heartbeat(self) -> EncodedMessage:
         """What to say when there is nothing to say."""
-        return EncodedMessage(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), body_of(Heartbeat()))
+        return EncodedMessage(Header(kind="Heartbeat", rm=self.rm_id, session=self.session), encode_body(Heartbeat()))
 
     def update_configuration(self, request: UpdateConfiguration, *, ref: str = "configuration") -> EncodedMessage:
         """The call for another configuration; answered by `ConfigurationUpdated` or `Refused` with the same `ref`."""
@@ -323,7 +323,7 @@ class Session:
 
     def update(self, command: Command) -> list[EncodedMessage]:
         """The command as numbered messages, one for each partition that it mentions."""
-        return self.numbered(split(self.rm_id, command))
+        return self.numbered(split_by_partition(self.rm_id, command))
 
     def numbered(self, parts: Mapping[str, Command]) -> list[EncodedMessage]:
         """Commands as numbered messages, by the normalised name of the partition that each is for."""
@@ -339,13 +339,13 @@ class Session:
 
     def say(self, partition: str, command: Command) -> EncodedMessage:
         """A command that is not numbered, and not sent again."""
-        return EncodedMessage(self._header(type(command).__name__, partition), body_of(command))
+        return EncodedMessage(self._header(type(command).__name__, partition), encode_body(command))
 
     def full(self, command: Command) -> bool:
         """Whether a partition that this command mentions has too much unacknowledged; then wait for
         acknowledgements.
         """
-        return any(map(self.partition_full, split(self.rm_id, command)))
+        return any(map(self.partition_full, split_by_partition(self.rm_id, command)))
 
     def partition_full(self, partition: str) -> bool:
         """The same for one partition, by its normalised name; also true while that partition resumes."""
@@ -357,7 +357,9 @@ class Session:
         lanes = self._lanes.get(header.partition)
         if lanes is None or header.life != lanes.life:
             return None
-        found = (decoded(NUMBERED[kind], body) for number, kind, body in lanes.outbox.unacknowledged() if number == seq)
+        found = (
+            decode_body(NUMBERED[kind], body) for number, kind, body in lanes.outbox.unacknowledged() if number == seq
+        )
         return next(found, None)
 
     def repeated(self, only: str = "") -> list[EncodedMessage]:
@@ -378,7 +380,7 @@ class Session:
         ]
         for _, lanes in due:
             lanes.acknowledged = lanes.inbox.last
-        return [EncodedMessage(self._header("Ack", name), body_of(Ack())) for name, _ in due]
+        return [EncodedMessage(self._header("Ack", name), encode_body(Ack())) for name, _ in due]
 
     # Receiving ------------------------------------------------------------------------------------------------------
 
@@ -392,7 +394,7 @@ class Session:
         kind = _FROM_CORE.get(header.kind)
         if kind is None or header.session != self.session:
             return None  # of a newer core, or of an earlier session
-        message = decoded(kind, body)
+        message = decode_body(kind, body)
         if isinstance(message, Reply):
             return self._replied(header, message)
         return self._heard(header, message) if isinstance(message, News) else None
@@ -500,10 +502,10 @@ class Session:
         if not isinstance(request, UpdateConfiguration):
             self._called = ref
         header = Header(kind=type(request).__name__, rm=self.rm_id, partition=partition, session=self.session, ref=ref)
-        return EncodedMessage(header, body_of(request))
+        return EncodedMessage(header, encode_body(request))
 
     def _numbered(self, partition: str, command: Command) -> EncodedMessage:
-        kind, body = type(command).__name__, body_of(command)
+        kind, body = type(command).__name__, encode_body(command)
         lanes = self._lane(partition)
         seq = lanes.outbox.add(kind, body)
         lanes.acknowledged = lanes.inbox.last  # the header says so

@@ -8,7 +8,7 @@ _TERM: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"([+-]?)((?:{_TERM.pattern})+|0)")
 
 
-def seconds(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """The duration in seconds, or None if the text is not one."""
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -28,7 +28,7 @@ class UnsignedError(ValueError):
     """A text that is no number from 0 to UINT_MAX; its own text says why."""
 
 
-def unsigned(text: str) -> int | None:
+def parse_unsigned(text: str) -> int | None:
     """The number; None if there is no text.
 
     Raises:
@@ -37,10 +37,10 @@ def unsigned(text: str) -> int | None:
     if not text:
         return None
     if not _DIGITS.fullmatch(text):
-        raise UnsignedError(f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
+        raise UnsignedError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
     digits = text.lstrip("0")
     if len(digits) > len(str(UINT_MAX)) or int(digits or "0") > UINT_MAX:
-        raise UnsignedError(f"strconv.ParseUint: parsing {quoted(text)}: value out of range")
+        raise UnsignedError(f"strconv.ParseUint: parsing {quote(text)}: value out of range")
     return int(digits or "0")
 
 
@@ -62,7 +62,7 @@ _BYTE: Final = 0x7F
 _SHORT: Final = 0xFFFF
 
 
-def quoted(text: str | bytes) -> str:
+def quote(text: str | bytes) -> str:
     """The text in double quotes; bytes that are no UTF-8 are shown one by one."""
     if isinstance(text, bytes):
         text = text.decode(errors="surrogateescape")
@@ -85,10 +85,10 @@ def _shown(letter: str) -> str:
 # Plurals --------------------------------------------------------------------------------------------------------------
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number of things.
 
-    >>> counted(1, "RM"), counted(0, "journal step"), counted(12_345, "byte")
+    >>> counted(1, "RM"), format_count(0, "journal step"), format_count(12_345, "byte")
     ('1 RM', '0 journal steps', '12345 bytes')
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -97,7 +97,7 @@ class TokenKeys:
         return next((one for one in self.keys if one.is_secret), None)
 
 
-def token_keys(text: bytes) -> TokenKeys:
+def parse_token_keys(text: bytes) -> TokenKeys:
     """The keys in the text of a JWKS. Those that are not for signatures, or for algorithms that are not taken here, are
     passed over: the files of issuers have some.
 
@@ -172,7 +172,7 @@ def read_token_keys(file: Path) -> TokenKeys:
         raise TokenKeyError(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(text) > KEY_FILE_BYTES_MAX:
         raise TokenKeyError(f"is larger than {KEY_FILE_BYTES_MAX >> 10} KiB")
-    found = token_keys(text)
+    found = parse_token_keys(text)
     if found.secret is not None and mode & _OTHERS:
         raise TokenKeyError("holds a secret that others may read; make a new one, and keep it with mode 600")
     return found

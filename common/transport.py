@@ -33,8 +33,8 @@ from common.wire import (
     Outgoing,
     WireError,
     check_size,
-    frames_of,
-    header_of,
+    decode_header,
+    encode_frames,
 )
 
 MESSAGE_BYTES_HARD_MAX: Final = 2 * BODY_BYTES_MAX
@@ -159,7 +159,7 @@ class _Socket(DroppingEndpoint):
     def _send_to(self, identity: bytes, message: Outgoing) -> None:
         """Send to one peer of a ROUTER socket; drop the message if the peer is not connected or its queue is full."""
         try:
-            self.raw.send_multipart([identity, *frames_of(message.header, message.body)], zmq.NOBLOCK)
+            self.raw.send_multipart([identity, *encode_frames(message.header, message.body)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -186,10 +186,10 @@ class BrokerConnection(_Socket):
 
     def receive(self) -> Incoming | None:
         frames = self._frames()
-        return None if frames is None else delivery_of(self.peer, frames)
+        return None if frames is None else decode_incoming(self.peer, frames)
 
     def send(self, message: Outgoing) -> None:
-        self.raw.send_multipart(frames_of(message.header, message.body), zmq.NOBLOCK)
+        self.raw.send_multipart(encode_frames(message.header, message.body), zmq.NOBLOCK)
         self._look()
 
     def abandon(self) -> None:
@@ -215,7 +215,7 @@ class BrokerPort(_Socket):
             return None
         identity = frames[0]
         name = f"{_NAMELESS}{identity.hex()}" if identity[:1] == b"\0" else identity.decode(errors="replace")
-        return delivery_of(name, frames[1:])
+        return decode_incoming(name, frames[1:])
 
     def send(self, message: Outgoing) -> None:
         name = message.to
@@ -263,7 +263,7 @@ class NativePort(_Socket):
         if self._authenticator is not None:
             return self._authorized(self._authenticator)
         frames = self._frames()
-        return None if frames is None else delivery_of(self.prefix + frames[0].hex(), frames[1:])
+        return None if frames is None else decode_incoming(self.prefix + frames[0].hex(), frames[1:])
 
     def send(self, message: Outgoing) -> None:
         identity = message.to[len(self.prefix) :].partition("@")[0]
@@ -284,7 +284,7 @@ class NativePort(_Socket):
             return None
         key, identity = str(first.get("User-Id")), first.bytes
         source = f"{self.prefix}{identity.hex()}@{authenticator.fingerprint(key)}"
-        incoming = delivery_of(source, self._other_frames())
+        incoming = decode_incoming(source, self._other_frames())
         if incoming.header.kind == MALFORMED:
             return incoming
         objection = authenticator.objection(key, incoming.header.rm) or _check_routing_id(identity)
@@ -316,10 +316,10 @@ class _Listener:
             raise OSError(error.errno, f"cannot listen on {self._address}: {_text_of(error)}") from error
 
 
-def delivery_of(source: str, frames: list[bytes]) -> Incoming:
+def decode_incoming(source: str, frames: list[bytes]) -> Incoming:
     """Decode the header of a message; the kind is MALFORMED if it cannot be read."""
     try:
-        header = header_of(frames)
+        header = decode_header(frames)
         check_size(frames[2])
     except WireError as error:
         return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")

@@ -39,22 +39,22 @@ class WireError(ValueError):
     """A message that cannot be read; the text names the place and what would be right."""
 
 
-def body_of(message: Message | Part) -> bytes:
+def encode_body(message: Message | Part) -> bytes:
     """The encoded body of a message, or a piece of one that is kept by itself."""
     return _encoder.encode(message)
 
 
-def encoded(header: Header) -> bytes:
+def encode_header(header: Header) -> bytes:
     """The second frame of a message."""
     return _encoder.encode(header)
 
 
-def frames_of(header: Header, body: bytes) -> list[bytes]:
+def encode_frames(header: Header, body: bytes) -> list[bytes]:
     """The three frames of a message."""
-    return [PROTOCOL, encoded(header), body]
+    return [PROTOCOL, encode_header(header), body]
 
 
-def header_of(frames: list[bytes]) -> Header:
+def decode_header(frames: list[bytes]) -> Header:
     """The header of a message, after a look at the number, the version and the size of its frames.
 
     Raises:
@@ -82,7 +82,7 @@ def check_size(body: bytes) -> None:
         raise WireError(f"body of {len(body)} bytes, at most {BODY_BYTES_MAX} are allowed: send fewer items at once")
 
 
-def decoded(kind: type[_M], body: bytes) -> _M:
+def decode_body(kind: type[_M], body: bytes) -> _M:
     """The message of this class in a body.
 
     Raises:
@@ -128,7 +128,7 @@ class Incoming(Struct, frozen=True, gc=False):
 
 def make_outgoing(to: str, message: Message, header: Header | None = None) -> Outgoing:
     """A `Outgoing` of a message; the kind in the header is the message's class unless a header says otherwise."""
-    return Outgoing(to, header or Header(kind=type(message).__name__), body_of(message))
+    return Outgoing(to, header or Header(kind=type(message).__name__), encode_body(message))
 
 
 class Machine(Protocol):

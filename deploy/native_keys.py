@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from common.curve_keys import LIST_BYTES_MAX, AllowListError, KeyFileError, allow_list, read_pair, server_file
+from common.curve_keys import LIST_BYTES_MAX, AllowListError, KeyFileError, parse_allow_list, read_pair, server_file
 from deploy.settings import Settings, reason_of
 from deploy.values import Unusable
 
@@ -49,7 +49,7 @@ def native_keys(settings: Settings) -> NativeKeys | None:
     source = settings.source("native-allowed")
     try:
         with allowed.open("rb") as opened:
-            allow_list(opened.read(LIST_BYTES_MAX).decode())
+            parse_allow_list(opened.read(LIST_BYTES_MAX).decode())
     except (OSError, UnicodeDecodeError) as error:
         advice = "`yunishard keys allow` makes one"
         raise Unusable(f"{source}: {allowed}: cannot be read: {reason_of(error)}; {advice}") from None

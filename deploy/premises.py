@@ -24,8 +24,8 @@ from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError
 from common.config.validation import find_build_problems, load
 from common.names import PREDICATE_PLUGINS
-from common.process_limits import raise_limit
-from common.text_formats import counted
+from common.process_limits import raise_descriptor_limit
+from common.text_formats import format_count
 from common.token_keys import TokenKeyError, read_token_keys
 from deploy.exposure import check_exposure
 from deploy.native_keys import NativeKeys, native_keys
@@ -151,16 +151,16 @@ def _check_descriptors(settings: Settings) -> None:
     """Raise the limit, which the processes inherit, and check that it is enough for all partitions. The default of
     `partitions-max` is more than most systems use, so it is only worth a warning.
     """
-    available = raise_limit()
+    available = raise_descriptor_limit()
     needed = descriptors_needed(settings.partitions_max + settings.spare_workers)
     if needed <= available:
         return
     fitting = (available - descriptors_needed(settings.spare_workers)) // DESCRIPTORS_OF_PARTITION
-    lower = f", or choose at most {counted(fitting, 'partition')}" if fitting > 0 else ""
+    lower = f", or choose at most {format_count(fitting, 'partition')}" if fitting > 0 else ""
     problem = (
-        f"{settings.source('partitions-max')}: {counted(settings.partitions_max, 'partition')} may need {needed} file "
-        f"descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of a "
-        f"systemd unit, `--ulimit nofile=` of a container){lower}"
+        f"{settings.source('partitions-max')}: {format_count(settings.partitions_max, 'partition')} may need {needed} "
+        f"file descriptors in one process, and the hard limit is {available}; raise it (`ulimit -Hn`, LimitNOFILE= of "
+        f"a systemd unit, `--ulimit nofile=` of a container){lower}"
     )
     if not settings.is_default("partitions-max"):
         raise Unusable(problem)

@@ -15,11 +15,11 @@ from typing import Final
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.driver import clock
 from common.messages import Header
-from common.metrics import Family, encoded
+from common.metrics import Family, encode_families
 from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
 from common.transport import BrokerConnection
-from common.wire import NEVER, decoded, make_outgoing
+from common.wire import NEVER, decode_body, make_outgoing
 from deploy.instructions import (
     Announce,
     Assign,
@@ -72,7 +72,9 @@ class Link:
     def tell(self) -> None:
         """Tell our figures, if somebody is there to hear them."""
         if self._link is not None:
-            self._link.send(make_outgoing(BROKER, Figures(process=SUPERVISOR, families=encoded(self._families()))))
+            self._link.send(
+                make_outgoing(BROKER, Figures(process=SUPERVISOR, families=encode_families(self._families())))
+            )
 
     def report(self, report: Report) -> None:
         """Tell the broker why a worker did not start. One that is not there hears of the next attempt."""
@@ -90,7 +92,7 @@ class Link:
     def _read(self) -> None:
         while self._link is not None and (incoming := self._link.receive()) is not None:
             if incoming.header.kind == WorkersWanted.__name__:
-                self._report(decoded(WorkersWanted, incoming.body))
+                self._report(decode_body(WorkersWanted, incoming.body))
             else:
                 _log.debug("the broker sent %s, which is not for us", incoming.header.kind)
 

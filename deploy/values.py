@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from common.acl import AclError, parse_acl
-from common.names import OFF, RM_ID, RmIdError, matching, rm_ids_of
-from common.text_formats import seconds
+from common.names import OFF, RM_ID, RmIdError, compile_rm_ids, parse_rm_ids
+from common.text_formats import parse_duration
 
 NATIVE_SCHEME: Final = "tcp://"
 PORT_MAX: Final = 65535
@@ -95,7 +95,7 @@ def word(given: Given, words: Sequence[str]) -> str:
 def rm_ids(given: Given) -> tuple[str, ...]:
     """Ids of resource managers with commas between, `*` in them for any text; blanks around them do not count."""
     try:
-        return rm_ids_of(given.text)
+        return parse_rm_ids(given.text)
     except RmIdError:
         expected = "expected ids with commas between, as in 'rm-1,test-*'"
         raise Unusable(f"{given.source}: {expected}, got {given.text!r}") from None
@@ -105,7 +105,7 @@ def rm_id(given: Given, allowed: Given) -> str:
     """The id of one resource manager, which may register."""
     if not RM_ID.fullmatch(given.text):
         raise Unusable(f"{given.source}: expected the id of a resource manager, such as rm-1, got {given.text!r}")
-    if not matching(rm_ids(allowed)).fullmatch(given.text):
+    if not compile_rm_ids(rm_ids(allowed)).fullmatch(given.text):
         raise Unusable(f"{given.source}: {given.text!r} may not register: {allowed.source} does not name it")
     return given.text
 
@@ -145,7 +145,7 @@ def percent(given: Given) -> int:
 
 def duration_s(given: Given) -> float:
     """A time that is longer than none, in seconds."""
-    found = seconds(given.text)
+    found = parse_duration(given.text)
     if found is None or found <= 0:
         raise Unusable(f"{given.source}: expected a duration such as 500ms, 15s or 1m30s, got {given.text!r}")
     return found

@@ -9,7 +9,7 @@ effects of earlier steps, as when the worker schedules by itself.
 
 from msgspec.json import encode
 
-from common.names import external
+from common.names import external_name
 from common.query_messages import Answer, KillApplication, MoveApplication, Schedule
 from common.rest_records import DecisionView, KilledView, MovedView, StepsView
 from common.rm_messages import AllocationRelease
@@ -31,7 +31,7 @@ def kill_application(
     except NotDone as refusal:
         return _refused(refusal), []
     assert application is not None, message.application_id
-    name = message.name or external(rm, partition.name)
+    name = message.name or external_name(rm, partition.name)
     view = KilledView(application_id=message.application_id, partition=name, state=str(application.state))
     return Answer(status=200, body=encode(view)), effects
 
@@ -48,7 +48,7 @@ def move_application(
     except NotDone as refusal:
         return _refused(refusal), []
     queue = partition.applications[message.application_id].queue
-    name = message.name or external(rm, partition.name)
+    name = message.name or external_name(rm, partition.name)
     view = MovedView(application_id=message.application_id, partition=name, queue=queue.path)
     return Answer(status=200, body=encode(view)), effects
 
@@ -80,7 +80,7 @@ def make_decisions(
     partition: Partition, rm: str, wanted: Schedule, now: float, *, manual: bool
 ) -> tuple[Answer, list[Effect]]:
     """Make the decisions: what the asker is answered, and what follows for everybody else."""
-    name = wanted.name or external(rm, partition.name)
+    name = wanted.name or external_name(rm, partition.name)
     if not manual:
         reason = f"partition {name} decides by itself: steps are for a system started with `yunishard up --manual`"
         return Answer(status=409, body=reason.encode()), []

@@ -19,7 +19,7 @@ from common import garbage
 from common.journal_messages import Step
 from common.names import PREDICATE_PLUGINS
 from common.process import Assignment, Life
-from common.text_formats import counted
+from common.text_formats import format_count
 from partition_worker import poison_messages
 from partition_worker.engine.predicates.evaluation import BUILT_IN
 from partition_worker.engine.predicates.predicate import Predicate
@@ -106,8 +106,10 @@ def _replay_journal(worker: Worker, journal: Journal, attempts: poison_messages.
     took_s = time.monotonic() - started_s
     if steps.taken or found.snapshot is not None:
         size = len(found.snapshot or b"")
-        base = f"a snapshot of {counted(size, 'byte')} at step {found.snapshot_number}" if size else "no snapshot"
-        _log.info("%s: recovered %s (%s) in %.2f s", worker.name, counted(steps.taken, "journal step"), base, took_s)
+        base = f"a snapshot of {format_count(size, 'byte')} at step {found.snapshot_number}" if size else "no snapshot"
+        _log.info(
+            "%s: recovered %s (%s) in %.2f s", worker.name, format_count(steps.taken, "journal step"), base, took_s
+        )
     return StartedWorker(worker, journal, steps.taken, took_s)
 
 

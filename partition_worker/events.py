@@ -28,10 +28,10 @@ from common import event_codes, history_records, rest_records
 from common.extra_config import DEFAULTS, ExtraConfig
 from common.messages import Resources
 from common.query_messages import Answer
-from common.resources import pruned, saturated
+from common.resources import drop_zeros, saturate
 from common.rm_messages import EventRecord, EventResponse
 from common.session import Outbox
-from common.text_formats import UnsignedError, unsigned
+from common.text_formats import UnsignedError, parse_unsigned
 from common.wire import NEVER
 from partition_worker.engine.application import Application, Use
 from partition_worker.engine.application_states import ENDED, AppState
@@ -152,7 +152,7 @@ class EventPush:
                 event_change_type=one.change,
                 event_change_detail=one.detail,
                 reference_id=one.reference_id,
-                resource=saturated(one.resource),
+                resource=saturate(one.resource),
             )
             for at_ns, one in happenings
         ]
@@ -175,10 +175,10 @@ def answer_events(ring: EventRingBuffer, settings: ExtraConfig, args: Mapping[st
     if not settings.event_tracking_enabled:
         return Answer(status=500, body=b"Event tracking is disabled")
     try:
-        count = unsigned(args.get("count", ""))
+        count = parse_unsigned(args.get("count", ""))
         if count == 0:
             raise UnsignedError('0 is not a valid value for "count"')
-        start = unsigned(args.get("start", "")) or 0
+        start = parse_unsigned(args.get("start", "")) or 0
     except UnsignedError as error:
         return Answer(status=400, body=str(error).encode(errors="replace"))
     most = min(settings.event_rest_response_size, ANSWERED_MAX)
@@ -195,7 +195,7 @@ def answer_event_lines(
 ) -> Answer:
     """Answer a query of an event stream with the optional arguments `start` and `count`."""
     try:
-        start, most = unsigned(args.get("start", "")), unsigned(args.get("count", "")) or 0
+        start, most = parse_unsigned(args.get("start", "")), parse_unsigned(args.get("count", "")) or 0
     except UnsignedError as error:
         return Answer(status=400, body=str(error).encode(errors="replace"))
     first = ring.end if start is None else max(start, ring.lowest)
@@ -230,7 +230,7 @@ def _read_views(ring: EventRingBuffer, first: int, most: int) -> list[rest_recor
 
 def event_view(at_ns: int, happening: Event) -> rest_records.EventView:
     """Build the REST view of an event."""
-    amounts = {kind: rest_records.AmountView(value) for kind, value in saturated(happening.resource).items()}
+    amounts = {kind: rest_records.AmountView(value) for kind, value in saturate(happening.resource).items()}
     return rest_records.EventView(
         type=happening.kind,
         objectID=happening.object_id,
@@ -302,7 +302,7 @@ def _relevant_events(partition: Partition, events: list[tuple[int, Event]]) -> I
         found = partition.allocations.get(key)
         node_id = nodes.get(key) or (found.node_id if found is not None else "")
         queue, user = (application.queue.path, application.user.name) if application is not None else ("", "")
-        return key, one.object_id, queue, user, node_id, saturated(one.resource)
+        return key, one.object_id, queue, user, node_id, saturate(one.resource)
 
     for at_ns, one in events:
         if one.kind == event_codes.NODE:
@@ -373,12 +373,12 @@ def _sample(partition: Partition) -> history_records.Sample:
         running=sum(one.state is AppState.RUNNING for one in partition.applications.values()),
         allocated=counters.allocated,
         released=counters.released,
-        capacity=saturated(partition.nodes.total),
-        used=saturated(pruned(partition.tree.root.allocated)),
+        capacity=saturate(partition.nodes.total),
+        used=saturate(drop_zeros(partition.tree.root.allocated)),
         queues=[
-            history_records.Usage(queue.path, queue.running, saturated(allocated), saturated(pending))
+            history_records.Usage(queue.path, queue.running, saturate(allocated), saturate(pending))
             for queue in partition.tree
-            if (allocated := pruned(queue.allocated)) | (pending := pruned(queue.pending)) or queue.running
+            if (allocated := drop_zeros(queue.allocated)) | (pending := drop_zeros(queue.pending)) or queue.running
         ],
         users=list(_root_usage(partition.usage.users)),
         groups=list(_root_usage(partition.usage.groups)),
@@ -389,8 +389,8 @@ def _root_usage(trackers: Trackers) -> Iterator[history_records.Usage]:
     """The usage of each user or group in the root queue, which includes all queues."""
     for tracker in trackers:
         for level in tracker.levels.values():
-            if level.above is None and (level.applications or pruned(level.used)):
-                yield history_records.Usage(tracker.name, len(level.applications), saturated(pruned(level.used)))
+            if level.above is None and (level.applications or drop_zeros(level.used)):
+                yield history_records.Usage(tracker.name, len(level.applications), saturate(drop_zeros(level.used)))
 
 
 def _allocation_keys(partition: Partition) -> list[str] | None:

@@ -19,7 +19,7 @@ from typing import Final
 from common.control_messages import GroupsFound, GroupsWanted
 from common.group_ids import group_ids
 from common.messages import Header
-from common.wire import Incoming, Outgoing, body_of, decoded
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 from partition_worker.partition_host import GROUPS
 
 LOOKUP_MAX_S: Final = 5.0
@@ -75,7 +75,7 @@ def name_of(gid: int, name: str) -> str:
 
 
 def _problem(user: str, problem: str) -> bytes:
-    return body_of(GroupsFound(user=user, problem=problem.encode(errors="replace").decode()))
+    return encode_body(GroupsFound(user=user, problem=problem.encode(errors="replace").decode()))
 
 
 class GroupLookup:
@@ -101,7 +101,7 @@ class GroupLookup:
         """Those of them that no thread has taken yet; shared with the threads, under `_changed`."""
 
     def send(self, message: Outgoing) -> None:
-        user = decoded(GroupsWanted, message.body).user
+        user = decode_body(GroupsWanted, message.body).user
         if user in self._running:
             return  # the answer will be for both
         if len(self._running) >= WANTED_MAX:
@@ -163,7 +163,7 @@ class GroupLookup:
     def _looked_up(self, user: str) -> bytes:
         """The answer, whole: what cannot be sent is found out here, where it is a problem and nobody waits for ever."""
         try:
-            return body_of(GroupsFound(user=user, groups=self._lookup(user)))
+            return encode_body(GroupsFound(user=user, groups=self._lookup(user)))
         except LookupFailed as error:
             return _problem(user, str(error))
         except Exception as error:  # whatever it is, somebody waits for an answer

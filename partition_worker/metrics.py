@@ -16,7 +16,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
-from common.metrics import BOUNDS_S, Distribution, Family, Histogram, Sample, Written, distribution, piece, whole
+from common.metrics import (
+    BOUNDS_S,
+    Distribution,
+    EncodedFamily,
+    Family,
+    Histogram,
+    Sample,
+    distribution,
+    encode_samples,
+    join_samples,
+)
 from common.process_up import journal_stuck
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
@@ -101,7 +111,7 @@ def _update(
     for queue in queues:
         values, known = read_values(queue), before.get(queue)
         unchanged = known is not None and known[0] == values
-        found[queue] = known if known is not None and unchanged else (values, piece(list(compute(queue))))
+        found[queue] = known if known is not None and unchanged else (values, encode_samples(list(compute(queue))))
     return found
 
 
@@ -170,7 +180,7 @@ _Kind = Literal["counter", "gauge"]
 
 def yunikorn_families(
     partition: Partition, cycles: Histogram, memo: SampleCache | None = None
-) -> list[Family | Written]:
+) -> list[Family | EncodedFamily]:
     """Return the families with YuniKorn's names; `cycles` are the durations of scheduling cycles."""
     memo = memo or SampleCache()
     return [
@@ -294,19 +304,19 @@ def sanitize(name: str) -> str:
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Written]:
+def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | EncodedFamily]:
     """As in YuniKorn, a rejected application is subtracted from the new ones although it never was one of them."""
     reached, tree = partition.counters.reached, partition.tree
     samples: list[Sample] = []
     if homeless := reached["", AppState.REJECTED]:
         samples += [(("", "new"), -homeless), (("", "rejected"), homeless)]
-    yield Written(
+    yield EncodedFamily(
         "yunikorn_queue_app",
         "gauge",
         "Applications of the queue itself, by state; the counts of completed, failed and rejected ones only grow, and "
         "rejected ones are subtracted from the new.",
         ("queue", "state"),
-        whole([*memo.applications(tree, partition.applications), piece(samples)]),
+        join_samples([*memo.applications(tree, partition.applications), encode_samples(samples)]),
     )
     yield Family(
         "yunikorn_queue_app_total",
@@ -315,13 +325,13 @@ def _queues(partition: Partition, memo: SampleCache) -> Iterator[Family | Writte
         ("queue", "state"),
         [((path, state.lower()), count) for (path, state), count in reached.items() if state in ENDED],
     )
-    yield Written(
+    yield EncodedFamily(
         "yunikorn_queue_resource",
         "gauge",
         "Resources of the queue in base units: guaranteed, maximum, allocated, pending, and being preempted; and its "
         "maximum of running applications, 0 for unlimited.",
         ("queue", "state", "resource"),
-        whole(memo.resources(tree)),
+        join_samples(memo.resources(tree)),
     )
 
 

@@ -15,7 +15,7 @@ from common.journal_messages import TICK, Append, Kept, NotKept, Step, TakeSnaps
 from common.messages import Control, Header, Message
 from common.names import BROKER, JOURNAL
 from common.rm_messages import Received
-from common.wire import Outgoing, body_of, make_outgoing
+from common.wire import Outgoing, encode_body, make_outgoing
 from partition_worker.partition_host import SentMessage
 
 LAZY_STEPS_MAX: Final = 256
@@ -130,7 +130,7 @@ class OutboxBarrier:
         )
         if fresh:
             self._lazy, self._fresh, self._since_snapshot, self._steps_since_snapshot = [], True, 0, 0
-        self._lazy.append(body_of(step))
+        self._lazy.append(encode_body(step))
 
     def hold_or_send(self, sends: Sequence[Outgoing], now: float, *, more: bool = False) -> list[Outgoing]:
         """What goes out now of what the machine wants to say: steps to the journal first, and nothing for the broker

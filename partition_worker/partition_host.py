@@ -48,7 +48,7 @@ from common.rm_messages import (
     SyncEnd,
 )
 from common.session import BACKLOG_MAX_MESSAGES, Arrival, Inbox, Outbox
-from common.wire import NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from partition_worker import admin_actions, outgoing_messages
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.effects import Effect, Part
@@ -145,7 +145,7 @@ class RMChannel:
         """Numbered news, kept until they are acknowledged. What is held goes out when the RM resumes."""
         sends: list[Outgoing] = []
         for message in messages:
-            kind, body = type(message).__name__, body_of(message)
+            kind, body = type(message).__name__, encode_body(message)
             seq = self.outbox.add(kind, body)
             self._told.append((seq, kind, body))
             if not self.suspended:
@@ -274,18 +274,18 @@ class PartitionHost:
             case "KillApplication" | "MoveApplication" | "Schedule":
                 return self._act(incoming, now)
             case "GroupsFound":
-                return self._looked_up(decoded(GroupsFound, incoming.body), now)
+                return self._looked_up(decode_body(GroupsFound, incoming.body), now)
             case "PrepareConfig":
                 return [self._prepare(incoming)]
             case "CommitConfig":
-                return self._commit(decoded(CommitConfig, incoming.body).rollout, now)
+                return self._commit(decode_body(CommitConfig, incoming.body).rollout, now)
             case "AbortConfig":
                 self.prepared = None
                 return []
             case "RetirePartition":
                 return self._retire(now)
             case "Settings":
-                return self._set(decoded(Settings, incoming.body))
+                return self._set(decode_body(Settings, incoming.body))
         raise TypeError(incoming.header.kind)
 
     def advance(self, now: float, budget: int) -> list[Outgoing]:
@@ -335,7 +335,7 @@ class PartitionHost:
         if header.seq:
             self.channel.inbox.took(header.seq)
         try:
-            command = decoded(NUMBERED[header.kind], incoming.body)
+            command = decode_body(NUMBERED[header.kind], incoming.body)
             check_length(command)
         except WireError as error:
             return [self.channel.refuse(header, "malformed", str(error)), self.channel.acknowledge()]
@@ -355,7 +355,7 @@ class PartitionHost:
         assert partition is not None, header
         if header.seq:
             self.channel.inbox.took(header.seq)
-        message = decoded(SetAside, incoming.body)
+        message = decode_body(SetAside, incoming.body)
         self.note_poison(message.reason, now)
         why = message.reason
         nodes = [one for one in message.nodes if partition.nodes.get(one) is None]
@@ -385,7 +385,7 @@ class PartitionHost:
         """The RM says which asks may run where."""
         assert self.partition is not None
         try:
-            answered = decoded(PredicatesAnswered, incoming.body)
+            answered = decode_body(PredicatesAnswered, incoming.body)
         except WireError as error:
             return [self.channel.refuse(incoming.header, "malformed", str(error))]
         return self._tell(self.partition.take_verdicts(answered, now))
@@ -422,7 +422,7 @@ class PartitionHost:
 
     def _prepare(self, incoming: Incoming) -> Outgoing:
         """Vote: could this worker run the configuration?"""
-        message = decoded(PrepareConfig, incoming.body)
+        message = decode_body(PrepareConfig, incoming.body)
         if self.partition is None or not message.live:
             problems = [str(problem) for problem in find_build_problems(message.config)]
         else:
@@ -495,14 +495,14 @@ class PartitionHost:
         match incoming.header.kind:
             case "KillApplication":
                 answer, effects = admin_actions.kill_application(
-                    self.partition, rm, decoded(KillApplication, incoming.body), now
+                    self.partition, rm, decode_body(KillApplication, incoming.body), now
                 )
             case "MoveApplication":
                 answer, effects = admin_actions.move_application(
-                    self.partition, rm, decoded(MoveApplication, incoming.body), now
+                    self.partition, rm, decode_body(MoveApplication, incoming.body), now
                 )
             case _:
-                wanted = decoded(Schedule, incoming.body)
+                wanted = decode_body(Schedule, incoming.body)
                 answer, effects = admin_actions.make_decisions(self.partition, rm, wanted, now, manual=self.manual)
         header = Header(kind="Answer", partition=self.name, ref=incoming.header.ref, epoch=self.epoch)
         return [*self._tell(effects), make_outgoing(BROKER, answer, header)]

@@ -27,7 +27,7 @@ from common.rm_messages import (
     NodeRequest,
     RejectedAllocation,
 )
-from common.wire import Incoming, WireError, body_of, decoded
+from common.wire import Incoming, WireError, decode_body, encode_body
 from partition_worker.partition_host import check_length
 
 ATTEMPTS_MAX: Final = 2
@@ -105,7 +105,7 @@ def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
     command: Command | None = None
     if itemized:
         try:
-            command = decoded(NUMBERED[header.kind], body)
+            command = decode_body(NUMBERED[header.kind], body)
             check_length(command)
         except WireError:  # it is refused as a whole, as it would have been
             command = None
@@ -121,4 +121,4 @@ def set_aside(incoming: Incoming, why: str, *, itemized: bool) -> Incoming:
                 for one in asked
             ]
             message = SetAside(kind=header.kind, reason=why, allocations=rejected)
-    return Incoming(incoming.source, replace(header, kind=SetAside.__name__), body_of(message))
+    return Incoming(incoming.source, replace(header, kind=SetAside.__name__), encode_body(message))

@@ -17,10 +17,9 @@ from msgspec.json import encode
 from msgspec.structs import asdict, replace
 
 from common.history_records import EVENT_LINES
-from common.metrics import Family, Histogram, encoded
+from common.metrics import Family, Histogram, encode_families
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Answer, Query
-from common.rest_views import View
-from common.rest_views import encoded as encode_view
+from common.rest_views import View, encode_view
 from common.wire import BODY_BYTES_MAX
 from partition_worker import events, metrics, redaction, views
 from partition_worker.engine.application import Application
@@ -63,7 +62,7 @@ def answer_query(
     if query.what == "metrics":
         told = metrics.yunikorn_families(host.partition, cycles, memo)
         own = metrics.worker_families(host, host.partition, cycles, barrier, now)
-        found = Answer(status=200, body=encoded([*told, *own, *around()]))
+        found = Answer(status=200, body=encode_families([*told, *own, *around()]))
     elif query.what == "account":
         found = events.answer_account(host.partition, host.events, query.args)
     else:

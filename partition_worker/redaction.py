@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import Limit
-from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, duration
+from common.rest_views import PRIORITY_NONE, GroupView, NodeView, QueueView, UsageView, UserView, format_duration
 from partition_worker import views
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node
@@ -184,8 +184,8 @@ def _name_only(one: Queue, children: list[Queue], below: list[QueueView], partit
         priority_sorting=False,
         preemption_enabled=False,
         is_preemption_fence=False,
-        preemption_delay=duration(0),
-        quota_preemption_delay=duration(0),
+        preemption_delay=format_duration(0),
+        quota_preemption_delay=format_duration(0),
         is_priority_fence=False,
     )
 

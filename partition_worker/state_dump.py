@@ -16,7 +16,7 @@ from common.messages import Header
 from common.names import BROKER
 from common.query_messages import Answer
 from common.rm_messages import STATE_DUMP, STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
-from common.wire import NEVER, Incoming, Outgoing, WireError, decoded, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, make_outgoing
 from partition_worker.partition_host import RMChannel
 
 ANSWER_MAX_S: Final = 2.0
@@ -62,7 +62,7 @@ class StateDumpRequests:
         if header.life != channel.life or not channel.accept(header):
             return []
         try:
-            answered = decoded(StateDumpAnswered, incoming.body)
+            answered = decode_body(StateDumpAnswered, incoming.body)
         except WireError as error:
             return [channel.refuse(header, "malformed", str(error))]
         question = self._waiting.pop(answered.question, None)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from common.messages import Resources
-from common.resources import Limit, less, pruned, saturated, tightened
+from common.resources import Limit, drop_zeros, less, saturate, tighten
 from common.rest_views import (
     NEVER_MS,
     PRIORITY_NONE,
@@ -40,9 +40,9 @@ from common.rest_views import (
     UserView,
     UtilisationView,
     VictimView,
-    duration,
+    format_duration,
+    format_rfc3339,
     percentages,
-    rfc3339,
 )
 from partition_worker.engine.allocation import FOREIGN, Allocation, Group
 from partition_worker.engine.application import Application, History, TaskGroup, Use
@@ -75,7 +75,7 @@ _path: Callable[[Queue], str] = attrgetter("path")
 def _nonzero(amounts: Resources) -> Resources:
     if not any(amounts.values()):  # what is pending mostly is
         return {}
-    return saturated(pruned(amounts) if 0 in amounts.values() else amounts)
+    return saturate(drop_zeros(amounts) if 0 in amounts.values() else amounts)
 
 
 def partition_view(partition: Partition, shown: Shown) -> PartitionView:
@@ -88,9 +88,9 @@ def partition_view(partition: Partition, shown: Shown) -> PartitionView:
         cluster_id=shown.rm,
         name=shown.name,
         capacity=CapacityView(
-            capacity=saturated(fleet.total),
+            capacity=saturate(fleet.total),
             used_capacity=_nonzero(root.allocated),
-            utilization=percentages(pruned(root.allocated), fleet.total),
+            utilization=percentages(drop_zeros(root.allocated), fleet.total),
         ),
         node_sorting_policy=NodeSortingView(
             type=fleet.policy,
@@ -126,7 +126,7 @@ def full_queue_view(one: Queue, room: Limit | None, *, subtree: bool, partition:
 def child_headroom(child: Queue, above: Limit | None) -> Limit | None:
     """The headroom of a queue, whose parent has so much."""
     maximum = child.maximum
-    return above if maximum is None else tightened(less(maximum, child.allocated), above)
+    return above if maximum is None else tighten(less(maximum, child.allocated), above)
 
 
 def sort_by_path(children: Collection[Queue]) -> list[Queue]:
@@ -152,11 +152,11 @@ def queue_view_with_children(
         status=one.state,
         partition=partition,
         pending_resource=_nonzero(one.pending),
-        max_resource=maximum if one.parent else saturated(maximum),  # what is configured is within 64 bits
+        max_resource=maximum if one.parent else saturate(maximum),  # what is configured is within 64 bits
         guaranteed_resource=one.guaranteed or {},
         allocated_resource=_nonzero(allocated),
         preempting_resource=_nonzero(one.preempting),
-        headroom=saturated(room) if room else {},
+        headroom=saturate(room) if room else {},
         is_leaf=one.leaf,
         is_managed=one.managed,
         properties=one.properties,
@@ -164,7 +164,7 @@ def queue_view_with_children(
         template=_template(one.template),
         children=below,
         child_names=[child.path for child in children],
-        abs_used_capacity=percentages(pruned(allocated), maximum) if maximum else {},
+        abs_used_capacity=percentages(drop_zeros(allocated), maximum) if maximum else {},
         max_running_apps=one.max_applications,
         running_apps=one.running,
         current_priority=one.priority,
@@ -184,7 +184,7 @@ def queue_view_with_children(
 
 @lru_cache(DELAYS_MAX)
 def _delay(seconds: float) -> str:
-    return duration(round(seconds * 1e9))
+    return format_duration(round(seconds * 1e9))
 
 
 def _template(template: Template | None) -> TemplateView | None:
@@ -192,8 +192,8 @@ def _template(template: Template | None) -> TemplateView | None:
         return None
     return TemplateView(
         max_applications=template.max_applications,
-        max_resource=saturated(template.maximum or {}),
-        guaranteed_resource=saturated(template.guaranteed or {}),
+        max_resource=saturate(template.maximum or {}),
+        guaranteed_resource=saturate(template.guaranteed or {}),
         properties=dict(template.properties),
     )
 
@@ -204,7 +204,7 @@ def application_view(application: Application, shown: Shown) -> ApplicationView:
     return ApplicationView(
         application_id=application.application_id,
         used_resource=_nonzero(application.allocated),
-        max_used_resource=saturated(application.max_allocated),
+        max_used_resource=saturate(application.max_allocated),
         pending_resource=_nonzero(application.pending),
         partition=shown.name,
         queue_name=application.queue.path,
@@ -224,7 +224,7 @@ def application_view(application: Application, shown: Shown) -> ApplicationView:
         resource_history=_history(application.history)
         if application.history and not application.finished_ns
         else HistoryView(),
-        backoff_deadline=rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
+        backoff_deadline=format_rfc3339(int(application.back_off_until * 1e9)) if application.back_off_until else "",
     )
 
 
@@ -236,7 +236,7 @@ def _task_group(group: TaskGroup) -> PlaceholderView:
     return PlaceholderView(
         task_group_name=group.name,
         count=group.count,
-        min_resource=saturated(group.minimum),
+        min_resource=saturate(group.minimum),
         replaced=group.replaced,
         timedout=group.timed_out,
     )
@@ -253,7 +253,7 @@ def _history(history: History) -> HistoryView:
 
 def used_resources(history: History, use: Use) -> dict[str, Resources]:
     """By instance type."""
-    return {kind: saturated(amounts) for (one, kind), amounts in history.items() if one is use}
+    return {kind: saturate(amounts) for (one, kind), amounts in history.items() if one is use}
 
 
 def rejection_view(rejection: Rejection, shown: Shown) -> ApplicationView:
@@ -341,11 +341,11 @@ def node_view(node: Node) -> NodeView:
         host_name=node.attribute("hostname"),
         rack_name=node.attribute("rackname"),
         attributes=node.attributes,
-        capacity=saturated(node.capacity),
+        capacity=saturate(node.capacity),
         allocated=_nonzero(node.allocated),
         occupied=_nonzero(node.occupied),
         available=_nonzero(node.available),
-        utilized=percentages(pruned(node.allocated), node.capacity),
+        utilized=percentages(drop_zeros(node.allocated), node.capacity),
         allocations=[_allocation(one) for one in sorted(node.allocations.values(), key=lambda one: one.key)],
         foreign_allocations=[_foreign(one) for one in sorted(node.foreign.values(), key=lambda one: one.key)],
         schedulable=node.schedulable,
@@ -378,7 +378,7 @@ def _level(level: QueueUsage) -> UsageView:
         queue_path=level.path,
         resource_usage=_nonzero(level.used),
         running_applications=sorted(level.applications),
-        max_resources=saturated(allowance.resources) if allowance else {},
+        max_resources=saturate(allowance.resources) if allowance else {},
         max_applications=allowance.applications if allowance else 0,
         children=[_level(level.children[path]) for path in sorted(level.children)],
     )
@@ -416,8 +416,8 @@ def preemption_view(entry: Preemption) -> PreemptionView:
         node_id=entry.node_id,
         victim_count=entry.victim_count,
         victims=[_victim(one) for one in entry.victims],
-        resource=saturated(entry.resources),
-        lost=saturated(entry.lost),
+        resource=saturate(entry.resources),
+        lost=saturate(entry.lost),
     )
 
 
@@ -427,7 +427,7 @@ def _victim(victim: Victim) -> VictimView:
         application_id=victim.application_id,
         queue_name=victim.queue,
         node_id=victim.node_id,
-        resource=saturated(victim.resources),
+        resource=saturate(victim.resources),
         ran_seconds=victim.ran_s,
     )
 

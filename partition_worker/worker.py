@@ -21,7 +21,7 @@ from common.metrics import Family, Histogram
 from common.names import BROKER, JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import EVENTS, NUMBERED, Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from partition_worker import poison_messages, queries
 from partition_worker.engine.bounds import DEFAULT, Tuning
 from partition_worker.engine.partition import Partition
@@ -245,7 +245,7 @@ class Worker:
             case "PredicatesAnswered":
                 return self.host.channel.refuse(header, "poison", why)
             case "PrepareConfig":
-                vote = ConfigVote(rollout=decoded(PrepareConfig, incoming.body).rollout, reason=why)
+                vote = ConfigVote(rollout=decode_body(PrepareConfig, incoming.body).rollout, reason=why)
                 return make_outgoing(
                     BROKER, vote, Header(kind="ConfigVote", rm=header.rm, partition=self.name, epoch=self.epoch)
                 )
@@ -291,12 +291,12 @@ class Worker:
             case "StateDumpAnswered":
                 return self._state_questions.heard(host.channel, incoming)
             case "Repeat":
-                return self._repeat(header, decoded(Repeat, incoming.body))
+                return self._repeat(header, decode_body(Repeat, incoming.body))
             case "Pause":
                 self._paused = True
                 return []
             case "Heartbeat":
-                return self._beaten(decoded(Heartbeat, incoming.body))
+                return self._beaten(decode_body(Heartbeat, incoming.body))
         host.notes.append(f"{header.kind} from {incoming.source} is not for a worker")
         return []
 
@@ -361,7 +361,7 @@ class Worker:
 
     def _queried(self, incoming: Incoming, now: float) -> list[Outgoing]:
         """The answer at once, as somebody may want to know why nothing becomes durable; or a question to the RM."""
-        query, reply, host = decoded(Query, incoming.body), self._reply(incoming.header), self.host
+        query, reply, host = decode_body(Query, incoming.body), self._reply(incoming.header), self.host
         problem = self.barrier.problem if self.barrier is not None else ""
         if query.what == "rm-state" and host.partition is not None:
             obstacle = f"the resource manager is not asked while nothing becomes durable: {problem}" if problem else ""
@@ -436,7 +436,7 @@ class Worker:
             return
         if began_from is not None:
             header, config = began_from
-            self.barrier.record_step(at=now, source=BROKER, header=header, body=body_of(config), fresh=True)
+            self.barrier.record_step(at=now, source=BROKER, header=header, body=encode_body(config), fresh=True)
         self.barrier.record_step(
             at=now,
             source=incoming.source,
@@ -459,9 +459,9 @@ class Worker:
             case "Kept":
                 if barrier.problem:
                     host.announcements.append("the journal can be written again, and results are sent")
-                return barrier.handle_kept(decoded(Kept, incoming.body))
+                return barrier.handle_kept(decode_body(Kept, incoming.body))
             case "NotKept":
-                message = decoded(NotKept, incoming.body)
+                message = decode_body(NotKept, incoming.body)
                 sends = barrier.handle_not_kept(message, now)
                 hope = "" if message.fenced else "; this is tried again each second"
                 host.warnings.append(f"no results are sent, as the journal cannot be written: {message.problem}{hope}")
@@ -469,7 +469,7 @@ class Worker:
                     self.fatal_error = f"{self.name}: {message.problem}"
                 return sends
             case "SnapshotTaken":
-                taken = decoded(SnapshotTaken, incoming.body)
+                taken = decode_body(SnapshotTaken, incoming.body)
                 barrier.handle_snapshot_taken(now)
                 if taken.problem:
                     host.warnings.append(f"no snapshot after step {taken.number}: {taken.problem}")

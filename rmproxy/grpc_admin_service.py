@@ -17,7 +17,7 @@ from typing import Final
 import grpc
 import msgspec
 
-from common.names import normalised
+from common.names import normalise_partition_name
 from common.query_messages import Answer, Query
 from common.rm_messages import ConfigurationUpdated, Left, Refused, UpdateConfiguration
 from common.wire import WireError
@@ -270,7 +270,7 @@ class AdminService:
             request = parse_request(pb.EventsRequest, lambda asked: asked, data)
             rm = self._rm(context, request.rm_id, "EventsRequest")
             rm_id = rm.session.rm_id
-            partition = normalised(rm_id, request.partition) if request.partition else ""
+            partition = normalise_partition_name(rm_id, request.partition) if request.partition else ""
             _check(rm, partition, request)
             if self._streams[rm_id] >= EVENT_STREAMS_MAX:
                 text = f"RM {rm_id} has {EVENT_STREAMS_MAX} streams of events open, which is the most that one may have"

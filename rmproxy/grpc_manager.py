@@ -39,8 +39,8 @@ from common.rm_messages import (
     ResumeWanted,
     UpdateConfiguration,
 )
-from common.session import EncodedMessage, Session, split
-from common.wire import Incoming, Outgoing, WireError, body_of, decoded
+from common.session import EncodedMessage, Session, split_by_partition
+from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body
 from rmproxy import grpc_status
 from rmproxy.grpc_conversion import Response, Update, split_request, split_response
 from rmproxy.grpc_status import Status, StatusError
@@ -130,7 +130,7 @@ class GrpcRm:
     async def update(self, command: Update) -> None:
         """Send an update to its partitions, once their windows have room and the RM has read its responses."""
         for part in split_request(command):
-            parts = split(self.session.rm_id, part)
+            parts = split_by_partition(self.session.rm_id, part)
             while self.session.state != "open" or self._congested or any(map(self.session.partition_full, parts)):
                 self._room.clear()
                 await self._room.wait()
@@ -160,7 +160,7 @@ class GrpcRm:
         ref = self._reference()
         rm, session = self.session.rm_id, self.session.session
         header = Header(kind=Query.__name__, rm=rm, partition=partition, session=session, ref=ref)
-        answer = await self._answer(ref, EncodedMessage(header, body_of(query)))
+        answer = await self._answer(ref, EncodedMessage(header, encode_body(query)))
         if not isinstance(answer, Answer):
             raise WireError(f"expected an answer, got {answer}")
         return answer
@@ -349,7 +349,7 @@ class GrpcRm:
 
     def _send_away(self) -> None:
         header = Header(kind=ManagerAway.__name__, rm=self.session.rm_id, session=self.session.session)
-        self._send(EncodedMessage(header, body_of(ManagerAway())))
+        self._send(EncodedMessage(header, encode_body(ManagerAway())))
 
     # The end --------------------------------------------------------------------------------------------------------
 
@@ -393,7 +393,7 @@ class GrpcRm:
 def _answer_in(body: bytes) -> Message:
     """Decode an answer; a refusal if it cannot be decoded."""
     try:
-        return decoded(Answer, body)
+        return decode_body(Answer, body)
     except WireError as error:
         return Refused(code="malformed", reason=str(error))
 
@@ -455,7 +455,7 @@ class GrpcRegistry:
                 return
         if header.kind == Registered.__name__:  # too late: this session has ended here
             away = Header(kind=ManagerAway.__name__, rm=rm_id, session=header.session)
-            self._deliver(Incoming(message.to, away, body_of(ManagerAway())))
+            self._deliver(Incoming(message.to, away, encode_body(ManagerAway())))
 
     async def register(self, request: RegisterResourceManager) -> None:
         """Register an RM, or register it again.

@@ -15,7 +15,7 @@ from common.metrics import Family, counter, gauge
 from common.names import BROKER
 from common.rm_messages import Refused
 from common.session import WINDOW_MESSAGES
-from common.wire import Outgoing, decoded
+from common.wire import Outgoing, decode_body
 from rmproxy.rm_sessions import GRPC, RmSession
 
 CODES: Final = ("flood", "forbidden", "malformed", "no-partition", "unknown-kind", "unknown-session", "window")
@@ -50,7 +50,7 @@ class ProxyMetrics:
             if one.to != BROKER:
                 self._count(one.header.rm, "out", one.body)
                 if one.header.kind == Refused.__name__:
-                    self._refused[decoded(Refused, one.body).code] += 1
+                    self._refused[decode_body(Refused, one.body).code] += 1
         return sends
 
     def families(self) -> Iterator[Family]:

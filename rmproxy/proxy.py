@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from common.control_messages import Hello, ManagerAway, NodesAstray
 from common.messages import Header
-from common.names import BROKER, RMPROXY, normalised
+from common.names import BROKER, RMPROXY, normalise_partition_name
 from common.query_messages import Answer
 from common.rm_messages import (
     NUMBERED,
@@ -35,8 +35,18 @@ from common.rm_messages import (
     Registered,
     ResumeWanted,
 )
-from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split
-from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
+from common.session import WINDOW_BYTES, WINDOW_MESSAGES, split_by_partition
+from common.wire import (
+    FORBIDDEN,
+    MALFORMED,
+    NEVER,
+    Incoming,
+    Outgoing,
+    WireError,
+    decode_body,
+    encode_body,
+    make_outgoing,
+)
 from rmproxy import rate_limit
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.rate_limit import RateLimiter, ReplyTo
@@ -204,7 +214,7 @@ class Proxy:
         partition = header.partition
         window = session.windows.get(partition)
         if window is None:
-            partition = normalised(header.rm, partition)
+            partition = normalise_partition_name(header.rm, partition)
             window = session.windows.get(partition) or session.leaving.get(partition)
         if header.kind in UNNUMBERED:
             if window is None or header.life != window.life:
@@ -238,12 +248,12 @@ class Proxy:
                 reason = "a numbered update belongs to one partition: name it in the header, or send the number 0"
             return self._refuse(incoming, "no-partition", reason, now)
         try:
-            command = decoded(UPDATES[header.kind], incoming.body)
+            command = decode_body(UPDATES[header.kind], incoming.body)
         except WireError as error:
             return self._refuse(incoming, "malformed", str(error), now)
         sends: list[Outgoing] = []
-        for partition, part in split(header.rm, command).items():
-            own = Incoming(incoming.source, _to(header, partition), body_of(part))
+        for partition, part in split_by_partition(header.rm, command).items():
+            own = Incoming(incoming.source, _to(header, partition), encode_body(part))
             sends += self._forward(own, session, now)
         return sends
 
@@ -254,7 +264,7 @@ class Proxy:
         header = incoming.header
         wrong: list[Outgoing] = []
         try:
-            command = decoded(NUMBERED[header.kind], incoming.body)
+            command = decode_body(NUMBERED[header.kind], incoming.body)
             answer = refuse_items(command, partition)
             if (ignored := report_ignored_releases(command, partition)) is not None:
                 wrong = [make_outgoing(incoming.source, ignored, _for_unknown_partition(header, "ReleasesIgnored"))]
@@ -281,7 +291,7 @@ class Proxy:
         if header.kind == "Echo":
             return [Outgoing(BROKER, header, incoming.body)]
         if header.kind == "Heartbeat":
-            return self._handle_heartbeat(decoded(Heartbeat, incoming.body).incarnation)
+            return self._handle_heartbeat(decode_body(Heartbeat, incoming.body).incarnation)
         call = self._calls.pop(header.ref, None) if header.ref else None
         if header.kind == "Registered":
             return self._register(incoming, call, now) if call else []
@@ -298,7 +308,7 @@ class Proxy:
             return self._refuse_items(Incoming(session.peer, header, incoming.body), header.partition, now)
         if header.partition:
             return [self._forward_news(incoming, session)]
-        if header.kind == "Left" or (header.kind == "Refused" and not decoded(Refused, incoming.body).seq):
+        if header.kind == "Left" or (header.kind == "Refused" and not decode_body(Refused, incoming.body).seq):
             if header.ref:
                 return []  # for a call of an earlier proxy, or one that was dropped
             del self._sessions[header.rm]  # the session has ended: another one replaced it, or it expired
@@ -330,7 +340,7 @@ class Proxy:
     def _register(self, incoming: Incoming, call: tuple[str, Header], now: float) -> list[Outgoing]:
         header = incoming.header
         peer, asked = call
-        registered = decoded(Registered, incoming.body)
+        registered = decode_body(Registered, incoming.body)
         before = self._sessions.get(header.rm)
         if header.partition:
             if before is not None and before.session == header.session:
@@ -359,7 +369,7 @@ class Proxy:
 
     def _reconfigure(self, incoming: Incoming, session: RmSession, call: tuple[str, Header] | None) -> Outgoing:
         """Apply the RM's new partitions, and tell the RM on its present connection."""
-        session.change_partitions(decoded(ConfigurationUpdated, incoming.body))
+        session.change_partitions(decode_body(ConfigurationUpdated, incoming.body))
         told = replace(_about(session, incoming.header.rm, "ConfigurationUpdated"), ref=call[1].ref if call else "")
         return Outgoing(session.peer, told, incoming.body)
 

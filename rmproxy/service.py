@@ -12,7 +12,7 @@ import grpc
 from common.control_messages import Figures
 from common.curve_keys import read_pair, server_file
 from common.driver import Inbox, Transport, drive
-from common.metrics import encoded
+from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY
 from common.process import Life
 from common.process_figures import ProcessFigures, Teller
@@ -94,7 +94,7 @@ def _report_metrics(machine: Proxy, transport: Transport) -> ExitStack:
     stack.callback(process.close)
 
     def report() -> None:
-        families = encoded([*process.families(), *machine.metrics.families()])
+        families = encode_families([*process.families(), *machine.metrics.families()])
         transport.send(make_outgoing(BROKER, Figures(process=RMPROXY, families=families)))
 
     stack.callback(Teller(report).close)

@@ -20,9 +20,17 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from common.curve_keys import LIST_BYTES_MAX, AllowList, AllowListError, Pair, allow_list, fingerprint, guard
+from common.curve_keys import (
+    LIST_BYTES_MAX,
+    AllowList,
+    AllowListError,
+    KeyPair,
+    fingerprint,
+    parse_allow_list,
+    require_client_keys,
+)
 from common.driver import clock
-from common.names import RM_ID, matching
+from common.names import RM_ID, compile_rm_ids
 from common.transport import CONTEXT
 
 ZAP_ADDRESS: Final = "inproc://zeromq.zap.01"
@@ -55,7 +63,7 @@ class ZapAuthenticator:
         OSError: the list cannot be used.
     """
 
-    def __init__(self, pair: Pair, allowed: Path, *, check_every_s: float = CHECK_EVERY_S) -> None:
+    def __init__(self, pair: KeyPair, allowed: Path, *, check_every_s: float = CHECK_EVERY_S) -> None:
         self.on_change: Callable[[], None] = lambda: None
         """Called after the list has changed."""
         self._rm_ids_named: set[str] = set()
@@ -86,7 +94,7 @@ class ZapAuthenticator:
 
     def secure(self, socket: "zmq.Socket[bytes]") -> None:
         """Set the socket's CURVE options, before it is bound."""
-        guard(socket, self._pair, domain=DOMAIN)
+        require_client_keys(socket, self._pair, domain=DOMAIN)
 
     def fingerprint(self, key: str) -> str:
         """Return the fingerprint of a public key."""
@@ -116,7 +124,9 @@ class ZapAuthenticator:
         if len(self._rm_ids_named) <= RM_IDS_NAMED_MAX:
             self._rm_ids_named |= {rm_id for entry in new.entries.values() for rm_id in entry.rm_ids}
         everyone = len(self._rm_ids_named) > RM_IDS_NAMED_MAX
-        self._patterns_named = matching(["*"] if everyone else sorted(one for one in self._rm_ids_named if "*" in one))
+        self._patterns_named = compile_rm_ids(
+            ["*"] if everyone else sorted(one for one in self._rm_ids_named if "*" in one)
+        )
         self._fingerprints = {key: fingerprint(key) for key in new.entries}
 
     def _reload(self) -> None:
@@ -210,7 +220,7 @@ def _read(file: Path) -> AllowList:
     if len(text) > LIST_BYTES_MAX:
         raise AllowListError(f"line 1: more than {LIST_BYTES_MAX} bytes")
     try:
-        return allow_list(text.decode())
+        return parse_allow_list(text.decode())
     except UnicodeDecodeError as error:
         number = text.count(b"\n", 0, error.start) + 1
         raise AllowListError(f"line {number}: not UTF-8 text") from None

@@ -5,7 +5,7 @@ from typing import Final
 from common.config.model import PartitionConfig
 from common.config.validation import load
 from common.messages import Header, Message
-from common.wire import Incoming, Outgoing, body_of, decoded
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 
 RM: Final = "rm-1"
 SESSION: Final = "session-1"
@@ -35,16 +35,16 @@ def header(kind: str, **fields: str | int) -> Header:
 
 
 def arrives(source: str, message: Message, **fields: str | int) -> Incoming:
-    return Incoming(source, header(type(message).__name__, **fields), body_of(message))
+    return Incoming(source, header(type(message).__name__, **fields), encode_body(message))
 
 
 def sent(to: str, message: Message, **fields: str | int) -> Outgoing:
-    return Outgoing(to, header(type(message).__name__, **fields), body_of(message))
+    return Outgoing(to, header(type(message).__name__, **fields), encode_body(message))
 
 
 def said(sends: list[Outgoing]) -> list[Message]:
     """What was sent, without to whom."""
-    return [decoded(Message.kinds[one.header.kind], one.body) for one in sends]
+    return [decode_body(Message.kinds[one.header.kind], one.body) for one in sends]
 
 
 def partition_of(worker: str) -> str:

@@ -10,7 +10,7 @@ from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Received, RegisterResourceManager
 from common.session import EncodedMessage, Session
-from common.wire import Incoming, Outgoing, body_of
+from common.wire import Incoming, Outgoing, encode_body
 from rmproxy.proxy import Proxy
 from tests.broker.house import PROXY, House
 from tests.machines import PARTITION, RM, SESSION, partition_of
@@ -74,7 +74,7 @@ class Route:
         slot = self.house.switch.registry.slots[partition_of(message.to) or message.to]
         header = Header(kind="Received", rm=RM, partition=message.header.partition, session=SESSION, epoch=slot.epoch)
         self.hops += 1  # from the worker to the broker
-        return self.house.switch.handle(Incoming(slot.worker, header, body_of(Received())), self.house.now)
+        return self.house.switch.handle(Incoming(slot.worker, header, encode_body(Received())), self.house.now)
 
 
 def _to_proxy(one: EncodedMessage) -> Outgoing:

@@ -13,7 +13,7 @@ import pytest
 from common.config.model import compute_checksum
 from common.config.validation import load
 from common.messages import Header
-from common.names import BROKER, normalised
+from common.names import BROKER, normalise_partition_name
 from common.query_messages import ChangeConfig
 from common.wire import Outgoing, make_outgoing
 from tests.world import World
@@ -58,7 +58,7 @@ def running(world: World) -> dict[str, object]:
 
 def meant(rm: RM, text: str) -> dict[str, object]:
     partitions = load(text).partitions
-    return {normalised(rm.rm_id, one.name): one for one in sorted(partitions, key=lambda one: one.name)}
+    return {normalise_partition_name(rm.rm_id, one.name): one for one in sorted(partitions, key=lambda one: one.name)}
 
 
 def truth(world: World, rm: RM) -> str:
@@ -66,7 +66,9 @@ def truth(world: World, rm: RM) -> str:
     assert rm.checksum in BY_CHECKSUM
     text = BY_CHECKSUM[rm.checksum]
     assert running(world) == meant(rm, text)
-    assert list(rm.session.partitions) == [normalised(rm.rm_id, one.name) for one in load(text).partitions]
+    assert list(rm.session.partitions) == [
+        normalise_partition_name(rm.rm_id, one.name) for one in load(text).partitions
+    ]
     return text
 
 
@@ -74,7 +76,7 @@ def nothing_is_lost(world: World, rm: RM, text: str) -> None:
     """No partition has begun anew, and each goes on where it was."""
     assert rm.restarts == []
     assert rm.session.session == "s1"
-    names = [normalised(rm.rm_id, one.name) for one in load(text).partitions]
+    names = [normalise_partition_name(rm.rm_id, one.name) for one in load(text).partitions]
     for name in names:
         short = name.removeprefix(f"{rm.rm_id}_")
         if short == "comes":

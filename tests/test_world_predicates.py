@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from common.messages import Header
 from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceManager
-from common.wire import Outgoing, decoded
+from common.wire import Outgoing, decode_body
 from tests.world import World
 from tests.world_rm import CONFIG, RM
 from yunishard.results import Predicate, answer
@@ -28,7 +28,7 @@ class Choosy(RM):
     def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         if header.kind != PredicatesAsked.__name__:
             return super().hear(header, body)
-        self.questions.append((header.partition, decoded(PredicatesAsked, body)))
+        self.questions.append((header.partition, decode_body(PredicatesAsked, body)))
         return [] if self.asleep else self.answers()
 
     def answers(self) -> list[Outgoing]:

@@ -33,7 +33,7 @@ from common.control_messages import (
 from common.messages import Header
 from common.names import FILE, RECORD, WEBSERVICE, worker_name
 from common.query_messages import Answer, ReadConfig
-from common.wire import NEVER, Incoming, Machine, Outgoing, decoded, frames_of, header_of, make_outgoing
+from common.wire import NEVER, Incoming, Machine, Outgoing, decode_body, decode_header, encode_frames, make_outgoing
 from partition_worker.engine.invariants import check
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.worker import Worker
@@ -234,7 +234,7 @@ class World:
             self._last[link] = arrival
             self._numbers += 1
             heapq.heappush(
-                self._packets, Packet(arrival, self._numbers, source, one.to, frames_of(one.header, one.body))
+                self._packets, Packet(arrival, self._numbers, source, one.to, encode_frames(one.header, one.body))
             )
 
     # Private --------------------------------------------------------------------------------------------------------
@@ -244,16 +244,16 @@ class World:
 
     def _deliver(self, packet: Packet) -> None:
         self.now = max(self.now, packet.arrival)
-        header, body = header_of(packet.frames), packet.frames[2]
+        header, body = decode_header(packet.frames), packet.frames[2]
         self.kinds[header.kind] = self.kinds.get(header.kind, 0) + 1
         self._note(packet.source, packet.to, *packet.frames)
         if packet.to == SUPERVISOR:
             if header.kind == "WorkersWanted":
-                self._supervise(decoded(WorkersWanted, body).partitions)
+                self._supervise(decode_body(WorkersWanted, body).partitions)
         elif packet.to == RECORD:
             self._write(header, body)
         elif packet.to == FILE:
-            wanted = decoded(WriteFile, body)
+            wanted = decode_body(WriteFile, body)
             if compute_checksum(self.file) == wanted.replaces:
                 self.edit(wanted.text)
         elif packet.to == WEBSERVICE:
@@ -262,7 +262,7 @@ class World:
             self._to_machine(packet, header, body)
 
     def _to_front_end(self, header: Header, body: bytes) -> None:
-        answer = decoded(Answer, body)
+        answer = decode_body(Answer, body)
         self.answers.append((answer.status, answer.body))
 
     def _to_machine(self, packet: Packet, header: Header, body: bytes) -> None:
@@ -297,16 +297,16 @@ class World:
         """
         if header.kind == "RebaseVersion":
             rm, latest = next(one for one in reversed(self.record) if one[0] == header.rm)
-            self.record.append((rm, replace(latest, base=decoded(RebaseVersion, body).base)))
+            self.record.append((rm, replace(latest, base=decode_body(RebaseVersion, body).base)))
             return
         if header.kind == "ReadConfig":
-            asked = decoded(ReadConfig, body)
+            asked = decode_body(ReadConfig, body)
             kept = [one for rm, one in self.record if (rm, one.number) == (header.rm, asked.version)]
             rows = [(one.number, one.checksum, one.at_ns, one.author, one.origin, one.config) for one in kept]
             told = build_version_answer(header.rm, asked.version, rows[0] if rows else None)
             self.carry(RECORD, [make_outgoing(BROKER, told, Header(kind="Answer", ref=header.ref))])
             return
-        wanted = decoded(ManagerRecord, body)
+        wanted = decode_body(ManagerRecord, body)
         if wanted.facts:
             self.facts[header.rm] = decode_record(wanted.facts)
         else:

@@ -32,7 +32,7 @@ from common.query_messages import (
 )
 from common.rm_messages import Heartbeat, Refused
 from common.transport import BrokerConnection
-from common.wire import Incoming, Outgoing, WireError, body_of, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, WireError, decode_body, encode_body, make_outgoing
 from webservice.calls import Change
 from webservice.views import RequestError
 
@@ -97,7 +97,7 @@ class BrokerClient:
             while True:
                 for incoming in await self.wire.receive(math.inf):
                     if incoming.header.kind == Heartbeat.__name__:
-                        self._check_incarnation(decoded(Heartbeat, incoming.body).incarnation)
+                        self._check_incarnation(decode_body(Heartbeat, incoming.body).incarnation)
                     else:
                         self._settle(incoming)
         finally:
@@ -181,7 +181,7 @@ class BrokerClient:
         """Send a message to the RM or partition in the header, and wait for its answer."""
         ref = f"{self._instance}-{next(self._numbers)}"
         header = replace(to, kind=type(message).__name__, ref=ref)
-        wanted = Outgoing(BROKER, header, body_of(message))
+        wanted = Outgoing(BROKER, header, encode_body(message))
         self._open[ref] = asyncio.get_running_loop().create_future()
         if not isinstance(message, Change):
             self._repeatable[ref] = wanted
@@ -204,9 +204,9 @@ def _read(incoming: Incoming, answer: type[_M], *, whom: str) -> _M:
     kind = incoming.header.kind
     try:
         if kind == Refused.__name__:
-            raise RequestError(503, f"{whom} cannot answer: {decoded(Refused, incoming.body).reason}")
+            raise RequestError(503, f"{whom} cannot answer: {decode_body(Refused, incoming.body).reason}")
         if kind != answer.__name__:
             raise WireError(f"{kind} instead of {answer.__name__}")
-        return decoded(answer, incoming.body)
+        return decode_body(answer, incoming.body)
     except WireError as error:
         raise RequestError(503, f"{whom} answered what cannot be read: {error}") from None

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from common.metrics import Family, families, gauge
+from common.metrics import Family, decode_families, gauge
 from common.names import BROKER
 from common.process_up import WORKER, journal_stuck, up
 from common.query_messages import PartitionEntry, PartitionList, Query
@@ -260,7 +260,7 @@ async def _metrics_of(until: float, call: Call, partition: str, shown: str) -> l
     try:
         async with asyncio.timeout_at(until):
             answer = await call.cache.uncached(partition, Query(what="metrics", name=shown))
-        return families(answer.body) if answer.status == 200 else None
+        return decode_families(answer.body) if answer.status == 200 else None
     except (TimeoutError, RequestError, ValueError):
         return None  # reported by `_up_metrics`
 

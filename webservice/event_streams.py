@@ -23,7 +23,7 @@ import msgspec
 from common.history_records import COUNT_MAX, EVENT_LINES, EventLines
 from common.metrics import Family, counter, gauge
 from common.query_messages import Answer, Query
-from common.text_formats import UnsignedError, unsigned
+from common.text_formats import UnsignedError, parse_unsigned
 from webservice.views import ErrorView, RequestError, encoded
 
 PIECE_BYTES: Final = 64 << 10
@@ -373,7 +373,7 @@ class EventStreams:
         if len(mine) >= now.streams_max or of_host >= now.streams_per_host_max:
             raise RequestError(503, _TOO_MANY)
         try:
-            past = unsigned(count) or 0
+            past = parse_unsigned(count) or 0
         except UnsignedError as error:
             raise RequestError(400, str(error)) from None
         return self._follower(partition, rm, now).join(now, host=host, count=past)

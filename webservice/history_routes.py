@@ -28,7 +28,7 @@ from common.rest_records import (
     PastRow,
     PastUserView,
 )
-from common.rest_views import encoded
+from common.rest_views import encode_view
 from webservice.calls import Call, Reply, Respond
 from webservice.history import queries, tables
 from webservice.history.queries import HistoryFilter, HistoryReader, HistoryViewer, QueueRights
@@ -100,7 +100,7 @@ _NOT_KEPT: Final = {500: "No history is kept."}
 async def applications_at(call: Call) -> Reply:
     """The number of running applications, minute by minute."""
     history, wanted = _require_history(call), await _partitions(call)
-    return Reply(encoded(await history.read(partial(queries.applications_at, wanted=wanted))))
+    return Reply(encode_view(await history.read(partial(queries.applications_at, wanted=wanted))))
 
 
 @HISTORY.route(
@@ -114,7 +114,7 @@ async def applications_at(call: Call) -> Reply:
 async def containers_at(call: Call) -> Reply:
     """The number of allocations, minute by minute."""
     history, wanted = _require_history(call), await _partitions(call)
-    return Reply(encoded(await history.read(partial(queries.containers_at, wanted=wanted))))
+    return Reply(encode_view(await history.read(partial(queries.containers_at, wanted=wanted))))
 
 
 def _require_history(call: Call) -> HistoryReader:
@@ -204,7 +204,7 @@ for _name in LISTS:
 
 
 def _json(page: PastPageView[PastRow]) -> bytes:
-    return encoded(page)
+    return encode_view(page)
 
 
 async def _streamed(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:

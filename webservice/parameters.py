@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 
 from common.messages import INT64_MAX
 from common.names import GROUP, ILLEGAL_QUEUE, QUEUE, RM_ID, USER
-from common.text_formats import quoted, seconds
+from common.text_formats import parse_duration, quote
 from webservice.views import RequestError
 
 Json = Union[Mapping[str, "Json"], Sequence["Json"], str, int, float, bool, None]  # noqa: UP007 - refers to itself
@@ -58,7 +58,7 @@ def decoded(text: str) -> str:
     bad = _BAD_ESCAPE.search(text)
     if bad:
         three = bad.group().encode(errors="surrogateescape")[:_ESCAPE_BYTES]
-        raise RequestError(400, f"invalid URL escape {quoted(three)}")
+        raise RequestError(400, f"invalid URL escape {quote(three)}")
     return unquote_plus(text)
 
 
@@ -283,7 +283,7 @@ def moment_ns(text: str, now_ns: int) -> int | None:
     [30000000000, 7500000000, 1000000000, 1000000000]
     """
     if text.startswith("-"):
-        ago_s = seconds(text)
+        ago_s = parse_duration(text)
         return None if ago_s is None else _bounded(now_ns + round(ago_s * _NS))
     if _EPOCH.fullmatch(text):
         whole, _, fraction = text.partition(".")

@@ -12,7 +12,7 @@ from typing import Final
 from common.query_messages import STEPS_MAX, Actor, KillApplication, MoveApplication, PartitionList, Query, Schedule
 from common.rest_records import BatchView, KilledView, MovedView, StepsView
 from common.rest_views import ApplicationView, GroupView, NodeView, PreemptionView, QueueView, RuleView, UserView
-from common.text_formats import UINT_MAX, UnsignedError, unsigned
+from common.text_formats import UINT_MAX, UnsignedError, parse_unsigned
 from webservice.calls import (
     Call,
     Change,
@@ -349,9 +349,9 @@ def _check_range(count: str, start: str) -> None:
         RequestError: 400, with the worker's text.
     """
     try:
-        if unsigned(count) == 0:
+        if parse_unsigned(count) == 0:
             raise RequestError(400, '0 is not a valid value for "count"')
-        unsigned(start)
+        parse_unsigned(start)
     except UnsignedError as error:
         raise RequestError(400, str(error)) from None
 

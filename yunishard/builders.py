@@ -33,7 +33,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from common.wire import BODY_BYTES_MAX, WireError, body_of, decoded
+from common.wire import BODY_BYTES_MAX, WireError, decode_body, encode_body
 
 SHOWN_LENGTH_MAX: Final = 80
 """Characters of a wrong value that a message repeats."""
@@ -134,9 +134,9 @@ def check_command(function: str, command: Command) -> int:
         TypeError: a field of a struct has a value that no message can carry; names the place.
     """
     try:
-        body = body_of(command)
+        body = encode_body(command)
         if len(body) <= BODY_BYTES_MAX:  # otherwise the caller checks it in parts
-            decoded(type(command), body)
+            decode_body(type(command), body)
         return len(body)
     except WireError as error:
         reason = str(error).removeprefix(f"{type(command).__name__}: ")

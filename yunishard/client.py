@@ -26,7 +26,7 @@ from typing import Final, Self, TypeVar
 from common.curve_keys import ClientKeys
 from common.curve_keys import KeyFileError as InvalidKeyFile
 from common.messages import Command
-from common.names import normalised
+from common.names import normalise_partition_name
 from common.rm_messages import (
     EVENTS,
     PREDICATES,
@@ -323,7 +323,7 @@ class ResourceManager:
         """
         check_text("resync()", "partition", partition)
         check_text("resync()", "reason", reason)
-        name = normalised(self.rm_id, partition)
+        name = normalise_partition_name(self.rm_id, partition)
         await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
         sync = self._dialogue.sync_begin(name, reason)
         self._link.flush()

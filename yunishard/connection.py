@@ -16,7 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 from common.curve_keys import ClientKeys, fingerprint
 from common.rm_messages import STATE_DUMP_BYTES_MAX, StateDumpAnswered, StateDumpAsked
 from common.session import SessionState
-from common.wire import BODY_BYTES_MAX, NEVER, frames_of
+from common.wire import BODY_BYTES_MAX, NEVER, encode_frames
 from yunishard.exceptions import KeyRefused
 from yunishard.liveness import Pulse
 from yunishard.session import READ_AHEAD_MESSAGES, Dialogue
@@ -304,7 +304,7 @@ class Link:
         """Send what the dialogue has to say."""
         now = self._loop.time()
         for outgoing in self._dialogue.to_send():
-            self._connection.send(frames_of(outgoing.header, outgoing.body))
+            self._connection.send(encode_frames(outgoing.header, outgoing.body))
             self._pulse.said(now)
         self._follow(now)
 
@@ -403,7 +403,7 @@ class Link:
         match self._pulse.due(now, reading=self.hungry):
             case "heartbeat":
                 outgoing = self._dialogue.session.heartbeat()
-                self._connection.send(frames_of(outgoing.header, outgoing.body))
+                self._connection.send(encode_frames(outgoing.header, outgoing.body))
             case "renew":
                 _log.warning("%s: %s says nothing, connecting again", self._dialogue.session.rm_id, self.address)
                 self._connection.renew()

@@ -34,11 +34,18 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
     UpdateConfiguration,
-    both,
-    reported,
+    add_counts,
+    count_reported,
 )
-from common.session import ACK_EVERY_MESSAGES, WINDOW_MESSAGES, EncodedMessage, Session, SessionState, split
-from common.wire import WireError, decoded, header_of
+from common.session import (
+    ACK_EVERY_MESSAGES,
+    WINDOW_MESSAGES,
+    EncodedMessage,
+    Session,
+    SessionState,
+    split_by_partition,
+)
+from common.wire import WireError, decode_body, decode_header
 from yunishard.exceptions import (
     Closed,
     ConfigurationRefused,
@@ -100,7 +107,7 @@ class Syncs:
         """Something was said to a partition."""
         lane = self._lanes.get(partition)
         if lane is not None and lane.begun is not None:
-            lane.begun.counts = both(lane.begun.counts, reported(command))
+            lane.begun.counts = add_counts(lane.begun.counts, count_reported(command))
 
     def end(self, sync: Sync) -> None:
         """The report is complete."""
@@ -287,7 +294,7 @@ class Dialogue:
     def update(self, command: Command) -> None:
         """Say it: now, or once the session has been resumed."""
         if self._syncs:
-            for partition, part in split(self.session.rm_id, command).items():
+            for partition, part in split_by_partition(self.session.rm_id, command).items():
                 self._syncs.count(partition, part)
         self._to_send += [one for one in self.session.update(command) if self.session.is_open(one.header.partition)]
 
@@ -390,11 +397,11 @@ class Dialogue:
     def received(self, frames: list[bytes]) -> bool:
         """Keep news for the consumer, act on everything else at once; whether an update may have room now."""
         try:
-            header = header_of(frames)
+            header = decode_header(frames)
             if header.kind in _CONSUMED and header.session == self.session.session:
                 self._buffer.append((header, frames[2]))
                 if header.kind == "SyncDone" and header.life == self.session.life(header.partition):
-                    self._syncs.answered(header.partition, header.seq, decoded(SyncDone, frames[2]))
+                    self._syncs.answered(header.partition, header.seq, decode_body(SyncDone, frames[2]))
                 return self.session.acknowledged(header)  # an update may wait for it
             self._act(header, frames[2])
         except WireError as error:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
-from common.text_formats import seconds
+from common.text_formats import parse_duration
 
 EDITS_MAX: Final = 2
 """Letters added, left out or replaced in a key that is still taken for a slip of the pen."""
@@ -35,8 +35,8 @@ class Property(NamedTuple):
         """Whether a value is not taken, and seems to say something else than the default that it means."""
         if self._accepts(value) or not value.strip() or value.lower() == self.default:
             return False
-        duration = seconds(value)
-        return duration is None or duration != seconds(self.default)
+        duration = parse_duration(value)
+        return duration is None or duration != parse_duration(self.default)
 
     def _accepts(self, value: str) -> bool:
         taken = self.takes(value)
@@ -51,7 +51,7 @@ def priority_offset(text: str) -> int | None:
 
 def delay_s(text: str) -> float | None:
     """Read a duration above zero, in seconds."""
-    duration = seconds(text)
+    duration = parse_duration(text)
     return duration if duration is not None and duration > 0 else None
 
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from common.acl import AclError, has_too_many_fields, multiple_spaces, parse_acl
+from common.acl import AclError, describe_multiple_spaces, has_too_many_fields, parse_acl
 from common.config.model import (
     Configuration,
     LimitConfig,
@@ -38,12 +38,12 @@ from common.resources import (
     Limit,
     QuantityError,
     admits,
-    described,
+    describe_amount,
     is_zero,
     parse_quantity,
-    saturated,
+    saturate,
     text,
-    tightened,
+    tighten,
     total_of,
 )
 
@@ -229,7 +229,7 @@ def check_acls(place: QueuePlace, report: Report) -> None:
     for key, acl in (("adminacl", place.queue.admin_acl), ("submitacl", place.queue.submit_acl)):
         if has_too_many_fields(acl):
             hint = "users, one blank, groups; commas within"
-            report.add("acl", f"{place.path}.{key}", multiple_spaces(acl), hint=hint)
+            report.add("acl", f"{place.path}.{key}", describe_multiple_spaces(acl), hint=hint)
 
 
 def check_child_names(place: QueuePlace, report: Report) -> None:
@@ -278,8 +278,8 @@ def check_resources(place: QueuePlace, report: Report, limit: Limit = NOTHING) -
             f"max resource of parent {text(limit)} is smaller than maximum resource {text(maximum)} for queue {name}"
         )
         report.add("max-over-parent", f"{path}.max", message)
-    limit = tightened(limit, maximum) or {}
-    below = saturated(total_of([check_resources(child, report, limit) for child in place.children]))
+    limit = tighten(limit, maximum) or {}
+    below = saturate(total_of([check_resources(child, report, limit) for child in place.children]))
     promised = f"sum of guaranteed resources {text(below)} of the children for queue {name}"
     if not admits(guaranteed, below):
         message = f"guaranteed resource of parent {text(guaranteed)} is smaller than {promised}"
@@ -381,7 +381,7 @@ def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Repo
     maximum = read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
     if not admits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
-        hint = f"{described(most)} is above {described(maximum)}"
+        hint = f"{describe_amount(most)} is above {describe_amount(maximum)}"
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 
@@ -392,7 +392,7 @@ def check_limit_resources(root: QueuePlace, report: Report) -> None:
         return read_amounts(entry.max_resources, f"{path}.maxresources", report)
 
     def both(above: Limit, own: Limit) -> Limit:
-        return tightened(above, own) or {}
+        return tighten(above, own) or {}
 
     for found in _compared(root, {}, value_of=amount, carried=both):
         if not admits(found.above, found.value):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from common.acl import NOBODY, AclError, left_out, parse_acl
+from common.acl import NOBODY, AclError, find_ignored_entries, parse_acl
 from common.config.model import (
     DENY,
     Configuration,
@@ -36,7 +36,7 @@ LDAP: Final = "ldap"
 """One that YuniKorn has as a preview, and we do not have."""
 
 
-def doubts(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+def find_warnings(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
     """Return what is doubtful in a configuration that was parsed and obeys the rules, in the order of the text.
 
     At most PROBLEMS_MAX. Without lines it cannot be known whether a flag was written, so less is found.
@@ -149,7 +149,7 @@ def _doubt_maximum(resources: ResourcesConfig, place: QueuePlace, key: str, repo
 def _doubt_acl(text: str, place: QueuePlace, key: str, report: Report) -> None:
     """No entry is left out, and no user has become a group by a blank."""
     try:
-        without = left_out(text)
+        without = find_ignored_entries(text)
     except AclError:
         return
     path = f"{place.path}.{key}"

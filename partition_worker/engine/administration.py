@@ -15,7 +15,7 @@ from typing import Final
 from common import event_codes
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
-from common.resources import admits, described, plus
+from common.resources import admits, describe_amount, plus
 from common.rm_messages import AllocationRelease, EventRecord
 from partition_worker.engine import allocation_updates, application_updates, events, ledger, lifecycle
 from partition_worker.engine.allocation_updates import remove_everything
@@ -130,8 +130,8 @@ def _conflict(application: Application, leaf: Queue) -> str:
         held = plus(level.allocated, application.charged)
         if level.maximum is not None and not admits(level.maximum, {kind: held[kind] for kind in _used(application)}):
             return (
-                f"{name} has {described(application.charged)}, which exceeds what is left in queue {level.path}: "
-                f"{described(level.allocated)} of at most {described(level.maximum)} is in use"
+                f"{name} has {describe_amount(application.charged)}, which exceeds what is left in queue {level.path}: "
+                f"{describe_amount(level.allocated)} of at most {describe_amount(level.maximum)} is in use"
             )
     return ""
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from common.messages import Resources
-from common.resources import add_to, described, plus, take_from
+from common.resources import add_to, describe_amount, plus, take_from
 from partition_worker.engine.allocation import Allocation, PendingAsks
 from partition_worker.engine.application_states import AppState
 from partition_worker.engine.nodes.node import Reservation
@@ -245,4 +245,4 @@ class Application:
 
     def _format_usage(self, wanted: Use) -> str:
         by_type = {kind: used for (use, kind), used in self.history.items() if use is wanted}
-        return "{" + ", ".join(f"{kind}: {described(by_type[kind])}" for kind in sorted(by_type)) + "}"
+        return "{" + ", ".join(f"{kind}: {describe_amount(by_type[kind])}" for kind in sorted(by_type)) + "}"

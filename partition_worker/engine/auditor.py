@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import equal, plus, pruned, text, total_of
+from common.resources import drop_zeros, equal, plus, text, total_of
 from common.wire import NEVER
 from partition_worker.engine import invariants
 from partition_worker.engine.allocation import Allocation
@@ -97,7 +97,7 @@ def _is_owned(state: PartitionState, allocation: Allocation) -> bool:
 
 
 def _told(allocation: Allocation) -> str:
-    amounts, allocated = text(pruned(allocation.resources)), str(bool(allocation.node_id)).lower()
+    amounts, allocated = text(drop_zeros(allocation.resources)), str(bool(allocation.node_id)).lower()
     return (
         f"allocationKey {allocation.key}, applicationID {allocation.application_id}, "
         f"Resource {amounts}, Allocated {allocated}"

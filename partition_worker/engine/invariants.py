@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from common.messages import Resources
-from common.resources import add_to, equal, is_zero, minus, pruned, total_of
+from common.resources import add_to, drop_zeros, equal, is_zero, minus, total_of
 from common.wire import NEVER
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, ENDED, LINGER_S, AppState
@@ -54,7 +54,7 @@ def of_application(state: PartitionState, application: Application) -> Iterator[
 
 def _differs(what: str, expected: Resources, found: Resources) -> Iterator[str]:
     if not equal(expected, found):
-        yield f"{what}: {pruned(found)} where the sum is {pruned(expected)}"
+        yield f"{what}: {drop_zeros(found)} where the sum is {drop_zeros(expected)}"
 
 
 def _application(state: PartitionState, application: Application) -> Iterator[str]:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final
 
 from common.messages import Resources
-from common.resources import Limit, add_to, is_positive, less, tightened
+from common.resources import Limit, add_to, is_positive, less, tighten
 from common.rm_messages import SCHEDULING_FAILED, UpdateContainerSchedulingState
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation, Standing
@@ -99,7 +99,7 @@ class _Look:
         children = [one for one in queue.children.values() if one.rank in self._on_the_way and one.state != "Stopped"]
         for child in sorted(children, key=lambda one: (queue_key(one), one.rank)):
             own = None if child.maximum is None else less(child.maximum, child.allocated)
-            add_to(told, self.below(child, tightened(own, _after(room, told))))
+            add_to(told, self.below(child, tighten(own, _after(room, told))))
         applications = self._applications.get(queue.rank, [])
         for application in sorted(applications, key=lambda one: (application_key(one), one.rank)):
             if self.told >= TOLD_MAX:
@@ -108,7 +108,7 @@ class _Look:
         return told
 
     def _of(self, application: Application, room: Limit | None) -> Resources:
-        room = tightened(room, self._books.usage.account(application).headroom())
+        room = tighten(room, self._books.usage.account(application).headroom())
         told: Resources = {}
         for group in islice(application.asks.groups, GROUPS_MAX):
             if not group.attempted or group.kind.standing is Standing.HELD:

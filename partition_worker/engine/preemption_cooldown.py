@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.messages import Resources
-from common.resources import add_to, pruned
+from common.resources import add_to, drop_zeros
 from partition_worker.engine.queues.queue import Queue
 
 COOL_DOWN_S: Final = 300.0
@@ -160,7 +160,7 @@ def suffer(losses: Iterable[tuple[Queue, Resources]]) -> None:
         for kind, room in _room(level).items():
             lost = amounts.get(kind, 0)
             lacking[kind] = max(0, min(level.lacking.get(kind, 0), room) + lost)
-        level.lacking = pruned(lacking)
+        level.lacking = drop_zeros(lacking)
 
 
 def explain(leaf: Queue, wanted: Resources) -> bool:

@@ -23,7 +23,7 @@ from common.config.model import PartitionConfig, QueueConfig
 from common.config.validation import find_build_problems
 from common.names import ROOT
 from common.rm_messages import EventRecord
-from common.text_formats import counted
+from common.text_formats import format_count
 from common.wire import NEVER
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.placement_chain import PlacementChain
@@ -308,7 +308,7 @@ def _remind(state: PartitionState) -> None:
 def _left(queue: Queue) -> str:
     """The number of applications left, and the administrators as configured."""
     lists = [f"{level.admin_text.strip()!r} of {level.path}" for level in queue.ancestry() if level.admin_text.strip()]
-    return f"{counted(queue.population, 'application')} in it, administrators: {', '.join(lists) or 'none'}"
+    return f"{format_count(queue.population, 'application')} in it, administrators: {', '.join(lists) or 'none'}"
 
 
 def _event(kind: int, object_id: str, message: str, at_ns: int, reference_id: str = "") -> EventRecord:

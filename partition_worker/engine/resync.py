@@ -36,8 +36,8 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
     UpdatedApplication,
-    both,
-    reported,
+    add_counts,
+    count_reported,
 )
 from partition_worker.engine import allocation_updates, application_updates, node_updates
 from partition_worker.engine.allocation_updates import end_allocation
@@ -77,7 +77,7 @@ def mentioned(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = state.report
     assert report is not None
-    report.count = both(report.count, reported(command))
+    report.count = add_counts(report.count, count_reported(command))
     match command:
         case NodeRequest():
             report.nodes.update((one.node_id, None) for one in command.nodes if one.action in _CREATIONS)

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from common.config.model import LimitConfig, PartitionConfig, QueueConfig, parse_amounts
 from common.messages import Resources
-from common.resources import Limit, is_zero, less, take_from, tightened
+from common.resources import Limit, is_zero, less, take_from, tighten
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.order import Ranks
@@ -205,7 +205,7 @@ class UsageAccount:
         room: Limit | None = None
         for level in self.bounds:
             if level.allowance is not None:
-                room = tightened(room, less(level.allowance.resources, level.used))
+                room = tighten(room, less(level.allowance.resources, level.used))
         return room
 
     def may_start(self) -> bool:

@@ -19,7 +19,7 @@ from common.journal_messages import TICK, Step
 from common.messages import Header, Message
 from common.names import PREDICATE_PLUGINS
 from common.rm_messages import AllocationResponse
-from common.wire import WireError, decoded
+from common.wire import WireError, decode_body
 from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.bootstrap import load_plugins
@@ -374,7 +374,7 @@ def _decode_body(kind: str, body: bytes) -> Message | dict[str, str]:
     if kind not in Message.kinds:
         return {"problem": f"{kind} is unknown", "bytes": base64.b64encode(body).decode()}
     try:
-        return decoded(Message.kinds[kind], body)
+        return decode_body(Message.kinds[kind], body)
     except WireError as error:
         return {"problem": str(error), "bytes": base64.b64encode(body).decode()}
 
@@ -463,7 +463,7 @@ def count_allocations(files: Files, worker: Worker) -> tuple[int, dict[str, Allo
         for _, kind, body in step.told:
             if kind != AllocationResponse.__name__:
                 continue
-            response = decoded(AllocationResponse, body)
+            response = decode_body(AllocationResponse, body)
             for allocation in response.new:
                 found.setdefault(allocation.application_id, AllocationCounts()).allocated += 1
             for release in response.released:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from common.journal_messages import Step
-from common.text_formats import counted
+from common.text_formats import format_count
 from partition_worker.journal.files import PRIVATE, Files, JournalDamaged
 from partition_worker.poison_messages import Poison
 
@@ -188,7 +188,7 @@ def _read(files: Files, supervisor: bytes) -> dict[bytes, _Deaths]:
             "supervisor",
             files.partition,
             identity.hex(),
-            counted(ended.alone, "worker"),
-            counted(ended.together, "worker"),
+            format_count(ended.alone, "worker"),
+            format_count(ended.together, "worker"),
         )
     return found

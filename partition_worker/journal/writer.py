@@ -32,7 +32,7 @@ from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSn
 from common.messages import Header
 from common.metrics import Histogram
 from common.names import JOURNAL
-from common.wire import Incoming, Outgoing, body_of, decoded
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 from partition_worker.journal.database import STATEMENT_STEPS, Database, Row, is_transient, make_row
 from partition_worker.journal.files import Fenced, Files
 from partition_worker.journal.reader import RecoveryData, open_recovery
@@ -381,7 +381,7 @@ class Journal:
     def send(self, message: Outgoing) -> None:
         match message.header.kind:
             case "Append":
-                append = decoded(Append, message.body)
+                append = decode_body(Append, message.body)
                 follows = append.first > self._last if append.fresh else append.first == self._last + 1
                 assert append.steps, message
                 assert follows, (append.first, self._last)
@@ -391,7 +391,7 @@ class Journal:
                     self._answers.append(_answer(kept))
                     self._wake()
             case "TakeSnapshot":
-                self._take_snapshot(decoded(TakeSnapshot, message.body).number)
+                self._take_snapshot(decode_body(TakeSnapshot, message.body).number)
             case unknown:
                 raise TypeError(unknown)
 
@@ -427,4 +427,4 @@ class Journal:
 
 
 def _answer(message: WriterReply) -> Incoming:
-    return Incoming(JOURNAL, Header(kind=type(message).__name__), body_of(message))
+    return Incoming(JOURNAL, Header(kind=type(message).__name__), encode_body(message))

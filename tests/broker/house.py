@@ -32,7 +32,7 @@ from common.rm_messages import (
     Resume,
     UpdateConfiguration,
 )
-from common.wire import NEVER, Incoming, Outgoing, decoded
+from common.wire import NEVER, Incoming, Outgoing, decode_body
 from tests.machines import ONE_QUEUE, RM, SESSION, arrives, partition_of
 
 PROXY: Final = "rmproxy"
@@ -109,7 +109,7 @@ class House:
                 others.append(Outgoing(partition_of(one.to) or one.to, one.header, one.body))
                 continue
             assert one.to == RECORD
-            number = self._write(one.header.rm, decoded(ManagerRecord, one.body))
+            number = self._write(one.header.rm, decode_body(ManagerRecord, one.body))
             answer = Recorded(number=number, problem=self.disk_problem)
             others += self.hear(RECORD, answer, rm=one.header.rm, session="")
         return others
@@ -175,13 +175,13 @@ class House:
     def yes(self, asked: Outgoing) -> list[Outgoing]:
         """The worker that was asked votes yes; what is sent at once, before the record has taken anything."""
         seat = self.switch.registry.slots[asked.header.partition]
-        vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
+        vote = ConfigVote(rollout=decode_body(PrepareConfig, asked.body).rollout)
         told = {"session": "", "partition": asked.header.partition, "epoch": seat.epoch}
         return self.switch.handle(arrives(seat.worker, vote, **told), self.now)
 
     def vote(self, asked: Outgoing, reason: str = "") -> list[Outgoing]:
         """The worker that was asked votes."""
-        number = decoded(PrepareConfig, asked.body).rollout
+        number = decode_body(PrepareConfig, asked.body).rollout
         partition = asked.header.partition
         vote = ConfigVote(rollout=number, reason=reason)
         return self.hear(
@@ -236,7 +236,7 @@ class House:
     def text(self, rm: str = RM) -> str:
         """What an RM runs, as a front end is told."""
         [answer] = self.hear(WEB, ReadConfig(what="current"), rm=rm, session="", ref="web 2")
-        text = msgspec.json.decode(decoded(Answer, answer.body).body)["config"]
+        text = msgspec.json.decode(decode_body(Answer, answer.body).body)["config"]
         assert isinstance(text, str)
         return text
 
@@ -257,14 +257,14 @@ def kinds(sends: list[Outgoing]) -> list[tuple[str, str]]:
 
 def answers(sends: list[Outgoing]) -> list[tuple[int, str]]:
     """What front ends are told: status and text."""
-    found = [decoded(Answer, one.body) for one in sends if one.header.kind == "Answer"]
+    found = [decode_body(Answer, one.body) for one in sends if one.header.kind == "Answer"]
     return [(one.status, one.body.decode()) for one in found]
 
 
 def news(sends: list[Outgoing]) -> list[tuple[str, str, ConfigurationUpdated]]:
     """What RMs hear of another configuration: by which proxy, for which call, what."""
     return [
-        (one.to, one.header.ref, decoded(ConfigurationUpdated, one.body))
+        (one.to, one.header.ref, decode_body(ConfigurationUpdated, one.body))
         for one in sends
         if one.header.kind == "ConfigurationUpdated"
     ]
@@ -276,7 +276,7 @@ def is_prepare(send: Outgoing) -> bool:
 
 def wanted(sends: list[Outgoing]) -> list[dict[str, int]]:
     """What the supervisor is told to run."""
-    return [decoded(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
+    return [decode_body(WorkersWanted, one.body).partitions for one in sends if one.to == "supervisor"]
 
 
 def registered(config: str = ONE_QUEUE) -> House:

@@ -7,7 +7,7 @@ from common.control_messages import WorkerEnded
 from common.names import SUPERVISOR
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Refused
-from common.wire import Outgoing, decoded
+from common.wire import Outgoing, decode_body
 from tests.broker.house import GPU, PROXY, WEB, House, answers, kinds, registered, wanted
 from tests.machines import PARTITION, said, two_partitions
 
@@ -24,7 +24,7 @@ def ends(house: House, partition: str, reason: str, *, epoch: int = 0, source: s
 
 def problems(house: House) -> dict[str, str]:
     [listed] = [one for one in house.hear(WEB, ListPartitions(), ref="1", **NONE) if one.to == WEB]
-    return {one.full_name: one.problem for one in decoded(PartitionList, listed.body).partitions}
+    return {one.full_name: one.problem for one in decode_body(PartitionList, listed.body).partitions}
 
 
 def refusals(sends: list[Outgoing]) -> list[str]:

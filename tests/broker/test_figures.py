@@ -4,11 +4,11 @@ import pytest
 
 from broker.metrics import REPORT_MAX_AGE_S
 from common.control_messages import Figures, Hello, NodesAstray
-from common.metrics import Family, Sample, encoded, families, gauge
+from common.metrics import Family, Sample, decode_families, encode_families, gauge
 from common.names import RMPROXY, SUPERVISOR
 from common.process_up import up
 from common.query_messages import Answer, ListPartitions, PartitionList, Query
-from common.wire import decoded
+from common.wire import decode_body
 from tests.broker.house import PROXY, WEB, House, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, said
 
@@ -18,9 +18,9 @@ UP = "yunishard_process_up"
 def asked(house: House) -> list[Family]:
     [sent] = house.hear(WEB, Query(what="metrics"), rm="", session="", ref="q")
     assert (sent.to, sent.header.ref) == (WEB, "q")
-    answer = decoded(Answer, sent.body)
+    answer = decode_body(Answer, sent.body)
     assert answer.status == 200
-    return families(answer.body)
+    return decode_families(answer.body)
 
 
 def samples(house: House, name: str) -> dict[tuple[str, ...], float]:
@@ -28,7 +28,7 @@ def samples(house: House, name: str) -> dict[tuple[str, ...], float]:
 
 
 def tells(house: House, peer: str, *told: Family) -> None:
-    body = encoded([up(peer), *told])
+    body = encode_families([up(peer), *told])
     assert house.hear(peer, Figures(process=peer, families=body), rm="", session="") == []
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_noted_and_changes_nothing() -> None:
 
 def test_nobody_else_tells_figures() -> None:
     house = House()
-    house.hear("stranger", Figures(process=RMPROXY, families=encoded([up(RMPROXY)])), rm="", session="")
+    house.hear("stranger", Figures(process=RMPROXY, families=encode_families([up(RMPROXY)])), rm="", session="")
     assert samples(house, UP) == {(RMPROXY, ""): 0, (SUPERVISOR, ""): 0}
 
 

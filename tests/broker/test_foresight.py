@@ -15,7 +15,7 @@ from common.messages import Header, Message
 from common.names import READER
 from common.query_messages import ChangeConfig
 from common.rm_messages import Heartbeat, Leave, RegisterResourceManager, UpdateConfiguration
-from common.wire import Incoming, Outgoing, body_of
+from common.wire import Incoming, Outgoing, encode_body
 
 SMALL = "partitions: []\n"
 LARGE = SMALL + "#" * PRELOAD_BYTES_MIN
@@ -45,7 +45,7 @@ class Scene:
 
     def hears(self, message: Message, ref: str = "", *, partition: str = "") -> list[Outgoing]:
         header = Header(kind=type(message).__name__, ref=ref, partition=partition)
-        return self.foresight.handle(Incoming("peer", header, body_of(message)), 1.0)
+        return self.foresight.handle(Incoming("peer", header, encode_body(message)), 1.0)
 
     def read(self, number: int, judgement: bytes) -> list[Outgoing]:
         return self.foresight.handle(Incoming(READER, Header(kind="TextRead", ref=str(number)), judgement), 1.0)

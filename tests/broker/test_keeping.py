@@ -6,7 +6,7 @@ from common.control_messages import Hello, ManagerRecord, Recorded
 from common.names import RECORD, worker_name
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import NodeRequest, Refused, RegisterResourceManager, Resume, UpdateConfiguration
-from common.wire import NEVER, Outgoing, decoded
+from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import PATIENT, PROXY, WEB, House, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, said, two_partitions
 
@@ -55,9 +55,9 @@ def test_what_changes_while_something_is_recorded_is_recorded_too_before_either_
     house = registered()
     [first] = lost(house)
     assert house.switch.handle(arrives(PROXY, UpdateConfiguration(config="]", extra_config={"a": "1"})), 1.0)[1:] == []
-    assert decoded(ManagerRecord, first.body).number == 2
+    assert decode_body(ManagerRecord, first.body).number == 2
     [second] = house.switch.handle(arrives(RECORD, Recorded(number=2), session=""), 1.0)
-    assert decoded(ManagerRecord, second.body).number == 3
+    assert decode_body(ManagerRecord, second.body).number == 3
     assert (PARTITION, "Settings") in kinds(house.recorded([second]))
     assert house.facts[RM].extra == {"a": "1"}
 
@@ -100,7 +100,7 @@ def test_a_record_that_the_broker_could_not_write_when_it_began_is_probed_too() 
 
 def record_problem(house: House) -> str:
     [listed] = house.hear(WEB, ListPartitions(), rm="", session="", ref="1")
-    return decoded(PartitionList, listed.body).record_problem
+    return decode_body(PartitionList, listed.body).record_problem
 
 
 def test_a_registration_whose_text_is_in_the_history_already_is_recorded_too() -> None:

@@ -8,7 +8,7 @@ from broker.state import BrokerPolicy
 from common.config.model import compute_checksum
 from common.control_messages import RebaseVersion, WriteFile
 from common.names import FILE
-from common.wire import NEVER, decoded
+from common.wire import NEVER, decode_body
 from tests.broker.house import GPU, PROXY, House, answers, is_prepare, kinds, news
 from tests.machines import ONE_QUEUE, PARTITION, RM, sent, two_partitions
 
@@ -112,7 +112,7 @@ def test_the_answer_to_a_change_has_the_warnings_of_its_text() -> None:
     text = ONE_QUEUE.replace("{name: batch}", "{name: batch, properties: {application.sort.polic: fifo}}")
     sends = house.agree(house.change(text))
     document = json.loads(answers(sends)[0][1])
-    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in analyses.get(text).doubts]
+    assert [one["message"] for one in document["warnings"]] == [str(one.message) for one in analyses.get(text).warnings]
     assert document["warnings"]
 
 
@@ -213,7 +213,10 @@ def test_a_change_over_rest_is_written_to_the_file_which_thereby_is_its_own_base
     assert WRITE in sends
     assert house.record[-1].base == compute_checksum(ONE_QUEUE)
     rebase, offered = house.edit(MORE)
-    assert (rebase.header.rm, decoded(RebaseVersion, rebase.body)) == (RM, RebaseVersion(base=compute_checksum(MORE)))
+    assert (rebase.header.rm, decode_body(RebaseVersion, rebase.body)) == (
+        RM,
+        RebaseVersion(base=compute_checksum(MORE)),
+    )
     assert offered.to == THEIRS
     assert WRITE not in house.vote(offered)
     assert house.text("rm-2") == MORE

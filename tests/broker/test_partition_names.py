@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.control_messages import Repeat
-from common.names import external, normalised
+from common.names import external_name, normalise_partition_name
 from common.query_messages import Query
 from common.rm_messages import (
     AllocationRequest,
@@ -19,7 +19,7 @@ from common.rm_messages import (
     Registered,
     Resume,
 )
-from common.wire import decoded
+from common.wire import decode_body
 from tests.broker.house import PROXY, House, answers
 
 PLAIN: Final = "partitions: [{name: %s, queues: [{name: root, submitacl: '*'}]}]"
@@ -34,7 +34,7 @@ PAIRS: Final = st.tuples(ANYTHING, ANYTHING).filter(lambda pair: not pair[1].sta
 
 def registered(house: House, rm: str, name: str) -> Registered:
     [told] = [one for one in house.register(PLAIN % name, rm=rm, session=f"s-{rm}") if one.header.kind == "Registered"]
-    return decoded(Registered, told.body)
+    return decode_body(Registered, told.body)
 
 
 def full_name_of(house: House, rm: str) -> str:
@@ -107,7 +107,7 @@ def test_names_outlive_the_broker_and_whoever_had_the_plain_name(pairs: tuple[tu
     house.begin_again()
     assert full_name_of(house, second) == before[second]
     resumed = house.hear(PROXY, Resume(received={"a_b_default": 7}), rm=second, session=f"s-{second}", ref="again")
-    [told] = [decoded(Registered, one.body) for one in resumed if one.header.kind == "Registered"]
+    [told] = [decode_body(Registered, one.body) for one in resumed if one.header.kind == "Registered"]
     assert told.partitions == ["a_b_default"]
     [repeat] = [one for one in resumed if one.header.kind == "Repeat"]
     assert (repeat.to, repeat.header.ack) == (before[second], 7)
@@ -120,14 +120,16 @@ def test_what_an_rm_is_told_later_has_its_own_names_too(pairs: tuple[tuple[str, 
     own = full_name_of(house, rm)
     [restarted] = [one for one in house.lost(own) if one.header.kind == "PartitionRestarted"]
     assert restarted.header.partition == "a_b_default"
-    assert own not in decoded(PartitionRestarted, restarted.body).reason
+    assert own not in decode_body(PartitionRestarted, restarted.body).reason
     text = f"{PLAIN % name}\n# changed"
     sends = house.agree(house.update(text, rm=rm, session=f"s-{rm}"))
-    [updated] = [decoded(ConfigurationUpdated, one.body) for one in sends if one.header.kind == "ConfigurationUpdated"]
+    [updated] = [
+        decode_body(ConfigurationUpdated, one.body) for one in sends if one.header.kind == "ConfigurationUpdated"
+    ]
     assert updated.partitions == ["a_b_default"]
     assert updated.lives == {"a_b_default": 1}
     asked = house.update(f"{text} again", rm=rm, session=f"s-{rm}")
-    [refused] = [decoded(Refused, one.body) for one in house.vote(asked[0], "no") if one.header.kind == "Refused"]
+    [refused] = [decode_body(Refused, one.body) for one in house.vote(asked[0], "no") if one.header.kind == "Refused"]
     assert "partition a_b_default: no" in refused.reason
     assert "~" not in refused.reason
 
@@ -142,7 +144,7 @@ def test_a_resumption_counts_for_the_partition_under_the_name_that_its_rm_knows(
     resume = Resume(received={"a_b_default": 3}, acknowledged={"a_b_default": 7})
     sends = house.hear(PROXY, resume, rm=rm, session=session, ref="again")
     [repeat] = [one for one in sends if one.header.kind == "Repeat"]
-    assert (repeat.header.ack, decoded(Repeat, repeat.body)) == (3, Repeat(acknowledged=7))
+    assert (repeat.header.ack, decode_body(Repeat, repeat.body)) == (3, Repeat(acknowledged=7))
 
 
 def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older_whatever_the_name() -> None:
@@ -152,7 +154,7 @@ def test_the_life_of_another_partition_does_not_hide_that_the_record_is_older_wh
     resume = Resume(lives={"a_b_default": 1, "a_b_other": 1})
     sends = house.hear(PROXY, resume, rm="a_b", session="s-a_b", ref="again")
     assert [one.header.kind for one in sends] == ["Refused"]
-    assert decoded(Refused, sends[0].body).code == "unknown-session"
+    assert decode_body(Refused, sends[0].body).code == "unknown-session"
 
 
 @ORDERS
@@ -177,7 +179,7 @@ def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObj
     for rm, name in pairs:
         if rm in seen:
             continue
-        assert registered(house, rm, name).partitions == [normalised(rm, name)]
+        assert registered(house, rm, name).partitions == [normalise_partition_name(rm, name)]
         seen[rm] = name
         if data.draw(st.booleans()):
             house.begin_again()
@@ -189,4 +191,4 @@ def test_full_names_never_collide(pairs: list[tuple[str, str]], data: st.DataObj
     assert len(set(names.values())) == len(names)
     assert house.switch.registry.slots.keys() == set(names.values())
     for rm, full_name in names.items():
-        assert external(rm, full_name) == seen[rm]
+        assert external_name(rm, full_name) == seen[rm]

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from broker.config_rollout import ROLLOUT_MAX_S
 from common.control_messages import Hello, ManagerAway, Pause, Repeat
 from common.rm_messages import Leave, Left, NodeRequest, Refused, Registered
-from common.wire import NEVER, Outgoing, decoded
+from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import GPU, PROXY, House, joined, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, said, sent, two_partitions
 
@@ -94,7 +94,7 @@ def test_a_new_partition_is_heard_of_as_life_in_the_answer_and_not_as_a_restart(
     house = registered()
     house.agree([*house.change(two_partitions()), *house.hello(GPU)])
     told, *repeats = house.resume(received={PARTITION: 1})
-    assert decoded(Registered, told.body).lives == {GPU: 1}
+    assert decode_body(Registered, told.body).lives == {GPU: 1}
     assert [one.header.kind for one in repeats] == ["Repeat", "Repeat"]
 
 

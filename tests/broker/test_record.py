@@ -15,7 +15,7 @@ from common.control_messages import ConfigVersion, ManagerRecord, ProbeRecord, R
 from common.messages import Message
 from common.names import RECORD
 from common.query_messages import Answer, ReadConfig
-from common.wire import Incoming, decoded
+from common.wire import Incoming, decode_body
 from tests.full_disk import full_disk
 from tests.machines import RM, header, sent
 
@@ -43,13 +43,13 @@ class Paper:
         answer = self.told(ManagerRecord(number=number, facts=encode_record(known), version=new), rm=rm)
         assert answer is not None
         assert (answer.source, answer.header) == (RECORD, header("Recorded", rm=rm, session=""))
-        return decoded(Recorded, answer.body)
+        return decode_body(Recorded, answer.body)
 
     def read(self, number: int, *, rm: str = RM) -> Answer:
         answer = self.told(ReadConfig(what="version", version=number), rm=rm, ref="webservice 7")
         assert answer is not None
         assert answer.header == header("Answer", rm="", session="", ref="webservice 7")
-        return decoded(Answer, answer.body)
+        return decode_body(Answer, answer.body)
 
 
 def facts(rm: str, text: str = "") -> RmRecord:
@@ -292,7 +292,7 @@ def test_a_broker_begins_on_a_full_disk_too(path: Path, paper: Paper) -> None:
 def recorded(paper: Paper, message: Message) -> Recorded:
     answer = paper.told(message)
     assert answer is not None
-    return decoded(Recorded, answer.body)
+    return decode_body(Recorded, answer.body)
 
 
 # Files that cannot be used ------------------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from common.messages import Header
 from common.names import RECORD
 from common.query_messages import ListPartitions, PartitionList
 from common.rm_messages import Leave
-from common.wire import decoded, make_outgoing
+from common.wire import decode_body, make_outgoing
 from tests.broker.house import PATIENT, PROXY, WEB, House
 from tests.machines import ONE_QUEUE, SESSION, two_partitions
 
 
 def listed(house: House) -> PartitionList:
     [told] = house.hear(WEB, ListPartitions(), ref="7", rm="", session="")
-    return decoded(PartitionList, told.body)
+    return decode_body(PartitionList, told.body)
 
 
 def order(house: House) -> list[str]:
@@ -142,7 +142,7 @@ def test_rms_recorded_by_a_release_without_an_order_are_in_that_of_their_session
         "beta_default",
         "alpha_default",
     ]
-    sends = [decoded(ManagerRecord, one.body) for one in switch.tick(1.0) if one.header.kind == "ManagerRecord"]
+    sends = [decode_body(ManagerRecord, one.body) for one in switch.tick(1.0) if one.header.kind == "ManagerRecord"]
     assert {one.rm: one.order for one in (decode_record(each.facts) for each in sends)} == {
         "zeta": 1,
         "beta": 2,

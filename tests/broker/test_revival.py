@@ -7,7 +7,7 @@ from common.config.model import compute_checksum
 from common.control_messages import AbortConfig, CommitConfig, Hello, PrepareConfig, Settings, WorkerEnded
 from common.names import SUPERVISOR, worker_name
 from common.rm_messages import NodeResponse, PartitionRestarted, Received, ResumeWanted
-from common.wire import decoded
+from common.wire import decode_body
 from tests.broker.house import GPU, PROXY, House, is_prepare, kinds, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
@@ -204,8 +204,8 @@ def test_a_change_that_was_recorded_reaches_everybody_after_a_broker_that_died()
     house.resume()
     assert kinds(house.returns(PARTITION))[0] == (PARTITION, "Settings")
     asked, commit, *_ = house.returns(GPU, rollout=1)
-    assert decoded(PrepareConfig, asked.body).live
-    assert decoded(CommitConfig, commit.body).rollout == house.facts[RM].rollout
+    assert decode_body(PrepareConfig, asked.body).live
+    assert decode_body(CommitConfig, commit.body).rollout == house.facts[RM].rollout
     assert house.switch.registry.sessions[RM].checksum == compute_checksum(text)
 
 
@@ -237,7 +237,7 @@ def test_what_was_asked_of_a_broker_that_died_never_gets_the_number_of_another_r
         house.begin_again()
         house.returns(PARTITION)
         [asked] = [one for one in house.change(MORE) if is_prepare(one)]
-        numbers.add(decoded(PrepareConfig, asked.body).rollout)
+        numbers.add(decode_body(PrepareConfig, asked.body).rollout)
     assert len(numbers) == 3
 
 

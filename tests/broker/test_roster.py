@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from broker.registry import NUMBERS_PER_INCARNATION, Registry, RmSession
-from common.names import normalised
+from common.names import normalise_partition_name
 from common.query_messages import PartitionEntry
 from tests.machines import config_of
 
@@ -12,7 +12,7 @@ CONFIG = config_of()
 
 
 def registration(rm: str, *partitions: str, session: str = "s") -> RmSession:
-    configs = {normalised(rm, name): CONFIG for name in partitions}
+    configs = {normalise_partition_name(rm, name): CONFIG for name in partitions}
     return RmSession(rm=rm, session=session, proxy="rmproxy", configs=configs, build_info={}, call="")
 
 

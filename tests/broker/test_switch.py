@@ -19,7 +19,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Ack, NodeRequest, NodeResponse, Refused
-from common.wire import NEVER, Incoming, Outgoing, body_of, decoded
+from common.wire import NEVER, Incoming, Outgoing, decode_body, encode_body
 from tests.broker.house import GPU, PROXY, House, is_prepare, joined, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, SESSION, config_of, header, said, sent, two_partitions
 
@@ -232,20 +232,20 @@ def test_a_vote_under_an_old_lease_does_not_count() -> None:
 )
 def test_what_an_administrator_wants_of_a_partition_goes_to_its_worker(message: Message) -> None:
     [wanted] = registered().hear(WEB, message, partition=PARTITION, ref="web 17", **NONE)
-    assert (wanted.to, wanted.header.kind, wanted.body) == (PARTITION, type(message).__name__, body_of(message))
+    assert (wanted.to, wanted.header.kind, wanted.body) == (PARTITION, type(message).__name__, encode_body(message))
 
 
 def test_a_question_to_a_worker_that_begins_anew_is_answered_at_once() -> None:
     house = registered()
     house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
     told = [one for one in house.returns(PARTITION) if one.header.kind == "Answer"]
-    assert [(one.to, one.header.ref, decoded(Answer, one.body).status) for one in told] == [(WEB, "web 17", 503)]
+    assert [(one.to, one.header.ref, decode_body(Answer, one.body).status) for one in told] == [(WEB, "web 17", 503)]
 
 
 def test_a_question_goes_to_its_partition_and_the_answer_back_under_the_askers_reference() -> None:
     house = registered()
     [asked] = house.hear(WEB, Query(what="nodes"), partition=PARTITION, ref="web 17", **NONE)
-    assert (asked.to, asked.header.kind, asked.body) == (PARTITION, "Query", body_of(Query(what="nodes")))
+    assert (asked.to, asked.header.kind, asked.body) == (PARTITION, "Query", encode_body(Query(what="nodes")))
     answer = Answer(status=200, body=b"[]")
     lease = {"partition": PARTITION, "epoch": house.epoch(PARTITION), **NONE}
     assert house.hear(PARTITION, answer, ref=asked.header.ref, **lease) == [

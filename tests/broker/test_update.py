@@ -18,7 +18,7 @@ from common.control_messages import (
 )
 from common.names import RECORD, worker_name
 from common.rm_messages import UpdateConfiguration
-from common.wire import NEVER, Incoming, Outgoing, decoded
+from common.wire import NEVER, Incoming, Outgoing, decode_body
 from tests.broker.house import GPU, House, answers, is_prepare, kinds, news, registered
 from tests.machines import ONE_QUEUE, PARTITION, RM, arrives, config_of, sent, two_partitions
 
@@ -34,7 +34,7 @@ RESTARTED = [
 
 
 def _yes(house: House, asked: Outgoing) -> Incoming:
-    vote = ConfigVote(rollout=decoded(PrepareConfig, asked.body).rollout)
+    vote = ConfigVote(rollout=decode_body(PrepareConfig, asked.body).rollout)
     epoch = house.epoch(asked.to)
     return arrives(worker_name(asked.to, epoch), vote, session="", partition=asked.to, epoch=epoch)
 
@@ -272,7 +272,7 @@ def test_an_rm_that_comes_to_have_what_was_changed_over_rest_owns_it() -> None:
     house = registered()
     house.agree(house.change(TWO_QUEUES))
     rebase, answer = house.update(TWO_QUEUES)
-    assert (rebase.to, decoded(RebaseVersion, rebase.body)) == (
+    assert (rebase.to, decode_body(RebaseVersion, rebase.body)) == (
         RECORD,
         RebaseVersion(base=compute_checksum(TWO_QUEUES)),
     )
@@ -365,7 +365,7 @@ def test_one_that_restarts_after_the_commit_begins_with_the_new() -> None:
     house = registered()
     house.agree(house.change(TWO_QUEUES))
     asked, *_ = house.lost(PARTITION)
-    assert decoded(PrepareConfig, asked.body).config == config_of(TWO_QUEUES)
+    assert decode_body(PrepareConfig, asked.body).config == config_of(TWO_QUEUES)
     assert asked.header.life == 1
 
 

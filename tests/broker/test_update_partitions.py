@@ -10,7 +10,7 @@ from common.config.model import compute_checksum
 from common.control_messages import CommitConfig, Echo, PrepareConfig, Repeat, Retired, RetirePartition, Settings
 from common.query_messages import Query
 from common.rm_messages import Ack, ApplicationResponse, ConfigurationUpdated, NodeRequest, Resume, ResumeWanted
-from common.wire import NEVER, decoded
+from common.wire import NEVER, decode_body
 from tests.broker.house import GPU, PROXY, WEB, House, answers, is_prepare, joined, kinds, news, registered, wanted
 from tests.machines import ONE_QUEUE, PARTITION, RM, config_of, sent, two_partitions
 
@@ -37,7 +37,7 @@ def question(house: House, partition: str) -> list[tuple[str, str]]:
 def test_a_partition_that_comes_gets_a_worker_before_anybody_commits() -> None:
     house = registered()
     asked, supervisor = house.update(TWO)
-    assert (asked.to, decoded(PrepareConfig, asked.body).live) == (PARTITION, True)
+    assert (asked.to, decode_body(PrepareConfig, asked.body).live) == (PARTITION, True)
     assert wanted([supervisor]) == [{PARTITION: 1, GPU: 2}]
     assert house.vote(asked) == []
     [came] = house.hello(GPU)

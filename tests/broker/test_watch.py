@@ -7,7 +7,7 @@ from broker.liveness import CHECK_INTERVAL_S, OVERDUE_S
 from broker.state import BrokerPolicy
 from common.control_messages import ManagerAway
 from common.rm_messages import Heartbeat, NodeResponse, ResumeWanted
-from common.wire import NEVER, Outgoing, decoded
+from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import GPU, PROXY, WEB, House, kinds, wanted
 from tests.machines import PARTITION, RM, sent, two_partitions
 
@@ -24,7 +24,7 @@ def watchful(lease_s: float = LEASE_S) -> House:
 def beat(house: House, source: str, **fields: str | int) -> list[str]:
     """A heartbeat; the incarnations that are answered."""
     sends = house.hear(source, Heartbeat(), **{**NONE, **fields})
-    return [decoded(Heartbeat, one.body).incarnation for one in sends if one.header.kind == "Heartbeat"]
+    return [decode_body(Heartbeat, one.body).incarnation for one in sends if one.header.kind == "Heartbeat"]
 
 
 def together(house: House, seconds: float, *alive: str) -> list[Outgoing]:

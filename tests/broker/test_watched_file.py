@@ -10,7 +10,7 @@ from broker.watched_file import TEXT_BYTES_MAX, WatchedFile
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
-from common.wire import decoded
+from common.wire import decode_body
 from tests.machines import header, sent
 
 FIRST, SECOND = "first: text\n", "second: longer text\n"
@@ -38,7 +38,7 @@ class Desk:
         found: list[str] = []
         while (incoming := self.file.receive()) is not None:
             assert (incoming.source, incoming.header) == (FILE, header("ChangedFile", rm="", session=""))
-            found.append(decoded(ChangedFile, incoming.body).text)
+            found.append(decode_body(ChangedFile, incoming.body).text)
         return found
 
     def write(self, text: str) -> list[str]:

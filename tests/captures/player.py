@@ -24,7 +24,7 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     UserGroupInformation,
 )
-from common.wire import decoded
+from common.wire import decode_body
 from tests.captures import scenario as words
 from tests.captures.past import RecordedPast
 from tests.captures.system import ScenarioManager, System, SystemLink
@@ -101,7 +101,7 @@ class Player:
         header, body = self.system.question(
             Header(kind="", partition=self._partition), query_messages.Schedule(steps=1)
         )
-        assert decoded(query_messages.Answer, body).status == 200, header
+        assert decode_body(query_messages.Answer, body).status == 200, header
         self.system.settle()
 
     def _state_of(self, name: str) -> str:

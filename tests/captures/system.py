@@ -18,7 +18,7 @@ from common.rm_messages import (
     StateDumpAsked,
     UpdateConfiguration,
 )
-from common.wire import Outgoing, decoded, make_outgoing
+from common.wire import Outgoing, decode_body, make_outgoing
 from partition_worker.engine.allocation import CREATION_TIME
 from partition_worker.engine.predicates.predicate import NodeView
 from rmproxy.proxy import BROKER
@@ -64,7 +64,7 @@ class ScenarioManager(RM):
     def hear(self, header: Header, body: bytes) -> list[Outgoing]:
         if header.kind != StateDumpAsked.__name__:
             return super().hear(header, body)
-        question = decoded(StateDumpAsked, body).question
+        question = decode_body(StateDumpAsked, body).question
         answered = StateDumpAnswered(question=question, text=self._described.state_dump)
         return self._sends([self.session.say(header.partition, answered)])
 
@@ -146,6 +146,6 @@ class SystemLink:
     def _answer(self, to: Header, message: Message, kind: type[_M]) -> _M:
         header, body = self._system.question(to, message)
         if header.kind == Refused.__name__:
-            raise RequestError(503, decoded(Refused, body).reason)
+            raise RequestError(503, decode_body(Refused, body).reason)
         assert header.kind == kind.__name__, header
-        return decoded(kind, body)
+        return decode_body(kind, body)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from common.names import external, normalised
+from common.names import external_name, normalise_partition_name
 from common.rm_messages import AllocationResponse, ApplicationResponse, NodeResponse, PartitionRestarted, Refused
 from tests.chaos.books import Ask, Books
 from yunishard import builders
@@ -34,7 +34,7 @@ class ChaosRm:
         """Set whenever something was heard."""
         self.failure: BaseException | None = None
         self._rm = rm
-        self.partitions = tuple(normalised(rm.rm_id, name) for name in partitions)
+        self.partitions = tuple(normalise_partition_name(rm.rm_id, name) for name in partitions)
         self._applications: set[tuple[str, str]] = set()
         self._accepted: set[tuple[str, str]] = set()
         self._nodes = 0
@@ -69,7 +69,9 @@ class ChaosRm:
         if new:
             self._applications.update(new)
             applications = [
-                builders.application(name, queue="root.batch", user="chaos", partition=external(self.rm_id, partition))
+                builders.application(
+                    name, queue="root.batch", user="chaos", partition=external_name(self.rm_id, partition)
+                )
                 for partition, name in new
             ]
             await self._rm.update_applications(new=applications)
@@ -82,7 +84,7 @@ class ChaosRm:
                     one.key,
                     one.application,
                     {"vcore": f"{one.vcore}m"},
-                    partition=external(self.rm_id, one.partition),
+                    partition=external_name(self.rm_id, one.partition),
                 )
                 for one in asks
             ]
@@ -135,7 +137,7 @@ class ChaosRm:
             asks = [self.books.asked[key] for key in due]
             await self._rm.update_allocations(
                 releases=[
-                    builders.release(one.application, one.key, partition=external(self.rm_id, one.partition))
+                    builders.release(one.application, one.key, partition=external_name(self.rm_id, one.partition))
                     for one in asks
                 ]
             )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from common.acl import EVERYBODY, NOBODY, Acl, AclError, has_too_many_fields, left_out, parse_acl
+from common.acl import EVERYBODY, NOBODY, Acl, AclError, find_ignored_entries, has_too_many_fields, parse_acl
 from common.config.model import QueueConfig
 from common.config.validation import load
 
@@ -116,9 +116,9 @@ def queues_to(root: QueueConfig, path: str) -> list[QueueConfig]:
     ],
 )
 def test_what_a_list_leaves_out_can_be_asked(text: str, names: tuple[str, ...]) -> None:
-    assert left_out(text) == names
+    assert find_ignored_entries(text) == names
 
 
 def test_a_list_that_cannot_be_read_leaves_out_nothing() -> None:
     with pytest.raises(AclError):
-        left_out("a  b")
+        find_ignored_entries("a  b")

@@ -20,9 +20,9 @@ from common.process_limits import (
     RESERVE,
     Acceptor,
     DescriptorGuard,
-    count_open,
+    count_open_descriptors,
+    descriptor_limit,
     is_shortage,
-    limit,
     resident_bytes,
 )
 
@@ -170,7 +170,7 @@ def test_connections_that_find_no_descriptor_are_accepted_later(caplog: pytest.L
                 early = [await arrived.get() for _ in range(room)]
                 await listener.until(["pause"])
                 assert PAUSED in caplog.text
-                assert limit() - count_open() == RESERVE
+                assert descriptor_limit() - count_open_descriptors() == RESERVE
                 for one in early:
                     one.close()
                 for _ in range(3):  # one was closed, as there was no room for it
@@ -182,14 +182,14 @@ def test_connections_that_find_no_descriptor_are_accepted_later(caplog: pytest.L
 
 
 def test_descriptors_and_memory_are_counted_without_a_free_descriptor() -> None:
-    before = count_open()
+    before = count_open_descriptors()
     with ExitStack() as held:
         ours, theirs = socket.socketpair()
         held.enter_context(ours)
         held.enter_context(theirs)
-        assert count_open() == before + 2
+        assert count_open_descriptors() == before + 2
         with free_descriptors(0):
-            assert count_open() == limit()
+            assert count_open_descriptors() == descriptor_limit()
             assert resident_bytes() > 0
             assert _threads() == 0
 
@@ -202,8 +202,9 @@ def test_a_shortage_is_told_from_other_failures() -> None:
 
 def test_the_limit_is_raised_as_far_as_the_system_allows() -> None:
     program = (
-        "import resource as r; from common.process_limits import raise_limit; r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
-        "print(raise_limit(), r.getrlimit(r.RLIMIT_NOFILE))"
+        "import resource as r; from common.process_limits import raise_descriptor_limit as limit;"
+        "r.setrlimit(r.RLIMIT_NOFILE, (100, 200));"
+        "print(limit(), r.getrlimit(r.RLIMIT_NOFILE))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "200 (200, 200)\n"

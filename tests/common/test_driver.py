@@ -6,11 +6,11 @@ import pytest
 from common.control_messages import Hello
 from common.driver import Inbox, Transport, clock, drive
 from common.messages import Header
-from common.wire import NEVER, Incoming, Outgoing, body_of
+from common.wire import NEVER, Incoming, Outgoing, encode_body
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)
-BODY = body_of(Hello(role="worker"))
+BODY = encode_body(Hello(role="worker"))
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:

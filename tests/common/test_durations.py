@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.text_formats import seconds
+from common.text_formats import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ from common.text_formats import seconds
     ],
 )
 def test_text_to_seconds(text: str, expected: float) -> None:
-    assert seconds(text) == pytest.approx(expected)
+    assert parse_duration(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "1d", "1 s", "1h-30m", "one second", ".s", "30s ", "--1s"])
 def test_what_is_no_duration_is_none(text: str) -> None:
-    assert seconds(text) is None
+    assert parse_duration(text) is None

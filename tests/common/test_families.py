@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.metrics import Histogram, counter, distribution, encoded, families, gauge
+from common.metrics import Histogram, counter, decode_families, distribution, encode_families, gauge
 
 
 def test_what_is_told_is_read_again() -> None:
@@ -14,7 +14,7 @@ def test_what_is_told_is_read_again() -> None:
         distribution("c_seconds", "About c.", ("what",), [(("x",), took)]),
         distribution("d_seconds", "Nothing yet.", (), []),
     ]
-    assert families(encoded(told)) == told
+    assert decode_families(encode_families(told)) == told
     assert (told[2].bounds, told[2].distributions) == ((0.5, 1.0), [(("x",), [0, 1, 0], 0.7)])
 
 
@@ -31,4 +31,4 @@ def test_what_is_told_is_read_again() -> None:
 )
 def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the text is msgspec's
-        families(body)
+        decode_families(body)

@@ -7,7 +7,7 @@ import zmq
 from common.curve_keys import (
     ClientKeys,
     KeyFileError,
-    Pair,
+    KeyPair,
     fingerprint,
     read_pair,
     read_public,
@@ -76,12 +76,12 @@ def test_what_cannot_be_used_is_told_without_what_is_in_it(tmp_path: Path) -> No
 
 
 def test_a_pair_does_not_show_its_secret() -> None:
-    pair = Pair.new()
+    pair = KeyPair.new()
     assert pair.secret not in f"{pair!r} {pair}"
 
 
 def test_a_fingerprint_belongs_to_a_key() -> None:
-    one, other = fingerprint(Pair.new().public), fingerprint(Pair.new().public)
+    one, other = fingerprint(KeyPair.new().public), fingerprint(KeyPair.new().public)
     assert one != other
     assert len(one) == len(other) == 16
 

@@ -1,12 +1,12 @@
 from common.control_messages import Hello
 from common.messages import Header
 from common.rm_messages import Received
-from common.wire import NEVER, Outgoing, body_of, make_outgoing
+from common.wire import NEVER, Outgoing, encode_body, make_outgoing
 
 
 def test_a_message_is_sent_under_its_class_name() -> None:
     assert make_outgoing("broker", Hello(role="worker")) == Outgoing(
-        "broker", Header(kind="Hello"), body_of(Hello(role="worker"))
+        "broker", Header(kind="Hello"), encode_body(Hello(role="worker"))
     )
 
 

@@ -18,7 +18,7 @@ from common.rm_messages import (
     RegisterResourceManager,
     UserGroupInformation,
 )
-from common.wire import body_of, decoded, frames_of
+from common.wire import decode_body, encode_body, encode_frames
 from rmproxy.si import scheduler_pb2 as pb
 
 OURS = {"cause"}
@@ -88,41 +88,41 @@ def test_no_message_travels_in_two_directions() -> None:
 
 
 def test_a_plain_messagepack_reader_sees_the_keys_of_the_interface() -> None:
-    read = msgpack.unpackb(body_of(FULL))
+    read = msgpack.unpackb(encode_body(FULL))
     assert list(read) == ["allocations", "releases", "rmID"]
     assert read["allocations"][0]["preemptionPolicy"] == {"allowPreemptSelf": True, "allowPreemptOther": True}
     assert read["releases"]["allocationsToRelease"][0]["terminationType"] == 3
 
 
 def test_what_was_written_is_read_again() -> None:
-    assert decoded(AllocationRequest, body_of(FULL)) == FULL
+    assert decode_body(AllocationRequest, encode_body(FULL)) == FULL
 
 
 def test_default_values_do_not_travel() -> None:
-    assert body_of(NodeRequest()) == msgpack.packb({})
-    assert msgpack.unpackb(body_of(AllocationResponse(new=[Allocation(allocation_key="k")]))) == {
+    assert encode_body(NodeRequest()) == msgpack.packb({})
+    assert msgpack.unpackb(encode_body(AllocationResponse(new=[Allocation(allocation_key="k")]))) == {
         "new": [{"allocationKey": "k"}]
     }
 
 
 def test_everything_in_an_update_may_be_left_out() -> None:
     for kind in (NodeRequest, ApplicationRequest, AllocationRequest, RegisterResourceManager):
-        assert decoded(kind, msgpack.packb({})) == kind()
+        assert decode_body(kind, msgpack.packb({})) == kind()
 
 
 def test_unknown_keys_are_ignored_so_that_later_versions_can_add_some() -> None:
     body = msgpack.packb({"nodes": [{"nodeID": "n", "colour": "red"}], "mood": 7})
-    assert decoded(NodeRequest, body) == NodeRequest(nodes=[NodeInfo(node_id="n")])
+    assert decode_body(NodeRequest, body) == NodeRequest(nodes=[NodeInfo(node_id="n")])
 
 
 def test_unknown_numbers_of_an_enumeration_arrive_as_numbers() -> None:
     body = msgpack.packb({"nodes": [{"nodeID": "n", "action": 77}]})
-    assert decoded(NodeRequest, body).nodes[0].action == 77
+    assert decode_body(NodeRequest, body).nodes[0].action == 77
 
 
 def test_a_header_is_an_array_in_the_documented_order() -> None:
     header = Header(kind="k", rm="r", partition="p", session="s", seq=1, ack=2, epoch=3, ref="f", life=4)
-    assert msgpack.unpackb(frames_of(header, b"")[1]) == ["k", "r", "p", "s", 1, 2, 3, "f", 4]
+    assert msgpack.unpackb(encode_frames(header, b"")[1]) == ["k", "r", "p", "s", 1, 2, 3, "f", 4]
 
 
 def test_messages_are_values() -> None:

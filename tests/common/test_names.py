@@ -1,6 +1,6 @@
 import pytest
 
-from common.names import PARTITION, QUEUE, RM_ID, USER, external, normalised
+from common.names import PARTITION, QUEUE, RM_ID, USER, external_name, normalise_partition_name
 
 
 @pytest.mark.parametrize(
@@ -22,19 +22,19 @@ from common.names import PARTITION, QUEUE, RM_ID, USER, external, normalised
     ],
 )
 def test_a_partition_carries_its_rm_in_its_name(rm_id: str, name: str, full: str) -> None:
-    assert normalised(rm_id, name) == full
+    assert normalise_partition_name(rm_id, name) == full
 
 
 @pytest.mark.parametrize("name", ["", "default", "b_default", "[b]default", "[b]b_default", "_", "a", "[a]b_x"])
 def test_a_name_always_stays_within_its_own_rm_and_normalising_twice_changes_nothing(name: str) -> None:
-    full = normalised("a", name)
+    full = normalise_partition_name("a", name)
     assert full.startswith("a_")
-    assert normalised("a", full) == full
+    assert normalise_partition_name("a", full) == full
 
 
 def test_its_own_rm_sees_the_name_it_configured() -> None:
-    assert external("rm-1", "rm-1_gpu") == "gpu"
-    assert external("rm-1", "rm-1_rm-1_gpu") == "rm-1_gpu"
+    assert external_name("rm-1", "rm-1_gpu") == "gpu"
+    assert external_name("rm-1", "rm-1_rm-1_gpu") == "rm-1_gpu"
 
 
 @pytest.mark.parametrize("rm_id", ["a", "rm:123", "A.b-c_9", "x" * 64])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.text_formats import quoted
+from common.text_formats import quote
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from common.text_formats import quoted
     ],
 )
 def test_a_text_is_shown_in_quotes(text: str | bytes, shown: str) -> None:
-    assert quoted(text) == shown
+    assert quote(text) == shown

@@ -11,8 +11,8 @@ from common.rm_messages import (
     RemoveApplicationRequest,
     SyncBegin,
     SyncEnd,
-    both,
-    reported,
+    add_counts,
+    count_reported,
 )
 from tests.builders import apps, asks, foreign, released
 
@@ -38,9 +38,9 @@ def nodes(*actions: int) -> NodeRequest:
 def test_what_comes_or_is_there_counts_each_time_it_is_said_and_what_goes_does_not(
     command: Command, counts: SyncEnd
 ) -> None:
-    assert reported(command) == counts
+    assert count_reported(command) == counts
 
 
 def test_sums_are_by_sort() -> None:
     one, other = SyncEnd(nodes=1, applications=2, allocations=3), SyncEnd(nodes=10, applications=20, allocations=30)
-    assert both(one, other) == SyncEnd(nodes=11, applications=22, allocations=33)
+    assert add_counts(one, other) == SyncEnd(nodes=11, applications=22, allocations=33)

@@ -7,7 +7,8 @@ from common.resources import (
     NOTHING,
     add_to,
     admits,
-    described,
+    describe_amount,
+    drop_zeros,
     equal,
     fits,
     is_positive,
@@ -16,11 +17,10 @@ from common.resources import (
     minus,
     peak,
     plus,
-    pruned,
-    saturated,
+    saturate,
     take_from,
     text,
-    tightened,
+    tighten,
     total_of,
 )
 
@@ -87,14 +87,14 @@ def test_what_a_limit_leaves_has_only_its_own_types_and_may_be_negative() -> Non
 
 
 def test_two_limits_at_once_are_the_smaller_of_each_type() -> None:
-    assert tightened({"a": 1, "b": 5}, {"b": 2, "c": 3}) == {"a": 1, "b": 2, "c": 3}
-    assert tightened(None, {"a": 1}) == {"a": 1}
-    assert tightened({"a": 1}, None) == {"a": 1}
-    assert tightened(None, None) is None
+    assert tighten({"a": 1, "b": 5}, {"b": 2, "c": 3}) == {"a": 1, "b": 2, "c": 3}
+    assert tighten(None, {"a": 1}) == {"a": 1}
+    assert tighten({"a": 1}, None) == {"a": 1}
+    assert tighten(None, None) is None
 
 
 def test_types_of_which_there_is_nothing_do_not_count() -> None:
-    assert pruned({"a": 0, "b": 1}) == {"b": 1}
+    assert drop_zeros({"a": 0, "b": 1}) == {"b": 1}
     assert equal({"a": 0, "b": 1}, {"b": 1, "c": 0})
     assert not equal({"a": 1}, {"b": 1})
     assert is_zero({})
@@ -112,8 +112,8 @@ def test_a_positive_amount_has_something_and_lacks_nothing(amount: Resources, an
 def test_nothing_wraps_and_what_leaves_the_core_is_cut_to_64_bits() -> None:
     much = plus({"vcore": INT64_MAX}, {"vcore": INT64_MAX})
     assert much == {"vcore": 2 * INT64_MAX}
-    assert saturated(much) == {"vcore": INT64_MAX}
-    assert saturated({"a": INT64_MIN - 1, "b": 5}) == {"a": INT64_MIN, "b": 5}
+    assert saturate(much) == {"vcore": INT64_MAX}
+    assert saturate({"a": INT64_MIN - 1, "b": 5}) == {"a": INT64_MIN, "b": 5}
 
 
 def test_people_read_types_in_order() -> None:
@@ -122,8 +122,8 @@ def test_people_read_types_in_order() -> None:
 
 
 def test_our_own_messages_show_amounts_as_pairs() -> None:
-    assert described({"vcore": 1, "memory": 1000}) == "memory=1000 vcore=1"
-    assert described({}) == "nothing"
+    assert describe_amount({"vcore": 1, "memory": 1000}) == "memory=1000 vcore=1"
+    assert describe_amount({}) == "nothing"
 
 
 def test_adding_and_taking_away_again_changes_nothing() -> None:

@@ -23,10 +23,10 @@ from common.rest_views import (
     UsageView,
     UserView,
     View,
-    duration,
-    encoded,
+    encode_view,
+    format_duration,
+    format_rfc3339,
     percentages,
-    rfc3339,
 )
 
 BARE_QUEUE = QueueView(
@@ -77,7 +77,7 @@ APPLICATION = (
 
 
 def keys(view: View) -> list[str]:
-    return list(json.loads(encoded(view)))
+    return list(json.loads(encode_view(view)))
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def keys(view: View) -> list[str]:
     [(PARTITIONS, list[PartitionView]), (NODE, NodeView), (USER, UserView), (APPLICATION, ApplicationView)],
 )
 def test_a_body_of_the_reference_is_shown_in_the_same_bytes(body: bytes, kind: type[View]) -> None:
-    assert encoded(msgspec.json.decode(body, type=kind)) == body
+    assert encode_view(msgspec.json.decode(body, type=kind)) == body
 
 
 def test_a_queue_without_anything_shows_what_is_always_shown() -> None:
-    assert json.loads(encoded(BARE_QUEUE)) == {
+    assert json.loads(encode_view(BARE_QUEUE)) == {
         "queuename": "root",
         "status": "Active",
         "partition": "",
@@ -115,7 +115,7 @@ def test_keys_come_in_the_order_of_the_api() -> None:
 
 def test_maps_come_in_the_order_of_their_keys_and_keep_their_zeros() -> None:
     queue = msgspec.structs.replace(BARE_QUEUE, max_resource={"vcore": 0, "memory": 1})
-    assert b'"maxResource":{"memory":1,"vcore":0}' in encoded(queue)
+    assert b'"maxResource":{"memory":1,"vcore":0}' in encode_view(queue)
 
 
 def test_an_empty_partition_still_shows_its_capacity_its_policy_and_its_applications() -> None:
@@ -130,7 +130,7 @@ def test_an_empty_partition_still_shows_its_capacity_its_policy_and_its_applicat
         state="Active",
         last_state_transition_time=0,
     )
-    assert json.loads(encoded(partition)) == {
+    assert json.loads(encode_view(partition)) == {
         "clusterId": "rm",
         "name": "default",
         "capacity": {},
@@ -164,8 +164,8 @@ def test_asks_and_allocations_always_show_key_and_priority() -> None:
 
 
 def test_a_list_is_shown_as_one_line() -> None:
-    assert encoded([]) == b"[]\n"
-    assert encoded([UserView(user_name="u", queues=UsageView(queue_path="root"))]).count(b"\n") == 1
+    assert encode_view([]) == b"[]\n"
+    assert encode_view([UserView(user_name="u", queues=UsageView(queue_path="root"))]).count(b"\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_percentage_needs_both_sides(used: dict[str, int], capacity: dict[str,
     ],
 )
 def test_durations_are_written_as_go_writes_them(nanoseconds: int, text: str) -> None:
-    assert duration(nanoseconds) == text
+    assert format_duration(nanoseconds) == text
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_durations_are_written_as_go_writes_them(nanoseconds: int, text: str) ->
     ],
 )
 def test_moments_have_as_many_decimals_as_they_need(nanoseconds: int, text: str) -> None:
-    assert rfc3339(nanoseconds) == text
+    assert format_rfc3339(nanoseconds) == text
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

@@ -24,7 +24,7 @@ from common.rm_messages import (
     UpdateConfiguration,
 )
 from common.session import STRANGERS_MAX, WINDOW_MESSAGES, EncodedMessage, Session
-from common.wire import WireError, body_of, decoded
+from common.wire import WireError, decode_body, encode_body
 from tests.machines import PARTITION, RM, SESSION, header
 
 GPU = "rm-1_gpu"
@@ -36,7 +36,7 @@ def ask(*partitions: str) -> AllocationRequest:
 
 
 def told(self: Session, message: Message, **fields: str | int) -> News | Reply | None:
-    return self.receive(header(type(message).__name__, **fields), body_of(message))
+    return self.receive(header(type(message).__name__, **fields), encode_body(message))
 
 
 def news(key: str) -> AllocationResponse:
@@ -61,7 +61,7 @@ def test_a_session_begins_with_a_registration_and_is_open_when_it_is_answered() 
     session = Session(rm_id=RM, session=SESSION)
     assert session.state == "new"
     call = session.register(REQUEST)
-    assert call == EncodedMessage(header("RegisterResourceManager", ref="register"), body_of(REQUEST))
+    assert call == EncodedMessage(header("RegisterResourceManager", ref="register"), encode_body(REQUEST))
     assert session.state == "registering"
     answer = Registered(partitions=[PARTITION])
     assert told(session, answer) == answer
@@ -97,8 +97,8 @@ def test_updates_are_numbered_by_partition_from_one() -> None:
 
 def test_the_body_of_each_part_has_only_its_own_items() -> None:
     first, second = opened().update(ask("", "gpu"))
-    assert decoded(AllocationRequest, first.body) == ask("")
-    assert decoded(AllocationRequest, second.body) == ask("gpu")
+    assert decode_body(AllocationRequest, first.body) == ask("")
+    assert decode_body(AllocationRequest, second.body) == ask("gpu")
 
 
 def test_what_is_not_acknowledged_can_be_repeated_word_for_word() -> None:
@@ -129,7 +129,7 @@ def test_news_are_heard_once_and_acknowledged_once() -> None:
     assert told(session, news("a"), partition=PARTITION, seq=1) == news("a")
     assert told(session, news("a"), partition=PARTITION, seq=1) is None
     assert told(session, news("b"), partition=PARTITION, seq=2) == news("b")
-    expected = EncodedMessage(header("Ack", partition=PARTITION, ack=2), body_of(Ack()))
+    expected = EncodedMessage(header("Ack", partition=PARTITION, ack=2), encode_body(Ack()))
     assert session.acknowledgements() == [expected]
     assert session.acknowledgements() == []
 
@@ -195,7 +195,7 @@ def test_a_resumption_says_what_was_received() -> None:
     call = session.resume()
     assert session.state == "resuming"
     assert (call.header.kind, call.header.ref) == ("Resume", "resume")
-    assert decoded(Resume, call.body).received == {PARTITION: 1, GPU: 0}
+    assert decode_body(Resume, call.body).received == {PARTITION: 1, GPU: 0}
     told(session, Registered(partitions=[PARTITION, GPU]))
     assert session.state == "open"
     assert numbered(session.repeated()) == [("AllocationRequest", GPU, 1, 0)]
@@ -206,9 +206,9 @@ def test_a_resumption_says_which_commands_were_acknowledged() -> None:
     for _ in range(3):
         session.update(ask("gpu"))
     told(session, news("a"), partition=GPU, seq=1, ack=2)
-    assert decoded(Resume, session.resume().body).acknowledged == {GPU: 2}
+    assert decode_body(Resume, session.resume().body).acknowledged == {GPU: 2}
     told(session, PartitionRestarted(), partition=GPU, life=1)
-    assert decoded(Resume, session.resume().body).acknowledged == {}
+    assert decode_body(Resume, session.resume().body).acknowledged == {}
 
 
 def test_an_unknown_session_cannot_be_resumed() -> None:
@@ -253,7 +253,7 @@ def test_a_restart_is_told_once_and_the_words_of_an_earlier_life_are_not_heard()
 def test_a_resumption_says_in_which_life_each_partition_was_heard() -> None:
     session = opened()
     told(session, PartitionRestarted(), partition=PARTITION, life=3)
-    assert decoded(Resume, session.resume().body).lives.get(PARTITION) == 3
+    assert decode_body(Resume, session.resume().body).lives.get(PARTITION) == 3
 
 
 def test_headers_of_a_session_name_it() -> None:
@@ -271,7 +271,7 @@ UPDATED = ConfigurationUpdated(checksum="c", partitions=[PARTITION])
 def test_a_call_for_another_configuration_is_answered_with_the_partitions_from_then_on() -> None:
     session = opened()
     call = session.update_configuration(UPDATE, ref="7")
-    assert call == EncodedMessage(header("UpdateConfiguration", ref="7"), body_of(UPDATE))
+    assert call == EncodedMessage(header("UpdateConfiguration", ref="7"), encode_body(UPDATE))
     assert session.state == "open"
     assert told(session, UPDATED, ref="7") == UPDATED
     assert session.partitions == (PARTITION,)
@@ -372,7 +372,7 @@ def test_one_partition_resumes_and_the_other_goes_on() -> None:
         told(session, news("k"), partition=partition, seq=1, ack=1)
     call = session.resume(GPU, ref="one")
     assert (call.header.partition, call.header.ref) == (GPU, "one")
-    assert decoded(Resume, call.body) == Resume(received={GPU: 1}, acknowledged={GPU: 1})
+    assert decode_body(Resume, call.body) == Resume(received={GPU: 1}, acknowledged={GPU: 1})
     assert (session.state, session.is_open(GPU), session.is_open(PARTITION)) == ("open", False, True)
     assert [session.partition_full(one) for one in (PARTITION, GPU)] == [False, True]
     assert [one.header.partition for one in session.acknowledgements()] == [PARTITION]
@@ -425,13 +425,13 @@ def test_a_call_that_was_made_twice_is_answered_once() -> None:
 
 def test_heartbeats_name_the_session_and_say_nothing() -> None:
     session = opened()
-    assert session.heartbeat() == EncodedMessage(header("Heartbeat"), body_of(Heartbeat()))
+    assert session.heartbeat() == EncodedMessage(header("Heartbeat"), encode_body(Heartbeat()))
     assert told(session, Heartbeat(incarnation="7")) is None
 
 
 def test_who_leaves_has_left_when_the_core_says_so() -> None:
     session = opened()
-    assert session.leave("done") == EncodedMessage(header("Leave", ref="leave"), body_of(Leave(reason="done")))
+    assert session.leave("done") == EncodedMessage(header("Leave", ref="leave"), encode_body(Leave(reason="done")))
     assert session.state == "leaving"
     told(session, Registered(partitions=[PARTITION]))
     assert session.state == "leaving"
@@ -525,7 +525,7 @@ def test_a_partition_that_came_during_a_break_has_lost_nothing() -> None:
     told(session, Registered(partitions=[PARTITION, GPU, "rm-1_new"], lives={"rm-1_new": 1}))
     [sent] = session.update(ask("new"))
     assert sent.header.life == 1
-    assert decoded(Resume, session.resume().body).lives["rm-1_new"] == 1
+    assert decode_body(Resume, session.resume().body).lives["rm-1_new"] == 1
     assert told(session, PartitionRestarted(), partition="rm-1_new", life=1) is None
     assert session.repeated() == [sent]
 
@@ -536,7 +536,7 @@ def test_names_of_partitions_that_were_never_there_do_not_pile_up() -> None:
     for number in range(3 * STRANGERS_MAX):
         [sent] = session.update(ask(f"x{number}"))
         told(session, NodeResponse(), partition=sent.header.partition, ack=1)
-    received = decoded(Resume, session.resume().body).received
+    received = decode_body(Resume, session.resume().body).received
     assert len(received) <= STRANGERS_MAX + 2
     assert GPU in received
     told(session, Registered(partitions=[PARTITION, GPU]))

@@ -6,19 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from common.token_keys import KEY_FILE_BYTES_MAX, KEYS_MAX, TokenKeyError, read_token_keys, token_keys, write_secret
+from common.token_keys import (
+    KEY_FILE_BYTES_MAX,
+    KEYS_MAX,
+    TokenKeyError,
+    parse_token_keys,
+    read_token_keys,
+    write_secret,
+)
 from tests.webservice.identities import ec_jwk, ed_jwk, jwks, rsa_jwk, secret_jwk
 
 
 def refusal(text: bytes) -> str:
     with pytest.raises(TokenKeyError) as refused:
-        token_keys(text)
+        parse_token_keys(text)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
 
 def test_each_kind_of_key_is_for_one_algorithm() -> None:
-    found = token_keys(jwks(secret_jwk(), rsa_jwk(), ec_jwk(), ed_jwk()))
+    found = parse_token_keys(jwks(secret_jwk(), rsa_jwk(), ec_jwk(), ed_jwk()))
     assert [(one.id, one.algorithm) for one in found.keys] == [
         ("own", "HS256"),
         ("rsa", "RS256"),
@@ -29,7 +36,7 @@ def test_each_kind_of_key_is_for_one_algorithm() -> None:
 
 
 def test_a_key_is_found_by_id_and_algorithm_together() -> None:
-    found = token_keys(jwks(secret_jwk(), rsa_jwk(), rsa_jwk(kid="other")))
+    found = parse_token_keys(jwks(secret_jwk(), rsa_jwk(), rsa_jwk(kid="other")))
     assert found.find("rsa", "RS256") is found.keys[1]
     assert found.find(None, "HS256") is found.keys[0]
     assert [found.find(*of) for of in ((None, "RS256"), ("rsa", "HS256"), ("own", "RS256"), ("", "HS256"))] == [
@@ -45,7 +52,7 @@ def test_keys_for_something_else_are_passed_over() -> None:
         {"kty": "EC", "crv": "P-384"},
         {"kty": "X"},
     ]
-    assert [one.id for one in token_keys(jwks(*others, ed_jwk())).keys] == ["ed"]
+    assert [one.id for one in parse_token_keys(jwks(*others, ed_jwk())).keys] == ["ed"]
     assert refusal(jwks(*others)) == "has no key for RS256, ES256, EdDSA, HS256"
 
 

@@ -15,12 +15,12 @@ from common.control_messages import Hello
 from common.driver import READ_BYTES_MAX, READ_MAX, Transport
 from common.messages import Header
 from common.transport import BrokerConnection, BrokerPort, NativePort
-from common.wire import MALFORMED, Incoming, Outgoing, body_of, frames_of
+from common.wire import MALFORMED, Incoming, Outgoing, encode_body, encode_frames
 
 TEST_MAX_S = 10
 HEADER = Header(kind="Hello", rm="rm-1", seq=5)
-BODY = body_of(Hello(role="worker"))
-GOOD = frames_of(HEADER, BODY)
+BODY = encode_body(Hello(role="worker"))
+GOOD = encode_frames(HEADER, BODY)
 RAW = f"native:{b'raw'.hex()}"
 
 
@@ -242,7 +242,7 @@ def test_a_flood_is_read_a_part_at_a_time_and_in_order() -> None:
             count = 3 * READ_MAX
             with plain(router.address) as peer:
                 for number in range(count):
-                    peer.send_multipart(frames_of(Header(kind="k", seq=number), b""))
+                    peer.send_multipart(encode_frames(Header(kind="k", seq=number), b""))
                 got: list[Incoming] = []
                 while len(got) < count:
                     part = await server.receive(float("inf"))
@@ -259,7 +259,7 @@ def test_large_messages_are_read_only_a_few_at_a_time() -> None:
             body, count = b"\0" * (READ_BYTES_MAX // 2), 10
             with plain(router.address) as peer:
                 for number in range(count):
-                    peer.send_multipart(frames_of(Header(kind="k", seq=number), body))
+                    peer.send_multipart(encode_frames(Header(kind="k", seq=number), body))
                 got: list[Incoming] = []
                 while len(got) < count:
                     part = await server.receive(float("inf"))
@@ -287,7 +287,7 @@ def test_messages_go_both_ways(address: str) -> None:
 @pytest.mark.parametrize("size", [0, 3, 300, 10_000, 1_000_000])
 def test_other_zeromq_programs_can_be_either_end(address: str, size: int) -> None:
     body = bytes(size)
-    frames = frames_of(HEADER, body)
+    frames = encode_frames(HEADER, body)
 
     async def story() -> None:
         async with broker_port(address) as (server, _):

@@ -9,11 +9,11 @@ from common.wire import (
     HEADER_BYTES_MAX,
     PROTOCOL,
     WireError,
-    body_of,
     check_size,
-    decoded,
-    frames_of,
-    header_of,
+    decode_body,
+    decode_header,
+    encode_body,
+    encode_frames,
 )
 
 HEADER = Header(kind="NodeRequest", rm="rm-1", session="s", seq=7)
@@ -22,13 +22,13 @@ NOT_UTF8 = b"\xff\xfe"
 
 def text_of_header_error(frames: list[bytes]) -> str:
     with pytest.raises(WireError) as error:
-        header_of(frames)
+        decode_header(frames)
     return str(error.value)
 
 
 def text_of_body_error(body: bytes, kind: type[NodeRequest | AllocationRequest] = AllocationRequest) -> str:
     with pytest.raises(WireError) as error:
-        decoded(kind, body)
+        decode_body(kind, body)
     return str(error.value)
 
 
@@ -36,10 +36,10 @@ def text_of_body_error(body: bytes, kind: type[NodeRequest | AllocationRequest] 
 
 
 def test_what_goes_out_comes_in() -> None:
-    frames = frames_of(HEADER, b"body")
+    frames = encode_frames(HEADER, b"body")
     assert frames[0] == PROTOCOL
     assert frames[2] == b"body"
-    assert header_of(frames) == HEADER
+    assert decode_header(frames) == HEADER
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 50])
@@ -50,15 +50,15 @@ def test_a_message_has_three_frames(count: int) -> None:
 
 @pytest.mark.parametrize("protocol", [b"", b"YSH2", b"ysh1", b"YSH1 ", b"GET / HTTP/1.1\r\n" * 100])
 def test_another_protocol_is_named(protocol: bytes) -> None:
-    text = text_of_header_error([protocol, *frames_of(HEADER, b"")[1:]])
+    text = text_of_header_error([protocol, *encode_frames(HEADER, b"")[1:]])
     assert text == f"expected protocol YSH1, got {protocol[:16]!r}"
 
 
 def test_a_header_has_a_limit() -> None:
-    fits = frames_of(Header(kind="k" * (HEADER_BYTES_MAX - 12)), b"")
+    fits = encode_frames(Header(kind="k" * (HEADER_BYTES_MAX - 12)), b"")
     assert len(fits[1]) == HEADER_BYTES_MAX
-    assert header_of(fits).kind.startswith("kkk")
-    over = frames_of(Header(kind="k" * HEADER_BYTES_MAX), b"")
+    assert decode_header(fits).kind.startswith("kkk")
+    over = encode_frames(Header(kind="k" * HEADER_BYTES_MAX), b"")
     assert text_of_header_error(over) == f"header of {len(over[1])} bytes, at most {HEADER_BYTES_MAX} are allowed"
 
 
@@ -87,8 +87,10 @@ def test_text_in_a_header_that_is_no_text_is_refused() -> None:
 
 
 def test_a_short_header_has_defaults_and_a_long_one_is_read_as_far_as_it_is_known() -> None:
-    assert header_of([PROTOCOL, msgpack.packb(["k"]), b""]) == Header(kind="k")
-    assert header_of([PROTOCOL, msgpack.packb(["k", "", "", "", 0, 0, 0, "", 0, {"new": 1}]), b""]) == Header(kind="k")
+    assert decode_header([PROTOCOL, msgpack.packb(["k"]), b""]) == Header(kind="k")
+    assert decode_header([PROTOCOL, msgpack.packb(["k", "", "", "", 0, 0, 0, "", 0, {"new": 1}]), b""]) == Header(
+        kind="k"
+    )
 
 
 # Bodies -------------------------------------------------------------------------------------------------------------
@@ -156,9 +158,9 @@ def test_a_deeply_nested_body_is_refused_even_below_an_unknown_key() -> None:
 
 def test_the_largest_and_smallest_amounts_pass() -> None:
     request = NodeRequest(nodes=[NodeInfo(schedulable_resource={"a": INT64_MAX, "b": -INT64_MAX - 1})])
-    assert decoded(NodeRequest, body_of(request)) == request
+    assert decode_body(NodeRequest, encode_body(request)) == request
 
 
 def test_what_has_no_default_must_be_there() -> None:
     with pytest.raises(WireError, match="missing required field `partitions`"):
-        decoded(Registered, msgpack.packb({}))
+        decode_body(Registered, msgpack.packb({}))

@@ -22,7 +22,7 @@ import zmq
 from common.control_messages import Hello, WorkersWanted
 from common.messages import Header
 from common.process import parser, tell
-from common.wire import body_of, decoded, frames_of, header_of
+from common.wire import decode_body, decode_header, encode_body, encode_frames
 
 POLL_S = 0.02
 SETTINGS = (
@@ -99,16 +99,16 @@ def serve(socket: "zmq.Socket[bytes]", told: dict[str, str] = {}) -> None:  # no
     wanted = (FOLDER / "wanted.json").read_text()
     while socket.poll(0):
         peer, *frames = socket.recv_multipart()
-        if header_of(frames).kind in ("Figures", "WorkerEnded"):  # they mean nothing to the fake
+        if decode_header(frames).kind in ("Figures", "WorkerEnded"):  # they mean nothing to the fake
             continue
-        assert header_of(frames).kind == "Hello"
-        assert decoded(Hello, frames[2]).role == "supervisor"
+        assert decode_header(frames).kind == "Hello"
+        assert decode_body(Hello, frames[2]).role == "supervisor"
         told[peer.decode()] = ""
     partitions = json.loads(wanted)
     message = WorkersWanted(partitions=partitions, managers={name: name.partition("_")[0] for name in partitions})
     for name in [name for name, last in told.items() if last != wanted]:
         told[name] = wanted
-        socket.send_multipart([name.encode(), *frames_of(Header(kind="WorkersWanted"), body_of(message))])
+        socket.send_multipart([name.encode(), *encode_frames(Header(kind="WorkersWanted"), encode_body(message))])
 
 
 def follow(lifeline: int) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from common.control_messages import Repeat
 from common.messages import Header
 from common.names import BROKER, worker_name
-from common.wire import MALFORMED, Incoming, Outgoing, WireError, check_size, header_of
+from common.wire import MALFORMED, Incoming, Outgoing, WireError, check_size, decode_header
 from rmproxy.rate_limit import LINES_MAX, REFUSALS_MAX
 from tests.fuzz.examples import Frames, Voice
 from tests.fuzz.frames import Mad
@@ -45,7 +45,7 @@ ROUND: Final = 50
 def delivered(source: str, frames: Frames) -> Incoming:
     """As the sockets do it."""
     try:
-        header = header_of(frames)
+        header = decode_header(frames)
         check_size(frames[2])
     except WireError as error:
         return Incoming(source, Header(kind=MALFORMED, ref=str(error)), b"")

@@ -15,7 +15,7 @@ from msgspec import inspect
 from common.control_messages import PrepareConfig
 from common.messages import Header, Message
 from common.rm_messages import RegisterResourceManager
-from common.wire import body_of, frames_of
+from common.wire import encode_body, encode_frames
 from tests.machines import config_of
 
 Frames = list[bytes]
@@ -108,11 +108,11 @@ class Voice:
 
     def says(self, message: Message, *, seq: int = 0, ack: int = 0, partition: str | None = None) -> Frames:
         kind = type(message).__name__
-        return frames_of(self.header(kind, seq=seq, ack=ack, partition=partition), body_of(message))
+        return encode_frames(self.header(kind, seq=seq, ack=ack, partition=partition), encode_body(message))
 
     def registers(self, config: str = CONFIG) -> Frames:
         header = self.header("RegisterResourceManager", ref="call", partition="")
-        return frames_of(header, body_of(RegisterResourceManager(rm_id=self.rm, config=config)))
+        return encode_frames(header, encode_body(RegisterResourceManager(rm_id=self.rm, config=config)))
 
     def everything(self) -> Iterator[Frames]:
         """One of every kind."""

@@ -21,13 +21,13 @@ from broker.rm_records import encode_record as encoded_facts
 from common import extra_config
 from common.config.problems import ConfigError
 from common.config.validation import load
-from common.curve_keys import AllowListError, KeyFileError, Pair, allow_list, read_pair, write_pair
+from common.curve_keys import AllowListError, KeyFileError, KeyPair, parse_allow_list, read_pair, write_pair
 from common.journal_messages import Step
 from common.messages import Header, Message
 from common.names import BROKER
 from common.rm_messages import Registered, RegisterResourceManager, Resume
 from common.session import Session
-from common.wire import Incoming, Outgoing, WireError, body_of, decoded, frames_of, header_of
+from common.wire import Incoming, Outgoing, WireError, decode_body, decode_header, encode_body, encode_frames
 from deploy.settings import settings_from
 from deploy.values import Unusable
 from partition_worker.journal import snapshots
@@ -106,26 +106,28 @@ def spoiled(rng: random.Random, target: Target) -> bytes:
 
 def _messages() -> dict[str, Target]:
     """The header, and the body of every kind."""
-    header = frames_of(VOICE.header("Ack", seq=7, ack=3, ref="call"), b"")[1]
-    found = {"header": Target([header], lambda data: header_of([b"YSH1", data, b""]), (WireError,), structured=True)}
+    header = encode_frames(VOICE.header("Ack", seq=7, ack=3, ref="call"), b"")[1]
+    found = {
+        "header": Target([header], lambda data: decode_header([b"YSH1", data, b""]), (WireError,), structured=True)
+    }
     for name, message in examples().items():
         kind = Message.kinds[name]
         found[f"body of {name}"] = Target(
-            [body_of(message)], lambda data, kind=kind: _decoded(kind, data), (WireError,), structured=True
+            [encode_body(message)], lambda data, kind=kind: _decoded(kind, data), (WireError,), structured=True
         )
     return found
 
 
 def _decoded(kind: type[Message], data: bytes) -> None:
     """What was read once can be encode_snapshot, and read again."""
-    message = decoded(kind, data)
-    again = decoded(kind, body_of(message))
-    assert body_of(again) == body_of(message)
+    message = decode_body(kind, data)
+    again = decode_body(kind, encode_body(message))
+    assert encode_body(again) == encode_body(message)
 
 
 def _texts(folder: Path) -> dict[str, Target]:
     """Files that people write."""
-    keys = [f"{Pair.new().public} rm-1,test-*\n# nobody\n{Pair.new().public} *  # all\n".encode()]
+    keys = [f"{KeyPair.new().public} rm-1,test-*\n# nobody\n{KeyPair.new().public} *  # all\n".encode()]
     options = b"native: tcp://127.0.0.1:0\nallowed-rms: a, b\nlease-timeout: 10s\njournal-max: 1GiB\nephemeral: yes\n"
     extra = msgspec.msgpack.encode({"event.maxStreams": "5", "log.core.level": "-1", "health.checkInterval": "30s"})
     return {
@@ -135,7 +137,7 @@ def _texts(folder: Path) -> dict[str, Target]:
             (ConfigError,),
         ),
         "settings": Target([options], lambda data: _settings(folder / "settings.yaml", data), (Unusable,)),
-        "allow-list": Target(keys, lambda data: allow_list(data.decode(errors="replace")), (AllowListError,)),
+        "allow-list": Target(keys, lambda data: parse_allow_list(data.decode(errors="replace")), (AllowListError,)),
         "key": Target([_key(folder)], lambda data: _pair(folder / "spoiled.key_secret", data), (KeyFileError,)),
         "extraConfig": Target([extra], _extra, structured=True),
     }
@@ -174,7 +176,10 @@ def _durable(folder: Path) -> dict[str, Target]:
     replica = PartitionHost(partition="mad_default", epoch=1)
     return {
         "step": Target(
-            [body_of(step)], lambda data: decode_step(make_row(1, 1.5, "Ack", data)), (JournalDamaged,), structured=True
+            [encode_body(step)],
+            lambda data: decode_step(make_row(1, 1.5, "Ack", data)),
+            (JournalDamaged,),
+            structured=True,
         ),
         "snapshot file": Target(
             [(folder / "good.snapshot").read_bytes()],
@@ -202,7 +207,7 @@ def _journal(folder: Path) -> bytes:
     (folder / "journal").mkdir()
     files = Files(folder / "journal", "mad_default")
     database = Database(files, 1)
-    database.append([make_row(number, 1.0, "Tick", body_of(_step(number))) for number in range(1, 40)], fresh=True)
+    database.append([make_row(number, 1.0, "Tick", encode_body(_step(number))) for number in range(1, 40)], fresh=True)
     database.close()
     return files.database.read_bytes()
 
@@ -264,13 +269,14 @@ def _requests() -> dict[str, Target]:
 
 
 def _passed_on(message: Message) -> tuple[type[Message], bytes]:
-    return type(message), body_of(message)
+    return type(message), encode_body(message)
 
 
 def _conversations() -> dict[str, Target]:
     """Who hears words in frames: the bytes are the numbers of a header, and a body."""
     seeds = [
-        encoded([[name, VOICE.partition, 1, 0, "", 0], read(body_of(message))]) for name, message in examples().items()
+        encoded([[name, VOICE.partition, 1, 0, "", 0], read(encode_body(message))])
+        for name, message in examples().items()
     ]
     return {
         "session": Target(seeds, lambda data: _hear_session(*_halves(data)), (WireError,), structured=True),
@@ -292,7 +298,7 @@ def _hear_session(header: bytes, body: bytes) -> None:
     for name in ("Registered", "NodeResponse"):
         _, _, good = VOICE.says(examples()[name])
         session.receive(VOICE.header(name, partition=""), good)
-    session.receive(header_of([b"YSH1", header, body]), body)
+    session.receive(decode_header([b"YSH1", header, body]), body)
     session.acknowledgements()
 
 
@@ -311,7 +317,7 @@ def _hear_dialogue(header: bytes, body: bytes) -> None:
 async def _hear_grpc(header: bytes, body: bytes) -> None:
     """Words for a resource manager over gRPC. Those without a header never come so far."""
     try:
-        said = header_of([b"YSH1", header, body])
+        said = decode_header([b"YSH1", header, body])
     except WireError:
         return
     registry = GrpcRegistry(lambda incoming: None, new_session=lambda: VOICE.session)
@@ -321,7 +327,7 @@ async def _hear_grpc(header: bytes, body: bytes) -> None:
     await asyncio.sleep(0)
     to = f"grpc:{VOICE.rm}"
     registered = Registered(partitions=[VOICE.partition])
-    registry.receive(Outgoing(to, VOICE.header("Registered", partition=""), body_of(registered)))
+    registry.receive(Outgoing(to, VOICE.header("Registered", partition=""), encode_body(registered)))
     await joining
     registry.receive(Outgoing(to, said, body))
     await asyncio.sleep(0)
@@ -333,7 +339,7 @@ def _hear_front(header: bytes, body: bytes) -> None:
     front = Proxy()
     register, resume = VOICE.registers(), VOICE.says(Resume(), partition="")
     for frames in (register, resume):
-        front.handle(Incoming("native:00", header_of(frames), frames[2]), 1.0)
-    front.handle(Incoming(BROKER, header_of([b"YSH1", header, body]), body), 2.0)
+        front.handle(Incoming("native:00", decode_header(frames), frames[2]), 1.0)
+    front.handle(Incoming(BROKER, decode_header([b"YSH1", header, body]), body), 2.0)
     front.tick(3.0)
     front.goodbye()

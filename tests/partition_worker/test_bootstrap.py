@@ -19,7 +19,7 @@ from common.messages import Header
 from common.names import BROKER, PREDICATE_PLUGINS
 from common.process import Life
 from common.rm_messages import NodeRequest
-from common.wire import body_of, decoded
+from common.wire import decode_body, encode_body
 from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
 from partition_worker.engine.partition import Partition
 from partition_worker.engine.predicates.predicate import NodeView, Predicate
@@ -32,7 +32,7 @@ from tests.partition_worker.start import CONFIGURE, Start, closed
 
 
 def hello_of(start: StartedWorker) -> Hello:
-    return decoded(Hello, start.worker.make_hello().body)
+    return decode_body(Hello, start.worker.make_hello().body)
 
 
 def test_a_worker_goes_on_where_the_last_one_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,7 +110,7 @@ def test_a_journal_that_cannot_be_played_again_is_put_aside(
         one = Start(tmp_path, 3)
         database = Database(one.files, 2)
         step = written(1)
-        database.append([make_row(1, step.at, step.header.kind, body_of(step))], fresh=False)
+        database.append([make_row(1, step.at, step.header.kind, encode_body(step))], fresh=False)
         database.close()
         start = await one.begins()
         assert hello_of(start).problem.startswith(f"its journal cannot be used: {problem}")
@@ -134,7 +134,7 @@ def test_a_snapshot_that_cannot_be_read_counts_as_damage(tmp_path: Path) -> None
         one.give(start, start.worker.stop(NOW))
         while (incoming := await one.hears(start)).header.kind != "SnapshotTaken":
             assert incoming.header.kind == Kept.__name__
-        number = decoded(SnapshotTaken, incoming.body).number
+        number = decode_body(SnapshotTaken, incoming.body).number
         closed(start)
         one.files.snapshot(number).write_bytes(b"something else")
         start = await Start(tmp_path, 2).begins()

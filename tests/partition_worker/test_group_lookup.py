@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.control_messages import GroupsFound, GroupsWanted
-from common.wire import Outgoing, decoded, make_outgoing
+from common.wire import Outgoing, decode_body, make_outgoing
 from partition_worker.group_lookup import (
     NAME_LENGTH_MAX,
     THREADS,
@@ -52,7 +52,7 @@ class Desk:
             self._woken.clear()
             while (incoming := self.groups.receive()) is not None:
                 assert (incoming.source, incoming.header.kind) == (GROUPS, "GroupsFound")
-                found.append(decoded(GroupsFound, incoming.body))
+                found.append(decode_body(GroupsFound, incoming.body))
             if len(found) < count:
                 await self._woken.wait()
         return found

@@ -11,7 +11,7 @@ import pytest
 from common.config.model import PlacementRuleConfig
 from common.control_messages import Settings
 from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
-from common.metrics import BOUNDS_S, Family, Histogram, encoded, families
+from common.metrics import BOUNDS_S, Family, Histogram, decode_families, encode_families
 from common.names import JOURNAL
 from common.query_messages import Answer, Query
 from common.rm_messages import (
@@ -23,7 +23,7 @@ from common.rm_messages import (
     AllocationRequest,
     PredicatesAnswered,
 )
-from common.wire import decoded, make_outgoing
+from common.wire import decode_body, make_outgoing
 from partition_worker import metrics
 from partition_worker.engine import ledger
 from partition_worker.engine.administration import NotDone
@@ -40,7 +40,7 @@ from tests.trial import Trial
 
 
 def document(partition: Partition, cycles: Histogram) -> bytes:
-    return encoded(metrics.yunikorn_families(partition, cycles))
+    return encode_families(metrics.yunikorn_families(partition, cycles))
 
 
 PROVIDED = (PlacementRuleConfig(name="provided", create=True),)
@@ -102,9 +102,9 @@ def test_the_families_are_those_of_the_reference() -> None:
 
 
 def test_every_family_has_its_own_name_a_help_and_samples_that_match_its_labels() -> None:
-    families = json.loads(document(trial().partition, Histogram()))
-    assert len({family["name"] for family in families}) == len(families)
-    for family in families:
+    decode_families = json.loads(document(trial().partition, Histogram()))
+    assert len({family["name"] for family in decode_families}) == len(decode_families)
+    for family in decode_families:
         assert family["help"].endswith(".")
         assert all(len(labels) == len(family.get("labels", [])) for labels, _ in family.get("samples", []))
         assert family["kind"] != "histogram" or not family.get("samples")
@@ -426,9 +426,9 @@ def worker_samples(found: list[Family], name: str) -> dict[tuple[str, ...], floa
 
 def told(bench: Bench) -> list[Family]:
     [sent] = bench.hear(Query(what="metrics"), ref="q", session="")
-    answer = decoded(Answer, sent.body)
+    answer = decode_body(Answer, sent.body)
     assert answer.status == 200
-    return families(answer.body)
+    return decode_families(answer.body)
 
 
 def of(trial: Trial, name: str) -> dict[tuple[str, ...], float]:
@@ -516,7 +516,7 @@ def test_steps_that_wait_for_the_disk_are_told() -> None:
 
 
 def told_with(trial: Trial, memo: SampleCache | None) -> bytes:
-    return encoded(metrics.yunikorn_families(trial.partition, Histogram(), memo))
+    return encode_families(metrics.yunikorn_families(trial.partition, Histogram(), memo))
 
 
 @pytest.mark.parametrize("seed", range(len(TREES)))

@@ -24,7 +24,7 @@ from common.rm_messages import (
     SyncDone,
     SyncEnd,
 )
-from common.wire import Incoming, Outgoing, decoded
+from common.wire import Incoming, Outgoing, decode_body
 from partition_worker import outgoing_messages, partition_host, poison_messages, queries
 from partition_worker.engine.effects import Effect
 from partition_worker.engine.partition import Partition
@@ -81,7 +81,7 @@ class Lives:
             if one.to != JOURNAL:
                 told.append(one)
                 continue
-            append = decoded(Append, one.body)
+            append = decode_body(Append, one.body)
             if append.fresh:
                 self.steps.clear()
             self.steps += [msgspec.msgpack.decode(step, type=Step) for step in append.steps]
@@ -145,10 +145,10 @@ def test_a_command_that_ends_the_worker_while_it_is_decoded_is_refused_as_a_whol
     def deadly(kind: type[Message], body: bytes) -> Message:
         if kind is AllocationRequest and DEADLY.encode() in body:
             raise WorkerKilled
-        return decoded(kind, body)
+        return decode_body(kind, body)
 
-    monkeypatch.setattr(partition_host, "decoded", deadly)
-    monkeypatch.setattr(poison_messages, "decoded", deadly)
+    monkeypatch.setattr(partition_host, "decode_body", deadly)
+    monkeypatch.setattr(poison_messages, "decode_body", deadly)
     lives.tell(NODES)
     lives.tell(APP)
     told = lives.tell(ask(DEADLY))
@@ -183,7 +183,7 @@ def test_an_update_with_too_many_items_is_refused_as_a_whole() -> None:
     """As it would have been if it had not ended the worker: nobody is sent millions of rejections."""
     update = AllocationRequest(allocations=[Allocation(allocation_key="k")] * (UPDATE_ITEMS_MAX + 1))
     taken = poison_messages.set_aside(arrives(BROKER, update, partition=PARTITION, seq=1), "why", itemized=True)
-    assert decoded(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
+    assert decode_body(SetAside, taken.body) == SetAside(kind="AllocationRequest", reason="why")
 
 
 def test_rejections_come_in_messages_of_bounded_length(lives: Lives) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from common.metrics import Histogram
 from common.query_messages import NOT_MODIFIED, TOO_LONG, Actor, Answer, Query
 from common.rm_messages import NodeInfo, NodeRequest
-from common.wire import decoded
+from common.wire import decode_body
 from partition_worker import queries
 from partition_worker.partition_host import PartitionHost
 from partition_worker.queries import Listing, ListTooLong, PageRequest, parse_page, select_page
@@ -203,7 +203,7 @@ def bench() -> Bench:
 
 def answer_of(bench: Bench, query: Query) -> Answer:
     [sent] = bench.hear(query, ref="r1")
-    return decoded(Answer, sent.body)
+    return decode_body(Answer, sent.body)
 
 
 def asked(what: str, known: str = "", viewer: Actor | None = None, **args: str) -> Query:

@@ -27,7 +27,7 @@ from common.rm_messages import (
     Heartbeat,
     UserGroupInformation,
 )
-from common.wire import body_of, decoded, frames_of, header_of
+from common.wire import decode_body, decode_header, encode_body, encode_frames
 from partition_worker.group_lookup import look_up_groups
 from partition_worker.journal.database import Database
 from partition_worker.journal.files import Files
@@ -67,18 +67,18 @@ class Broker:
         while True:
             assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
             name, *frames = self._socket.recv_multipart()
-            if name == self._name and header_of(frames).kind == kind.__name__:
-                return header_of(frames), decoded(kind, frames[2])
+            if name == self._name and decode_header(frames).kind == kind.__name__:
+                return decode_header(frames), decode_body(kind, frames[2])
 
     def hears_first(self) -> tuple[str, int]:
         """Kind and epoch of the next message."""
         assert self._socket.poll(PATIENCE_MS), "the worker says nothing"
         _, *frames = self._socket.recv_multipart()
-        return header_of(frames).kind, header_of(frames).epoch
+        return decode_header(frames).kind, decode_header(frames).epoch
 
     def says(self, message: Message, **fields: str | int) -> None:
         said = header(type(message).__name__, partition=PARTITION, **fields)
-        self._socket.send_multipart([self._name, *frames_of(said, body_of(message))])
+        self._socket.send_multipart([self._name, *encode_frames(said, encode_body(message))])
 
     def configures(self) -> None:
         self.hears(Hello)

@@ -28,7 +28,7 @@ from common.rm_messages import (
     Heartbeat,
     NodeResponse,
 )
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from partition_worker import outbox_barrier
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.worker import RESUMED_IN_VAIN_MAX, Worker
@@ -46,12 +46,12 @@ class Disk:
     def give(self, one: Outgoing) -> None:
         match one.header.kind:
             case "Append":
-                append = decoded(Append, one.body)
+                append = decode_body(Append, one.body)
                 steps = [step_of(encoded) for encoded in append.steps]
                 assert [step.number for step in steps] == list(range(append.first, append.first + len(steps)))
                 self.steps = [*([] if append.fresh else self.steps), *steps]
             case "TakeSnapshot":
-                self.snapshots.append(decoded(TakeSnapshot, one.body).number)
+                self.snapshots.append(decode_body(TakeSnapshot, one.body).number)
 
 
 def step_of(encoded: bytes) -> Step:
@@ -154,7 +154,7 @@ def test_what_is_decided_because_of_an_ask_becomes_durable_with_it_and_acknowled
     assert desk.worker.deadline <= desk.now
     [append] = desk.worker.tick(desk.now)
     desk.disk.give(append)
-    assert len(decoded(Append, append.body).steps) == 2
+    assert len(decode_body(Append, append.body).steps) == 2
     told = desk.kept()
     assert placed(told) == ["k"]
     assert "Received" not in kinds(told)
@@ -183,7 +183,7 @@ def test_the_first_ask_of_an_application_is_durable_with_what_is_decided_because
     desk.kept()
     assert desk.worker.handle(arrives(BROKER, ask("first"), partition=PARTITION, seq=3), desk.now) == []
     [append] = desk.worker.tick(desk.now)
-    assert len(decoded(Append, append.body).steps) == 2
+    assert len(decode_body(Append, append.body).steps) == 2
     desk.disk.give(append)
     assert {"ApplicationResponse", "AllocationResponse"} <= set(kinds(desk.kept()))
 
@@ -326,7 +326,7 @@ def test_it_says_hello_with_what_it_runs(desk: Desk) -> None:
     busy(desk)
     hello = desk.recovered().make_hello()
     assert (hello.header.session, hello.header.life, hello.header.epoch) == (SESSION, 0, EPOCH + 1)
-    assert decoded(Hello, hello.body) == Hello(role="worker", rollout=1, recovered=True)
+    assert decode_body(Hello, hello.body) == Hello(role="worker", rollout=1, recovered=True)
 
 
 def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
@@ -337,7 +337,7 @@ def test_it_goes_on_where_the_other_stopped(desk: Desk) -> None:
     sends = after.handle(arrives(BROKER, ask("new"), seq=desk.seq + 1), desk.now)
     sends += after.tick(desk.now)
     assert [one.to for one in sends] == [JOURNAL]
-    assert decoded(Append, sends[0].body).first == desk.disk.steps[-1].number + 1
+    assert decode_body(Append, sends[0].body).first == desk.disk.steps[-1].number + 1
 
 
 def test_other_words_than_were_told_are_not_accepted(desk: Desk) -> None:
@@ -370,11 +370,11 @@ def test_an_rm_that_has_heard_more_than_the_journal_has_starts_anew(desk: Desk) 
     for message in (Repeat(), ask("k"), Ack()):
         sends = after.handle(arrives(BROKER, message, seq=desk.seq + 1, ack=heard + 1), desk.now)
         told = f"the resource manager has received {heard + 1} messages, the journal has {heard}"
-        assert decoded(Hello, sends[0].body).problem == told
+        assert decode_body(Hello, sends[0].body).problem == told
     assert len(after.host.warnings) == 1
     after.handle(arrives(BROKER, PrepareConfig(rollout=2, config=config_of()), life=1), desk.now)
     after.handle(arrives(BROKER, CommitConfig(rollout=2), life=1), desk.now)
-    assert decoded(Hello, after.make_hello().body).problem == ""
+    assert decode_body(Hello, after.make_hello().body).problem == ""
 
 
 def test_an_rm_whose_acknowledged_commands_the_journal_does_not_have_starts_anew(desk: Desk) -> None:
@@ -384,7 +384,7 @@ def test_an_rm_whose_acknowledged_commands_the_journal_does_not_have_starts_anew
     taken = after.host.channel.inbox.last
     repeat = arrives(BROKER, Repeat(acknowledged=taken + 1), ack=after.host.channel.outbox.last)
     told = f"{taken + 1} commands of the resource manager were acknowledged, the journal has {taken}"
-    assert decoded(Hello, after.handle(repeat, desk.now)[0].body).problem == told
+    assert decode_body(Hello, after.handle(repeat, desk.now)[0].body).problem == told
 
 
 def test_no_command_is_taken_after_a_recovery_until_the_rm_has_resumed(desk: Desk) -> None:
@@ -437,7 +437,7 @@ def test_news_of_another_configuration_after_a_recovery_wait_until_the_rm_has_re
     assert "ApplicationResponse" not in kinds([*desk.hear(RetirePartition()), *desk.kept()])
     assert desk.worker.host.channel.outbox.last > told
     *_, hello = [*desk.hear(Repeat(), ack=told + 1), *desk.kept()]
-    assert decoded(Hello, hello.body).problem.endswith(f"the journal has {told}")
+    assert decode_body(Hello, hello.body).problem.endswith(f"the journal has {told}")
     assert "ApplicationResponse" in kinds([*desk.hear(Repeat(), ack=told), *desk.kept()])
 
 
@@ -452,7 +452,7 @@ def test_an_rm_that_resumes_in_vain_again_and_again_starts_anew(desk: Desk) -> N
         assert refused.header.kind == "Refused"
     [hello] = after.handle(resume, desk.now)
     told = f"the resource manager does not send the commands after {desk.seq} again"
-    assert decoded(Hello, hello.body).problem == told
+    assert decode_body(Hello, hello.body).problem == told
 
 
 def test_an_rm_that_resumes_often_and_goes_on_each_time_does_not_start_anew(desk: Desk) -> None:
@@ -489,7 +489,9 @@ def test_an_rm_that_resumes_from_what_was_never_told_starts_anew_even_where_the_
     desk.tell(NODES)
     desk.kept()
     [hello] = desk.hear(Repeat(), ack=1_000)
-    assert decoded(Hello, hello.body).problem == "the resource manager has received 1000 messages, the journal has 1"
+    assert (
+        decode_body(Hello, hello.body).problem == "the resource manager has received 1000 messages, the journal has 1"
+    )
 
 
 def test_a_vote_is_remembered() -> None:

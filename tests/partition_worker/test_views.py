@@ -19,7 +19,7 @@ from common.rest_views import (
     PlaceholderView,
     UsageView,
     UserView,
-    encoded,
+    encode_view,
 )
 from common.rm_messages import NODE_DRAIN, NODE_UPDATE
 from partition_worker import queries, views
@@ -87,11 +87,11 @@ def test_a_draining_queue_shows_since_when_and_how_many_applications_are_left() 
     view = views.queue_view(one.queue("root.p"), subtree=False, partition="")
     assert (view.status, view.draining_applications) == ("Draining", 1)
     assert view.draining_since == one.queue("root.p").draining_since_ns >= START_NS
-    shown = json.loads(encoded(views.queue_view(one.queue("root.p.a"), subtree=False, partition="")))
+    shown = json.loads(encode_view(views.queue_view(one.queue("root.p.a"), subtree=False, partition="")))
     assert shown["drainingApplications"] == 0
     assert (
         not {"drainingSince", "drainingApplications"}
-        & json.loads(encoded(views.queue_view(one.queue("root.a"), subtree=False, partition=""))).keys()
+        & json.loads(encode_view(views.queue_view(one.queue("root.a"), subtree=False, partition=""))).keys()
     )
 
 
@@ -327,7 +327,7 @@ def test_a_user_shows_limits_and_the_group_of_each_application() -> None:
     batch |= {"maxResources": {"memory": 4}, "maxApplications": 1}
     above = {"queuePath": "root.p", "resourceUsage": {"memory": 3, "pods": 2}, "runningApplications": ["app-1"]}
     root = {**above, "queuePath": "root", "maxResources": {"memory": 40}, "maxApplications": 10}
-    assert json.loads(encoded(user(limited(), "alice"))) == {
+    assert json.loads(encode_view(user(limited(), "alice"))) == {
         "userName": "alice",
         "groups": {"app-1": "dev"},
         "queues": {**root, "children": [{**above, "children": [batch]}]},
@@ -336,7 +336,7 @@ def test_a_user_shows_limits_and_the_group_of_each_application() -> None:
 
 def test_a_user_whose_applications_only_wait_shows_the_queues_that_were_tried() -> None:
     """Golden main-users, bart; the limit of `*` shows as the user's own."""
-    assert json.loads(encoded(user(limited(), "dave"))) == {
+    assert json.loads(encode_view(user(limited(), "dave"))) == {
         "userName": "dave",
         "groups": {"app-2": "*"},
         "queues": {"queuePath": "root", "maxResources": {"memory": 90}, "children": [{"queuePath": "root.q"}]},
@@ -344,14 +344,14 @@ def test_a_user_whose_applications_only_wait_shows_the_queues_that_were_tried() 
 
 
 def test_a_group_shows_the_applications_that_count_for_it() -> None:
-    shown = json.loads(encoded(group(limited(), "dev")))
+    shown = json.loads(encode_view(group(limited(), "dev")))
     assert (shown["groupName"], shown["applications"]) == ("dev", ["app-1"])
     assert shown["queues"]["maxApplications"] == 20
     assert [child["queuePath"] for child in shown["queues"]["children"]] == ["root.p"]
 
 
 def test_a_group_without_anything_shows_its_limit_and_the_queues_that_were_tried() -> None:
-    assert json.loads(encoded(group(limited(), "*"))) == {
+    assert json.loads(encode_view(group(limited(), "*"))) == {
         "groupName": "*",
         "queues": {"queuePath": "root", "maxApplications": 50, "children": [{"queuePath": "root.q"}]},
     }
@@ -369,9 +369,9 @@ def test_what_was_shown_does_not_change_afterwards() -> None:
         views.node_view(one.node("n1")),
         user(one, "bob"),
     ]
-    before = [encoded(view) for view in shown]
+    before = [encode_view(view) for view in shown]
     one.does(asks("app-1 a1 memory=1"), foreign("f1 n1 memory=1"), released("app-1 a1"))
-    assert [encoded(view) for view in shown] == before
+    assert [encode_view(view) for view in shown] == before
 
 
 def test_amounts_are_cut_to_what_the_api_can_carry() -> None:
@@ -380,7 +380,9 @@ def test_amounts_are_cut_to_what_the_api_can_carry() -> None:
     one.does(asks(*(f"app-1 a{number} memory={most}" for number in range(4))))
     view = views.queue_view(one.queue("root"), subtree=True, partition="default")
     assert (view.max_resource, view.pending_resource, view.allocated_resource) == ({"memory": most},) * 3
-    assert json.loads(encoded(views.partition_view(one.partition, SHOWN)))["capacity"]["capacity"] == {"memory": most}
+    assert json.loads(encode_view(views.partition_view(one.partition, SHOWN)))["capacity"]["capacity"] == {
+        "memory": most
+    }
 
 
 def shown(trial: Trial, **args: str) -> object:

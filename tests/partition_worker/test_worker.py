@@ -32,7 +32,7 @@ from common.rm_messages import (
     RejectedNode,
     ReleasesIgnored,
 )
-from common.wire import NEVER, Incoming, decoded
+from common.wire import NEVER, Incoming, decode_body
 from partition_worker import partition_host
 from partition_worker.partition_host import GROUPS, IGNORED_WARNING_S
 from partition_worker.worker import BROKER, BUDGET_DECISIONS, Worker
@@ -60,7 +60,7 @@ def test_a_release_without_effect_is_reported_without_a_number() -> None:
         news(ReleasesIgnored(ignored=reasons), 0, 4)
     ]
     (other,) = bench.tell(released("k1", application="b"))[1:]
-    assert decoded(ReleasesIgnored, other.body).ignored[0].message == "application b is unknown"
+    assert decode_body(ReleasesIgnored, other.body).ignored[0].message == "application b is unknown"
     assert "ReleasesIgnored" not in [kind for _, kind, _ in bench.worker.host.channel.drain_sent()]
 
 
@@ -69,7 +69,7 @@ def test_a_report_of_ignored_releases_is_bounded() -> None:
     bench.furnish()
     count = RELEASES_IGNORED_MAX + 7
     *_, last = bench.tell(released(*(f"k{number}" for number in range(count))))
-    message = decoded(ReleasesIgnored, last.body)
+    message = decode_body(ReleasesIgnored, last.body)
     assert (len(message.ignored), message.more) == (RELEASES_IGNORED_MAX, 7)
     assert bench.worker.host.releases_ignored == count
 

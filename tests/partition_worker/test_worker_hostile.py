@@ -16,7 +16,7 @@ from common.rm_messages import (
     NodeRequest,
     UserGroupInformation,
 )
-from common.wire import Incoming, decoded
+from common.wire import Incoming, decode_body
 from tests.machines import PARTITION, header, said
 from tests.partition_worker.bench import APP, NOW, Bench, ask, placed
 
@@ -64,7 +64,7 @@ def test_a_question_that_cannot_be_read_is_answered(kind: str) -> None:
     bench = Bench()
     question = Incoming(BROKER, header(kind, partition=PARTITION, ref="webservice 7", rm="", session=""), b"\x91\x01")
     [told] = bench.worker.handle(question, NOW)
-    answer = decoded(Answer, told.body)
+    answer = decode_body(Answer, told.body)
     assert (told.to, told.header.ref, answer.status) == (BROKER, "webservice 7", 400)
     assert answer.body.startswith(f"{kind}: Expected `object`, got `array`".encode())
 

@@ -25,7 +25,7 @@ from common.config.model import (
 )
 from common.config.placement_rules import check_rule_paths, check_rules
 from common.config.problems import Report
-from common.resources import Limit, tightened
+from common.resources import Limit, tighten
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ def cut(amount: Limit, limit: Limit) -> Limit:
 
 
 def both(left: Limit, right: Limit) -> Limit:
-    return tightened(left, right) or {}
+    return tighten(left, right) or {}
 
 
 def rewritten(texts: Mapping[str, str] | None, amount: Limit) -> dict[str, str] | None:

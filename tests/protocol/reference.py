@@ -17,7 +17,7 @@ import msgspec
 from common import messages, rm_messages
 from common.messages import Call, Command, Header, Message, News, Part, Reply, interface_name
 from common.rm_messages import Heartbeat
-from common.wire import body_of, frames_of
+from common.wire import encode_body, encode_frames
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS
 
@@ -153,7 +153,7 @@ def meaning(struct: Struct, field: str = "") -> str:
 
 
 def _example(header: Header, message: Message) -> str:
-    _, packed, body = frames_of(header, body_of(message))
+    _, packed, body = encode_frames(header, encode_body(message))
     shown = [laid_out(msgspec.msgpack.decode(packed)), laid_out(msgspec.msgpack.decode(body))]
     lines = [*_hexadecimal(packed), "", *_hexadecimal(body)]
     return "\n".join(["```json", *shown, "```", "", "```", *lines, "```"])

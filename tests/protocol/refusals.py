@@ -20,12 +20,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def spoken() -> dict[str, set[str]]:
     """Code to who says it."""
     sources = dict(_sources())
-    places = dict(_with_a_code(sources))
+    places = {speaker: dict(_with_a_code(speaker, sources)) for speaker in SPEAKERS}
     found: dict[str, set[str]] = {}
     for name, tree in sources.items():
-        speaker = SPEAKERS[name.partition("/")[0]]
-        for code in [*_defaults(tree), *_assigned(tree), *_passed(name, tree, places)]:
-            found.setdefault(code, set()).add(speaker)
+        package = name.partition("/")[0]
+        for code in [*_defaults(tree), *_assigned(tree), *_passed(name, tree, places[package])]:
+            found.setdefault(code, set()).add(SPEAKERS[package])
     return found
 
 
@@ -37,11 +37,13 @@ def _sources() -> Iterator[tuple[str, ast.Module]]:
                 yield name, ast.parse(file.read_text(encoding="utf-8"), name)
 
 
-def _with_a_code(sources: dict[str, ast.Module]) -> Iterator[tuple[tuple[str, bool], int]]:
-    """What takes a code: its name, whether it is a method, and the place of the code among the arguments of a call."""
+def _with_a_code(package: str, sources: dict[str, ast.Module]) -> Iterator[tuple[tuple[str, bool], int]]:
+    """Yield the functions of a package that take a code: name, whether it is a method, and the position of the code
+    among the arguments of a call.
+    """
     yield ("Refused", False), -1
-    for tree in sources.values():
-        for node in ast.walk(tree):
+    for name, tree in sources.items():
+        for node in ast.walk(tree) if name.startswith(f"{package}/") else ():
             if isinstance(node, Function):
                 names = [one.arg for one in node.args.args]
                 if "code" in names:

@@ -14,7 +14,7 @@ import pytest
 
 from common.messages import Header, Message
 from common.rm_messages import NUMBERED, UNNUMBERED
-from common.wire import PROTOCOL, decoded, header_of
+from common.wire import PROTOCOL, decode_body, decode_header
 from tests.protocol.examples import HEARD, SAID
 from tests.protocol.meanings import MEANINGS
 from tests.protocol.reference import DOCSTRINGS, heard_kinds, parts, said_kinds, written
@@ -81,8 +81,8 @@ def test_an_example_is_what_any_reader_of_message_pack_reads(name: str, text: st
     for header, body, packed_header, packed_body in shown:
         frames = [bytes.fromhex(packed.replace("\n", "")) for packed in (packed_header, packed_body)]
         assert [msgpack.unpackb(frame) for frame in frames] == [json.loads(header), json.loads(body)]
-        assert header_of([PROTOCOL, *frames]).kind == name
-        assert decoded(Message.kinds[name], frames[1]) in [message for _, message in (*SAID, *HEARD)]
+        assert decode_header([PROTOCOL, *frames]).kind == name
+        assert decode_body(Message.kinds[name], frames[1]) in [message for _, message in (*SAID, *HEARD)]
 
 
 def test_every_link_within_the_document_leads_somewhere(text: str) -> None:

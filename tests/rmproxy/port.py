@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from common.curve_keys import Pair
+from common.curve_keys import KeyPair
 from common.driver import Transport
 from common.transport import NativePort
 from common.wire import Incoming
 from rmproxy.zap_authenticator import ZapAuthenticator
 
 PATIENCE_S = 20
-SERVER = Pair.new()
-ONE = Pair.new()
-OTHER = Pair.new()
+SERVER = KeyPair.new()
+ONE = KeyPair.new()
+OTHER = KeyPair.new()
 
 
 class Port:
@@ -27,7 +27,7 @@ class Port:
         )
         self.wire.add("native:", self.router)
 
-    def allows(self, *lines: tuple[Pair, str]) -> None:
+    def allows(self, *lines: tuple[KeyPair, str]) -> None:
         self.writes("".join(f"{pair.public} {ids}\n" for pair, ids in lines))
 
     def writes(self, text: str) -> None:
@@ -35,7 +35,7 @@ class Port:
         other.write_text(text)
         other.replace(self.file)
 
-    def admits(self, pair: Pair) -> bool:
+    def admits(self, pair: KeyPair) -> bool:
         return not self.doorkeeper.objection(pair.public, "rm-1")
 
     async def hears(self) -> Incoming:

@@ -25,7 +25,7 @@ from common.rm_messages import (
     UpdatedApplication,
     UserGroupInformation,
 )
-from common.wire import BODY_BYTES_MAX, body_of
+from common.wire import BODY_BYTES_MAX, encode_body
 from rmproxy import grpc_conversion
 from rmproxy.grpc_conversion import REQUEST_ITEMS_MAX, RESPONSE_BYTES_MAX, split_request, split_response
 from rmproxy.grpc_status import REQUEST_BYTES_MAX
@@ -321,7 +321,7 @@ def test_no_request_that_is_taken_becomes_too_large_inside() -> None:
     worst.preemptionPolicy.allowPreemptSelf = worst.preemptionPolicy.allowPreemptOther = True
     outside = worst.ByteSize() + 2
     [ask] = grpc_conversion.read_allocations(pb.AllocationRequest(allocations=[worst])).allocations
-    inside = len(body_of(AllocationRequest(allocations=[ask])))
+    inside = len(encode_body(AllocationRequest(allocations=[ask])))
     assert inside > 5 * outside
     assert REQUEST_ITEMS_MAX * inside + REQUEST_BYTES_MAX < BODY_BYTES_MAX
 

@@ -2,7 +2,7 @@
 
 from common.metrics import Sample
 from common.rm_messages import Allocation, AllocationRequest, NodeInfo, NodeRequest, Received, Registered
-from common.wire import body_of
+from common.wire import encode_body
 from rmproxy.metrics import ProxyMetrics
 from rmproxy.proxy import BROKER, Proxy
 from tests.machines import PARTITION, RM, SESSION, arrives
@@ -29,7 +29,7 @@ def test_messages_and_bytes_are_counted_for_each_rm_and_direction() -> None:
     one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
     one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
     assert samples(one, "yunishard_rmproxy_messages_total") == {(RM, "in"): 1, (RM, "out"): 1}
-    sizes = {(RM, "in"): len(body_of(ASK)), (RM, "out"): len(body_of(Received()))}
+    sizes = {(RM, "in"): len(encode_body(ASK)), (RM, "out"): len(encode_body(Received()))}
     assert samples(one, "yunishard_rmproxy_bytes_total") == sizes
 
 
@@ -37,7 +37,7 @@ def test_commands_in_flight_are_reported_until_acknowledged() -> None:
     one = registered()
     one.handle(arrives(PEER, ASK, partition=PARTITION, seq=1), 0)
     assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 1
-    assert samples(one, "yunishard_rmproxy_window_bytes")[RM, PARTITION] == len(body_of(ASK))
+    assert samples(one, "yunishard_rmproxy_window_bytes")[RM, PARTITION] == len(encode_body(ASK))
     one.handle(arrives(BROKER, Received(), partition=PARTITION, ack=1), 0)
     assert samples(one, "yunishard_rmproxy_window_messages")[RM, PARTITION] == 0
 

@@ -29,7 +29,7 @@ from common.rm_messages import (
     StateDumpAsked,
 )
 from common.session import WINDOW_BYTES, WINDOW_MESSAGES
-from common.wire import MALFORMED, NEVER, Incoming, Outgoing, body_of, decoded
+from common.wire import MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
 from rmproxy.proxy import BROKER, Proxy
 from rmproxy.rm_sessions import make_ref
 from tests.machines import PARTITION, RM, SESSION, arrives, header, sent
@@ -61,7 +61,7 @@ def told(*partitions: str) -> Registered:
 
 def passed(update: AllocationRequest, partition: str = PARTITION) -> Outgoing:
     """An update without a number on its way to its partition, which gives the mark back."""
-    ref = make_ref(header("AllocationRequest"), len(body_of(update)))
+    ref = make_ref(header("AllocationRequest"), len(encode_body(update)))
     return sent(BROKER, update, partition=partition, ref=ref)
 
 
@@ -79,7 +79,7 @@ def one_refusal(sends: list[Outgoing], to: str = PEER) -> Refused:
     [one] = sends
     assert one.to == to
     assert one.header.kind == "Refused"
-    return decoded(Refused, one.body)
+    return decode_body(Refused, one.body)
 
 
 def asks(*partitions: str) -> AllocationRequest:
@@ -204,7 +204,7 @@ def test_parts_of_a_split_update_for_unknown_partitions_are_refused_and_the_othe
     first, refused = open_front().handle(arrives(PEER, asks("gpu", "zzz")), 0)
     assert first == passed(asks("gpu"), GPU)
     assert refused.to == PEER
-    assert decoded(AllocationResponse, refused.body).rejected_allocations[0].reason == (
+    assert decode_body(AllocationResponse, refused.body).rejected_allocations[0].reason == (
         "Failed to find partition rm-1_zzz, for application  and allocation k-zzz"
     )
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_read_is_refused_with_its_reason() -> None:
     front = open_front()
     malformed = Incoming(PEER, Header(kind=MALFORMED, ref="header: Expected `array`"), b"")
     expected = Outgoing(
-        PEER, Header(kind="Refused"), body_of(Refused(code="malformed", reason="header: Expected `array`"))
+        PEER, Header(kind="Refused"), encode_body(Refused(code="malformed", reason="header: Expected `array`"))
     )
     assert front.handle(malformed, 0) == [expected]
     assert front.handle(arrives(PEER, ASK, partition=PARTITION), 0)
@@ -304,7 +304,7 @@ def test_a_malformed_update_that_has_to_be_opened_is_refused_with_its_place() ->
 def test_a_malformed_update_for_an_unknown_partition_counts_as_received_as_it_would_for_a_known_one() -> None:
     update = Incoming(PEER, header("NodeRequest", partition="rm-1_zzz", seq=4), b"\x81\xa5nodes\x05")
     refused, received = open_front().handle(update, 0)
-    assert (refused.header.kind, decoded(Refused, refused.body).seq) == ("Refused", 4)
+    assert (refused.header.kind, decode_body(Refused, refused.body).seq) == ("Refused", 4)
     assert received == sent(PEER, Received(), partition="rm-1_zzz", ack=4)
 
 

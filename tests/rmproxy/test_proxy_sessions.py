@@ -23,7 +23,7 @@ from common.rm_messages import (
     UpdateConfiguration,
 )
 from common.session import WINDOW_MESSAGES
-from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, body_of, decoded
+from common.wire import FORBIDDEN, MALFORMED, NEVER, Incoming, Outgoing, decode_body, encode_body
 from rmproxy.proxy import BROKER, RETRY_AFTER_MS, Proxy
 from rmproxy.rate_limit import CALLS_AT_ONCE, REFUSALS_MAX
 from tests.machines import PARTITION, RM, SESSION, arrives, header, said, sent
@@ -60,7 +60,7 @@ def quiet(front: Proxy, until: float, since: float = 0.0) -> list[Outgoing]:
 def test_the_broker_is_told_that_the_proxy_is_here_each_second() -> None:
     front = beating()
     assert front.hello() == Outgoing(BROKER, Header(kind="Hello"), front.hello().body)
-    assert decoded(Hello, front.hello().body).role == "rmproxy"
+    assert decode_body(Hello, front.hello().body).role == "rmproxy"
     assert kinds(front.tick(0.0)) == ["Heartbeat"]
     assert front.deadline == BEAT_S
     assert front.tick(0.5) == []
@@ -121,7 +121,7 @@ def test_one_partition_resumes_with_an_empty_window_and_the_others_keep_theirs()
 
 def test_an_rm_is_told_how_often_to_say_something() -> None:
     [told] = seated(beating())
-    registered = decoded(Registered, told.body)
+    registered = decode_body(Registered, told.body)
     assert (registered.heartbeat_milli_seconds, registered.silence_milli_seconds) == (1000, 3000)
 
 
@@ -304,7 +304,7 @@ def test_what_is_sent_to_a_partition_that_went_is_refused_item_by_item_and_ackno
     [answer] = front.handle(arrives(PEER, ASK, partition=GPU, seq=4), 0)
     assert (answer.to, answer.header.ack) == (PEER, 4)
     reason = "Failed to find partition rm-1_gpu, for application a and allocation k"
-    assert decoded(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
+    assert decode_body(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
     assert passes(front, PARTITION, seq=4)
 
 
@@ -313,7 +313,7 @@ def test_what_was_on_its_way_when_the_partition_went_is_refused_alike() -> None:
     reconfigured(front, PARTITION)
     [answer] = front.handle(arrives(BROKER, ASK, partition=GPU, seq=4, life=1), 0)
     assert (answer.to, answer.header.ack, answer.header.life) == (PEER, 4, 1)
-    assert decoded(AllocationResponse, answer.body).rejected_allocations
+    assert decode_body(AllocationResponse, answer.body).rejected_allocations
 
 
 def test_news_of_a_partition_that_is_being_taken_down_pass_and_their_acknowledgements_too() -> None:
@@ -337,7 +337,7 @@ def test_what_was_numbered_before_it_came_is_refused_in_its_own_life_and_takes_n
     [answer] = front.handle(arrives(PEER, ASK, partition="rm-1_new", seq=3), 0)
     assert (answer.to, answer.header.seq, answer.header.ack, answer.header.life) == (PEER, 0, 0, 1)
     reason = "Failed to find partition rm-1_new, for application a and allocation k"
-    assert decoded(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
+    assert decode_body(AllocationResponse, answer.body).rejected_allocations[0].reason == reason
 
 
 def test_a_partition_that_restarted_meanwhile_does_not_change_which_lives_are_too_early() -> None:
@@ -411,14 +411,14 @@ def test_a_synchronisation_passes_like_an_update_and_is_refused_where_there_is_n
     began = front.handle(arrives(PEER, SyncBegin(), partition="rm-1_zzz", seq=1), 0)
     assert began == [sent(PEER, Received(), partition="rm-1_zzz", ack=1)]
     [ended] = front.handle(arrives(PEER, SyncEnd(), partition="rm-1_zzz", seq=2), 0)
-    assert decoded(SyncDone, ended.body).problem == "failed to find partition rm-1_zzz"
+    assert decode_body(SyncDone, ended.body).problem == "failed to find partition rm-1_zzz"
     assert one_refusal(front.handle(arrives(PEER, SyncBegin()), 0)).code == "no-partition"
 
 
 def test_a_flood_of_what_cannot_be_read_is_answered_a_few_times_and_then_no_more() -> None:
     front = open_front()
     nonsense = Incoming(PEER, Header(kind=MALFORMED, ref="no"), b"")
-    codes = [decoded(Refused, one.body).code for _ in range(1000) for one in front.handle(nonsense, 0)]
+    codes = [decode_body(Refused, one.body).code for _ in range(1000) for one in front.handle(nonsense, 0)]
     assert codes == ["malformed"] * REFUSALS_MAX + ["flood"]
     assert passed(front.handle(arrives(PEER, ASK, partition=PARTITION), 0)), "what is right passes all the same"
     assert one_refusal(front.handle(nonsense, 0)).code == "malformed", "and is a new beginning"
@@ -430,7 +430,7 @@ def test_an_rm_that_does_nothing_but_resume_is_slowed_down() -> None:
     sends = [one for _ in range(100) for one in front.handle(arrives(PEER, Resume(), ref="r"), 0)]
     assert len([one for one in sends if one.to == BROKER]) == CALLS_AT_ONCE - 1, "it has registered, too"
     [*_, refused] = [one for one in sends if one.to == PEER]
-    assert decoded(Refused, refused.body).code == "flood"
+    assert decode_body(Refused, refused.body).code == "flood"
     assert passed(front.handle(arrives(PEER, Resume(), ref="r"), 60.0))
 
 
@@ -452,4 +452,4 @@ def test_a_question_of_the_grpc_port_about_a_partition_finds_its_answer() -> Non
     assert asked == sent(BROKER, query, partition=PARTITION, ref=asked.header.ref)
     back = Incoming(BROKER, Header(kind="Answer", partition=PARTITION, ref=asked.header.ref), b"body")
     assert front.handle(back, 0) == [Outgoing(peer, header("Answer", partition=PARTITION, ref="q"), b"body")]
-    assert one_refusal(front.handle(Incoming(PEER, header("Query"), body_of(query)), 0)).code == "unknown-kind"
+    assert one_refusal(front.handle(Incoming(PEER, header("Query"), encode_body(query)), 0)).code == "unknown-kind"

@@ -11,7 +11,7 @@ import pytest
 from common.messages import Header
 from common.names import BROKER
 from common.rm_messages import Refused, Registered, RegisterResourceManager, Resume
-from common.wire import Incoming, body_of, decoded
+from common.wire import Incoming, decode_body, encode_body
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import GrpcRegistry
@@ -144,7 +144,7 @@ class GrpcProxy:
             elif one.header.kind == RegisterResourceManager.__name__:
                 about = one.header
                 answer = Header(kind="Registered", rm=about.rm, session=about.session, ref=about.ref)
-                self.deliver(Incoming(BROKER, answer, body_of(Registered(partitions=[PARTITION]))))
+                self.deliver(Incoming(BROKER, answer, encode_body(Registered(partitions=[PARTITION]))))
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ def test_a_native_rm_is_told_the_same() -> None:
     resume = arrives(PEER, Resume(), ref="r")
     for _ in range(CALLS_AT_ONCE):
         front.handle(resume, 0)
-    refusals = [decoded(Refused, one.body) for _ in range(2 * REFUSALS_MAX) for one in front.handle(resume, 0)]
+    refusals = [decode_body(Refused, one.body) for _ in range(2 * REFUSALS_MAX) for one in front.handle(resume, 0)]
     assert refusals[:REFUSALS_MAX] == [Refused(code="flood", reason=LIMIT)] * REFUSALS_MAX
     last = (
         "rate limit: more than 32 invalid messages or refused calls in a row from one connection; no more of them are "

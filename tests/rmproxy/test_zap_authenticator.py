@@ -10,20 +10,20 @@ import pytest
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from common.curve_keys import ClientKeys, Pair, fingerprint
+from common.curve_keys import ClientKeys, KeyPair, fingerprint
 from common.messages import Header
-from common.wire import FORBIDDEN, MALFORMED, Outgoing, frames_of
+from common.wire import FORBIDDEN, MALFORMED, Outgoing, encode_frames
 from rmproxy.zap_authenticator import REFUSALS_LOGGED_MAX, RefusalLog, ZapAuthenticator
 from tests.rmproxy.port import ONE, OTHER, PATIENCE_S, SERVER, Port, play
 
 
 def hello(rm: str) -> list[bytes]:
-    return frames_of(Header(kind="Resume", rm=rm, session="s", ref="r"), b"body")
+    return encode_frames(Header(kind="Resume", rm=rm, session="s", ref="r"), b"body")
 
 
 @contextmanager
 def manager(
-    port: Port, own: Pair | None, *, server: str = SERVER.public, name: bytes = b"", connect: bool = True
+    port: Port, own: KeyPair | None, *, server: str = SERVER.public, name: bytes = b"", connect: bool = True
 ) -> Iterator["zmq.Socket[bytes]"]:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
@@ -44,7 +44,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def kept_out(port: Port, own: Pair | None, *, server: str = SERVER.public) -> bool:
+async def kept_out(port: Port, own: KeyPair | None, *, server: str = SERVER.public) -> bool:
     """Whether a connection fails although others get in meanwhile."""
     with manager(port, own, server=server, connect=False) as socket:
         monitor = socket.get_monitor_socket(

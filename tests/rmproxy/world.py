@@ -20,7 +20,7 @@ from common.rm_messages import (
     Resume,
     ResumeWanted,
 )
-from common.wire import Incoming, Outgoing, body_of, decoded
+from common.wire import Incoming, Outgoing, decode_body, encode_body
 from rmproxy.grpc_admin_service import AdminService
 from rmproxy.grpc_authorization import Authorizer
 from rmproxy.grpc_manager import ACKNOWLEDGE_S, GrpcRegistry
@@ -61,7 +61,7 @@ class Front:
     def deliver(self, incoming: Incoming) -> None:
         header = incoming.header
         assert incoming.source == f"grpc:{header.rm}"
-        message = decoded(Message.kinds[header.kind], incoming.body)
+        message = decode_body(Message.kinds[header.kind], incoming.body)
         if isinstance(message, RegisterResourceManager):
             self.session, self._said, self.acknowledged = header.session, 0, 0
             self.registrations.put_nowait((header, message))
@@ -135,7 +135,7 @@ class Front:
         self._said += 1
 
     def _send(self, message: Message, header: Header) -> None:
-        self.registry.receive(Outgoing(f"grpc:{header.rm}", header, body_of(message)))
+        self.registry.receive(Outgoing(f"grpc:{header.rm}", header, encode_body(message)))
 
 
 async def acknowledgements_are_due() -> None:

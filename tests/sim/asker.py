@@ -20,7 +20,7 @@ from common.query_messages import (
     Schedule,
 )
 from common.rm_messages import Heartbeat
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.auditor import Violation
 from tests.sim.configurations import LEAVES
 from tests.sim.site import Site
@@ -57,7 +57,7 @@ class Asker:
         if header.kind in ("Answer", "PartitionList", "Refused"):
             if self.open.pop(header.ref, None) is not None:
                 self.answers += 1
-            if header.kind == "Answer" and decoded(Answer, incoming.body).status == 500:
+            if header.kind == "Answer" and decode_body(Answer, incoming.body).status == 500:
                 raise Violation("an answer with a defect", f"{incoming}", (header.ref,))
         return []
 

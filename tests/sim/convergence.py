@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.journal_messages import Append
-from common.resources import fits, pruned
-from common.wire import decoded
+from common.resources import drop_zeros, fits
+from common.wire import decode_body
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppState
 from partition_worker.engine.invariants import violations
@@ -127,7 +127,7 @@ def _nodes(site: Site, partition: Partition) -> Iterator[str]:
         yield f"nodes {sorted(ours)} and {sorted(theirs)}"
         return
     for name, node in ours.items():
-        if pruned(node.capacity) != pruned(theirs[name].capacity):
+        if drop_zeros(node.capacity) != drop_zeros(theirs[name].capacity):
             yield f"node {name} has {node.capacity} and {theirs[name].capacity}"
         if node.schedulable != theirs[name].schedulable:
             yield f"node {name} is schedulable: {node.schedulable} and {theirs[name].schedulable}"
@@ -184,7 +184,7 @@ def _waiting(application: Application, partition: Partition) -> Iterator[str]:
 def _journal(world: "World", site: Site, worker: Worker) -> Iterator[str]:
     """What the journal leads to is what the worker has."""
     assert worker.barrier is not None
-    appended = [decoded(Append, one.body) for one in worker.barrier.flush()]
+    appended = [decode_body(Append, one.body) for one in worker.barrier.flush()]
     lazy = [step for one in appended for step in one.steps]
     again = recovered(world, site.partition, worker.epoch, lazy)
     if again.partition is None or worker.partition is None:

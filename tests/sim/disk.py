@@ -17,7 +17,7 @@ from typing import Final
 
 from common.journal_messages import Append, Kept, NotKept, SnapshotTaken, TakeSnapshot
 from common.names import JOURNAL
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.attempts import MemoryAttempts
 from tests.sim.timeline import Timeline
 
@@ -182,9 +182,9 @@ class Writer:
         """Keep this."""
         match message.header.kind:
             case "Append":
-                self._waiting.append(("Append", decoded(Append, message.body), b""))
+                self._waiting.append(("Append", decode_body(Append, message.body), b""))
             case "TakeSnapshot":
-                number = decoded(TakeSnapshot, message.body).number
+                number = decode_body(TakeSnapshot, message.body).number
                 self._waiting.append(("TakeSnapshot", number, self._snapshot()))
             case unknown:
                 raise TypeError(unknown)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.rm_messages import AllocationRequest, ApplicationRequest
-from common.wire import Incoming, decoded
+from common.wire import Incoming, decode_body
 from partition_worker.poison_messages import identity
 from partition_worker.worker import Worker
 from tests.sim.process import Process
@@ -248,12 +248,12 @@ def _only_adds(worker: Worker, incoming: Incoming) -> bool:
         return False
     match incoming.header.kind:
         case "AllocationRequest":
-            asked = decoded(AllocationRequest, incoming.body)
+            asked = decode_body(AllocationRequest, incoming.body)
             known = partition.allocations
             new = all(not one.node_id and known.get(one.allocation_key) is None for one in asked.allocations)
             return bool(asked.allocations) and new and not asked.releases.allocations_to_release
         case "ApplicationRequest":
-            submitted = decoded(ApplicationRequest, incoming.body)
+            submitted = decode_body(ApplicationRequest, incoming.body)
             new = all(one.application_id not in partition.applications for one in submitted.new)
             return bool(submitted.new) and new and not submitted.remove
     return False

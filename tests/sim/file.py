@@ -11,7 +11,7 @@ from typing import Final
 from common.config.model import compute_checksum
 from common.control_messages import ChangedFile, WriteFile
 from common.names import FILE
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.05
@@ -39,7 +39,7 @@ class QueuesFile:
             self._tell(Incoming(FILE, told.header, told.body))
 
     def _give(self, message: Outgoing) -> None:
-        wanted = decoded(WriteFile, message.body)
+        wanted = decode_body(WriteFile, message.body)
         self._timeline.after(self._rng.uniform(0, WRITE_MAX_S), partial(self._write, wanted))
 
     def _write(self, wanted: WriteFile) -> None:

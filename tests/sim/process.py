@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.names import FILE, JOURNAL, RECORD
-from common.wire import NEVER, Incoming, Machine, Outgoing, frames_of, header_of
+from common.wire import NEVER, Incoming, Machine, Outgoing, decode_header, encode_frames
 from partition_worker.partition_host import GROUPS
 from tests.attempts import WorkerKilled
 from tests.sim.network import Frames
@@ -61,7 +61,7 @@ class Process:
     def arrived(self, source: str, frames: Frames) -> None:
         if self.alive:
             self.world.mark(self.name, source, frames[1], frames[2])
-            self.take(Incoming(source, header_of(frames), frames[2]))
+            self.take(Incoming(source, decode_header(frames), frames[2]))
 
     def take(self, incoming: Incoming) -> None:
         """A message, from outside or from inside the process."""
@@ -112,7 +112,7 @@ class Process:
         raise LookupError(f"{self.name} knows no way to {one.to!r}: {one.header}")
 
     def frames(self, one: Outgoing) -> Frames:
-        return frames_of(one.header, one.body)
+        return encode_frames(one.header, one.body)
 
     # Time -----------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from broker.record_file import IN_MEMORY, RecordFile
 from common.control_messages import ManagerRecord, Recorded
 from common.messages import Header
 from common.names import RECORD
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from tests.sim.timeline import Timeline
 
 WRITE_MAX_S: Final = 0.004
@@ -89,7 +89,7 @@ class DurableRecord:
             return
         message = self._waiting.popleft()
         if self.full and message.header.kind == "ManagerRecord":
-            number = decoded(ManagerRecord, message.body).number
+            number = decode_body(ManagerRecord, message.body).number
             told = make_outgoing("", Recorded(number=number, problem="the disk is full"))
             answer(Incoming(RECORD, Header(kind="Recorded", rm=message.header.rm), told.body))
             return

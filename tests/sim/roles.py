@@ -16,7 +16,7 @@ from broker.state import BrokerPolicy, ConfigVersions
 from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
-from common.wire import Incoming, Outgoing, decoded, make_outgoing
+from common.wire import Incoming, Outgoing, decode_body, make_outgoing
 from deploy.instructions import Assign, Start
 from partition_worker.engine.bounds import Tuning
 from partition_worker.outbox_barrier import ReplayDiverged
@@ -196,7 +196,7 @@ class Roles:
 
     def _look_up(self, process: Process, wanted: Outgoing) -> None:
         """Some time later the groups of a user are known, or not."""
-        user = decoded(GroupsWanted, wanted.body).user
+        user = decode_body(GroupsWanted, wanted.body).user
         found = GroupsFound(user=user, groups=[f"{user}-group"])
         if self._world.rng.random() < 0.1:
             found = GroupsFound(user=user, problem="the directory does not answer")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
-from common.metrics import encoded
+from common.metrics import encode_families
 from common.names import BROKER, SUPERVISOR
 from common.process_up import up
 from common.rm_messages import Heartbeat
-from common.wire import NEVER, Incoming, Outgoing, decoded, make_outgoing
+from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
 from deploy.children import RMPROXY, WEBSERVICE
 from deploy.instructions import (
     Alive,
@@ -55,7 +55,7 @@ PLAN: Final = Plan(
     worker_silent_max_s=20.0,
 )
 
-_FIGURES: Final = Figures(process=SUPERVISOR, families=encoded([up(SUPERVISOR)]))
+_FIGURES: Final = Figures(process=SUPERVISOR, families=encode_families([up(SUPERVISOR)]))
 
 
 class Keeper:
@@ -98,9 +98,9 @@ class Keeper:
             case "lifeline" if self._events:
                 return self._done(self.supervisor.handle(self._events.popleft(), now))
             case "WorkersWanted":
-                return self._done(self.supervisor.handle(decoded(WorkersWanted, incoming.body), now))
+                return self._done(self.supervisor.handle(decode_body(WorkersWanted, incoming.body), now))
             case "Heartbeat":
-                before, self._incarnation = self._incarnation, decoded(Heartbeat, incoming.body).incarnation
+                before, self._incarnation = self._incarnation, decode_body(Heartbeat, incoming.body).incarnation
                 return [] if before in ("", self._incarnation) else [make_outgoing(BROKER, Hello(role=SUPERVISOR))]
         return []
 

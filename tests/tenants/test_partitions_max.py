@@ -2,7 +2,7 @@
 
 from broker.state import BrokerPolicy
 from common.rm_messages import Refused
-from common.wire import NEVER, Outgoing, decoded
+from common.wire import NEVER, Outgoing, decode_body
 from tests.broker.house import PROXY, House
 from tests.machines import ONE_QUEUE
 
@@ -12,7 +12,7 @@ TEXT = "2 partitions are too many now: all RMs together may have 2, as the setti
 
 
 def refusals(sends: list[Outgoing]) -> list[str]:
-    return [decoded(Refused, one.body).reason for one in sends if one.header.kind == Refused.__name__]
+    return [decode_body(Refused, one.body).reason for one in sends if one.header.kind == Refused.__name__]
 
 
 def limited() -> House:

@@ -12,14 +12,14 @@ from common.messages import Header, Message
 from common.query_messages import Answer, ListPartitions, PartitionList
 from common.rm_messages import Heartbeat
 from common.transport import BrokerPort
-from common.wire import Incoming, Outgoing, body_of
+from common.wire import Incoming, Outgoing, encode_body
 from tests.webservice.fakes import partition
 
 Behaviour = Callable[[Incoming], list[Outgoing]]
 
 
 def reply(incoming: Incoming, message: Message) -> Outgoing:
-    return Outgoing(incoming.source, Header(kind=type(message).__name__, ref=incoming.header.ref), body_of(message))
+    return Outgoing(incoming.source, Header(kind=type(message).__name__, ref=incoming.header.ref), encode_body(message))
 
 
 def helpful(incoming: Incoming) -> list[Outgoing]:

@@ -8,7 +8,7 @@ from functools import cache
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from common.token_keys import TokenKeys, token_keys
+from common.token_keys import TokenKeys, parse_token_keys
 
 NOW = 1_700_000_000.0
 SECRET = bytes(range(32))
@@ -53,7 +53,7 @@ def jwks(*keys: Jwk) -> bytes:
 
 @cache
 def all_keys() -> TokenKeys:
-    return token_keys(jwks(secret_jwk(), rsa_jwk(), ec_jwk(), ed_jwk()))
+    return parse_token_keys(jwks(secret_jwk(), rsa_jwk(), ec_jwk(), ed_jwk()))
 
 
 SIGNERS: Mapping[str, str] = {"HS256": "own", "RS256": "rsa", "ES256": "ec", "EdDSA": "ed"}

@@ -11,7 +11,7 @@ from common.control_messages import Hello
 from common.messages import Header
 from common.query_messages import Actor, Answer, ChangeConfig, KillApplication, Query, ReadConfig
 from common.rm_messages import Refused
-from common.wire import Incoming, Outgoing, decoded
+from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, FakeBroker, broker, helpful, reply
 from webservice.broker_client import ANSWER_MAX_S, CHANGE_MAX_S, CHANGES_MAX, QUERIES_MAX, BrokerClient
 from webservice.views import RequestError
@@ -153,7 +153,7 @@ def obliging(incoming: Incoming) -> list[Outgoing]:
 def test_questions_about_a_configuration_name_its_manager() -> None:
     async def talking(link: BrokerClient, fake: FakeBroker) -> None:
         assert (await link.read("rm-1", ReadConfig(what="version", version=3))).body == b"ReadConfig rm-1"
-        assert decoded(ReadConfig, fake.heard[-1].body) == ReadConfig(what="version", version=3)
+        assert decode_body(ReadConfig, fake.heard[-1].body) == ReadConfig(what="version", version=3)
         assert (await link.change(CHANGE, rm="rm-1")).body == b"ChangeConfig rm-1"
         assert (await link.change(KILL, partition="p")).body == b"KillApplication p"
 

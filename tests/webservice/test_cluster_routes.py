@@ -9,7 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from common.metrics import Family, encoded, gauge
+from common.metrics import Family, encode_families, gauge
 from common.process_up import up
 from common.query_messages import Answer, ManagerEntry, PartitionList, Query
 from tests.webservice.fakes import CLIENT, FakeLink, SilentLink, partition, people, request
@@ -172,7 +172,7 @@ NODE_GAUGE = gauge("n", "Nodes.", (), [((), 2)])
 
 
 def answer(*told: Family) -> Answer:
-    return Answer(status=200, body=encoded(told))
+    return Answer(status=200, body=encode_families(told))
 
 
 def two(rm_a: str = "rm-1", rm_b: str = "rm-2", *told: Family) -> FakeLink:

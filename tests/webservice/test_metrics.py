@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.metrics import Family, families
+from common.metrics import Family, decode_families
 from webservice import metrics
 from webservice.metrics import number, render
 
@@ -16,7 +16,7 @@ def family(
     name: str, *samples: tuple[list[str], float], kind: str = "gauge", labels: tuple[str, ...] = ("state",)
 ) -> Family:
     shape = {"name": name, "kind": kind, "help": f"About {name}.", "labels": labels, "samples": samples}
-    [made] = families(json.dumps([shape]).encode())
+    [made] = decode_families(json.dumps([shape]).encode())
     return made
 
 
@@ -24,7 +24,7 @@ def histogram(
     *distributions: tuple[list[str], list[int], float], bounds: tuple[float, ...] = (0.5, 10.0), labels: str = ""
 ) -> Family:
     shape = {"name": "lag", "kind": "histogram", "help": "About.", "labels": [*labels], "samples": []}
-    [made] = families(json.dumps([{**shape, "bounds": bounds, "distributions": distributions}]).encode())
+    [made] = decode_families(json.dumps([{**shape, "bounds": bounds, "distributions": distributions}]).encode())
     return made
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from common.query_messages import ChangeConfig
-from common.wire import Incoming, Outgoing, decoded
+from common.wire import Incoming, Outgoing, decode_body
 from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.authn import LoopbackUsers, account
@@ -96,7 +96,7 @@ def test_a_change_is_made_by_the_user_who_runs_the_client() -> None:
     def changing(incoming: Incoming) -> list[Outgoing]:
         if incoming.header.kind != ChangeConfig.__name__:
             return helpful(incoming)
-        asked.append(decoded(ChangeConfig, incoming.body))
+        asked.append(decode_body(ChangeConfig, incoming.body))
         return [reply(incoming, change(asked[-1]))]
 
     async def visiting(address: str, _: FakeLife) -> None:

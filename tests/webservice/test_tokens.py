@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.token_keys import TokenKeyError, token_keys
+from common.token_keys import TokenKeyError, parse_token_keys
 from tests.webservice.identities import (
     NOW,
     SECRET,
@@ -71,7 +71,7 @@ def test_the_scope_read_is_for_looking_only(scope: str, read_only: bool) -> None
 def test_a_token_that_names_no_key_means_the_only_one_of_its_kind() -> None:
     text = jwt.encode({"sub": "alice", "exp": NOW + 9}, SECRET, "HS256")
     assert bearer(text).user == "alice"
-    two = token_keys(jwks(secret_jwk(), secret_jwk(bytes(32), kid="other")))
+    two = parse_token_keys(jwks(secret_jwk(), secret_jwk(bytes(32), kid="other")))
     with pytest.raises(InvalidToken, match="no key here"):
         verify_token(text, two, terms=TokenTerms(), now=NOW)
 
@@ -271,7 +271,7 @@ def test_no_header_makes_a_signature_right(header: dict[str, object]) -> None:
 
 
 def test_a_key_of_one_kind_does_not_vouch_for_another() -> None:
-    only = token_keys(jwks(ec_jwk(kid="own"), rsa_jwk(kid="own")))
+    only = parse_token_keys(jwks(ec_jwk(kid="own"), rsa_jwk(kid="own")))
     with pytest.raises(InvalidToken, match="no key here"):
         verify_token(token(), only, terms=TokenTerms(), now=NOW)
 

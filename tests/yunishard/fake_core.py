@@ -9,7 +9,7 @@ import zmq.asyncio
 
 from common.messages import Header, Message
 from common.rm_messages import Allocation, AllocationResponse, Left, PartitionRestarted, Registered
-from common.wire import body_of, decoded, frames_of, header_of
+from common.wire import decode_body, decode_header, encode_body, encode_frames
 from yunishard.client import ResourceManager
 from yunishard.results import Result
 
@@ -48,12 +48,12 @@ class FakeCore:
         """
         while True:
             self.peer, *frames = await self._socket.recv_multipart()
-            header = header_of(frames)
+            header = decode_header(frames)
             if header.kind not in ("Ack", "Heartbeat") or (kind is not None and header.kind == kind.__name__):
                 break
         assert kind is None or header.kind == kind.__name__, header
         self.session = header.session
-        return header, decoded(Message.kinds[header.kind], frames[2])
+        return header, decode_body(Message.kinds[header.kind], frames[2])
 
     async def says(
         self,
@@ -73,7 +73,7 @@ class FakeCore:
         header = Header(
             kind=kind, rm="rm-1", partition=partition, session=session, seq=seq, ack=ack, life=life, ref=ref
         )
-        await self.sends(frames_of(header, body_of(message)))
+        await self.sends(encode_frames(header, encode_body(message)))
 
     async def sends(self, frames: list[bytes]) -> None:
         await self._socket.send_multipart([self.peer, *frames])

@@ -30,7 +30,7 @@ from common.rm_messages import (
     Resume,
 )
 from common.session import ACK_EVERY_MESSAGES, WINDOW_MESSAGES
-from common.wire import WireError, body_of, frames_of
+from common.wire import WireError, encode_body, encode_frames
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, is_waiting, play, taken
 from yunishard.builders import application, ask, node, release
 from yunishard.client import ResourceManager, _allocation_request, pieces
@@ -402,7 +402,7 @@ def test_what_fits_stays_one_message() -> None:
 def test_what_does_not_fit_is_cut_in_order(bytes_max: int) -> None:
     cut = list(pieces(_allocation_request, ASKS, RELEASES, bytes_max=bytes_max))
     assert len(cut) > 1
-    assert all(len(body_of(command)) <= bytes_max for command in cut)
+    assert all(len(encode_body(command)) <= bytes_max for command in cut)
     assert [key for command in cut for key in items(command)] == [
         *(f"k{number}" for number in range(10)),
         *(f"r{number}" for number in range(5)),
@@ -484,9 +484,9 @@ def test_what_can_never_be_read_ends_the_session_after_a_few_attempts() -> None:
             waiting = asyncio.create_task(taken(rm.results()))
             header = Header(kind="AllocationResponse", partition=PARTITION, session=core.session, seq=1)
             for _ in range(FAULTS_MAX):
-                await core.sends(frames_of(header, b"\x81\xa3new\xa1x"))
+                await core.sends(encode_frames(header, b"\x81\xa3new\xa1x"))
                 await core.welcomes()
-            await core.sends(frames_of(header, b"\x81\xa3new\xa1x"))
+            await core.sends(encode_frames(header, b"\x81\xa3new\xa1x"))
             with pytest.raises(SessionLost, match=r"\$\.new"):
                 await waiting
 

@@ -40,7 +40,7 @@ from common.rm_messages import (
     UpdatedApplication,
 )
 from common.session import WINDOW_MESSAGES
-from common.wire import body_of, decoded, frames_of
+from common.wire import decode_body, encode_body, encode_frames
 from yunishard.builders import application, ask, node, release
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost
 from yunishard.results import Callbacks, Result
@@ -70,7 +70,7 @@ def hears(
 ) -> bool:
     kind = type(message).__name__
     header = Header(kind=kind, partition=partition, session=SESSION, seq=seq, ack=ack, life=life, ref=ref)
-    return dialogue.received(frames_of(header, body_of(message)))
+    return dialogue.received(encode_frames(header, encode_body(message)))
 
 
 def said(dialogue: Dialogue) -> list[str]:
@@ -94,7 +94,7 @@ def test_only_what_was_taken_counts_as_received() -> None:
     assert [(outgoing.header.kind, outgoing.header.ack) for outgoing in dialogue.to_send()] == [("Ack", 1)]
     dialogue.connected()
     (resume,) = dialogue.to_send()
-    assert decoded(Resume, resume.body) == Resume(received={ONE: 1})
+    assert decode_body(Resume, resume.body) == Resume(received={ONE: 1})
     assert dialogue.backlog() == 0, "the core sends these again"
 
 
@@ -220,7 +220,7 @@ def test_a_restarted_worker_resumes_its_partition_and_interrupts_no_other() -> N
     dialogue.update(both)
     [resume, other] = dialogue.to_send()
     assert (resume.header.kind, resume.header.partition) == ("Resume", ONE)
-    assert decoded(Resume, resume.body) == Resume(received={ONE: 0})
+    assert decode_body(Resume, resume.body) == Resume(received={ONE: 0})
     assert (other.header.kind, other.header.partition) == ("NodeRequest", TWO)
     assert dialogue.session.full(both)
     assert [result.partition for result in all_taken(dialogue)] == [TWO]
@@ -290,7 +290,7 @@ def test_updates_refused_when_everything_is_acknowledged_already_go_again_at_onc
 def test_messages_of_a_newer_core_do_no_harm() -> None:
     dialogue = opened()
     for _ in range(10):
-        assert dialogue.received(frames_of(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
+        assert dialogue.received(encode_frames(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
     assert (dialogue.over, said(dialogue)) == (None, [])
 
 
@@ -316,7 +316,7 @@ def test_when_the_core_wants_a_resumption_what_nobody_took_is_dropped_as_it_come
     dialogue.to_send()
     hears(dialogue, allocated(2), seq=2)
     hears(dialogue, ResumeWanted(reason="the worker was started again"), partition="")
-    assert decoded(Resume, dialogue.to_send()[0].body).received[ONE] == 1
+    assert decode_body(Resume, dialogue.to_send()[0].body).received[ONE] == 1
     hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
     hears(dialogue, allocated(3), seq=2)
     assert [one.news for one in all_taken(dialogue)] == [allocated(3)]
@@ -419,7 +419,7 @@ def test_a_report_is_said_in_order_and_counted() -> None:
         ("NodeRequest", ONE, 2),
         ("SyncEnd", ONE, 3),
     ]
-    assert decoded(SyncEnd, end.body) == SyncEnd(nodes=1)
+    assert decode_body(SyncEnd, end.body) == SyncEnd(nodes=1)
 
 
 def test_its_answer_is_known_before_the_consumer_has_taken_what_came_before_and_counts_as_received_after() -> None:

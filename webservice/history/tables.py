@@ -32,7 +32,7 @@ from common.rest_records import (
     PastRow,
     PastUserView,
 )
-from common.rest_views import HistoryView, rfc3339
+from common.rest_views import HistoryView, format_rfc3339
 
 FORMAT: Final = 1
 """Of the file, in its `user_version`; another one with each change of the tables."""
@@ -240,7 +240,7 @@ def _cell(name: str, value: object) -> str:
         case None:
             return ""
         case int():
-            return (rfc3339(value) if value else "") if name in _TIMES else str(value)
+            return (format_rfc3339(value) if value else "") if name in _TIMES else str(value)
         case str():
             return _harmless(value)
         case list():

@@ -22,18 +22,18 @@ from typing import Final
 from common.curve_keys import (
     LIST_BYTES_MAX,
     SERVER,
-    Allowed,
+    AllowedKey,
     AllowList,
     AllowListError,
     KeyFileError,
-    allow_list,
-    entry_of,
     fingerprint,
     is_key,
+    parse_allow_line,
+    parse_allow_list,
     read_public,
     write_pair,
 )
-from common.names import RmIdError, rm_ids_of
+from common.names import RmIdError, parse_rm_ids
 from yunishard.commands.console import REFUSED, UNUSABLE, print_json, show
 
 ABOUT: Final = """\
@@ -152,7 +152,7 @@ def _list(args: argparse.Namespace) -> None:
 def _allow(args: argparse.Namespace) -> None:
     key = args.key if is_key(args.key) else read_public(_key_file(args))
     comment = " ".join(args.comment.split())
-    new = Allowed(key, rm_ids_of(args.rms), comment, since=datetime.now(UTC).date().isoformat())
+    new = AllowedKey(key, parse_rm_ids(args.rms), comment, since=datetime.now(UTC).date().isoformat())
     file = _list_file(args)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _changing(file) as lines:
@@ -171,7 +171,7 @@ def _revoke(args: argparse.Namespace) -> None:
         key = read_public(_key_file(args)) if _key_file(args).is_file() else args.key
         kept, told = [], []
         for line in lines:
-            entry = entry_of(line)
+            entry = parse_allow_line(line)
             left = None if entry is None else _left(entry, key)
             if entry is None or left == entry.rm_ids:
                 kept.append(line)
@@ -186,7 +186,7 @@ def _revoke(args: argparse.Namespace) -> None:
     _say("\n".join(told))
 
 
-def _left(entry: Allowed, revoked: str) -> tuple[str, ...]:
+def _left(entry: AllowedKey, revoked: str) -> tuple[str, ...]:
     """Whom a key may still speak for when itself, its fingerprint, or an RM id as it stands in the list is revoked."""
     if revoked in (entry.key, fingerprint(entry.key)):
         return ()
@@ -234,7 +234,7 @@ def _text_of(file: Path) -> str:
 
 def _read(file: Path) -> AllowList:
     try:
-        return allow_list(_text_of(file))
+        return parse_allow_list(_text_of(file))
     except AllowListError as error:
         raise AllowListError(f"{file}: {error}") from None
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from common.names import is_person
-from common.text_formats import seconds
+from common.text_formats import parse_duration
 from common.token_keys import TokenKeyError, read_token_keys, write_secret
 from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json
 
@@ -204,7 +204,7 @@ def _shown(name: str, value: object) -> str:
 
 def _lifetime_s(text: str) -> int:
     days = re.fullmatch(r"([0-9]{1,4})d", text)
-    found = float(days[1]) * 86400 if days else seconds(text)
+    found = float(days[1]) * 86400 if days else parse_duration(text)
     if found is None or not 1 <= found <= LIFETIME_MAX_S:
         most = LIFETIME_MAX_S // 86400
         raise _Unusable(f"--lifetime: expected a duration from 1s to {most}d, such as 30m, 12h or 7d, got {text!r}")

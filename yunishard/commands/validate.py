@@ -17,9 +17,9 @@ from common.config.model import root_place
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
 from common.config.validation import find_build_problems, find_name_problems, validate
-from common.config.warnings import doubts
+from common.config.warnings import find_warnings
 from common.config.yaml_nodes import TEXT_BYTES_MAX
-from common.text_formats import counted
+from common.text_formats import format_count
 from yunishard.commands.console import REFUSED, STDIN, UNUSABLE, print_json, read_bounded
 
 VALID: Final = 0
@@ -118,7 +118,7 @@ def judgement(name: str, text: str, mode: str) -> Verdict:
         problems += find_build_problems(partition, path=path, lines=lines)
         problems += find_rule_problems(partition, path=path, lines=lines)
     moved = [] if mode == "off" else find_hierarchy_problems(configuration, lines)
-    warnings = ([] if mode == "enforce" else moved) + doubts(configuration, lines)
+    warnings = ([] if mode == "enforce" else moved) + find_warnings(configuration, lines)
     if not configuration.partitions:
         hint = "a resource manager that sends this gets the built-in queues"
         warnings = [Problem(message="there is no partition", kind="empty", hint=hint)]
@@ -169,7 +169,7 @@ def _tell(verdict: Verdict) -> None:
     for problem in verdict.warnings:
         sys.stdout.write(line_of(verdict.file, problem, "warning: ") + "\n")
     if not verdict.problems:
-        counts = f"{counted(verdict.partitions, 'partition')}, {counted(verdict.queues, 'queue')}"
+        counts = f"{format_count(verdict.partitions, 'partition')}, {format_count(verdict.queues, 'queue')}"
         sys.stdout.write(f"{verdict.file}: valid, {counts}\n")
 
 

@@ -21,7 +21,7 @@ from math import inf
 from typing import Final, Literal
 
 from common.messages import Message, Resources
-from common.names import normalised
+from common.names import normalise_partition_name
 from common.rm_messages import (
     AddApplicationRequest,
     Allocation,
@@ -135,7 +135,7 @@ class Replay:
             tally.work_wanted_s += job.work_s
         self.problems: list[str] = []
         """What went wrong and concerns no job alone; the first `PROBLEMS_KEPT_MAX`."""
-        self._sites = {normalised(rm_id, site.partition): site for site in plan.sites}
+        self._sites = {normalise_partition_name(rm_id, site.partition): site for site in plan.sites}
         self._unanswered: Counter[str] = Counter()
         """Nodes that a partition has not answered; no entry for a partition that has answered all."""
         self._tasks: dict[str, _Task] = {}

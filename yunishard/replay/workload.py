@@ -23,7 +23,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from common.names import normalised
+from common.names import normalise_partition_name
 
 COLUMNS: Final = 18
 LINE_BYTES_MAX: Final = 4096
@@ -449,7 +449,7 @@ def _partition_names(jobs: Counter[int], sites: dict[int, str], *, rm_id: str, p
 def _unique(wanted: str, taken: set[str], *, rm_id: str) -> str:
     """The name, with a number if the core would take it for one that is there already."""
     name, number = wanted, 1
-    while (key := normalised(rm_id, name).lower()) in taken:
+    while (key := normalise_partition_name(rm_id, name).lower()) in taken:
         number += 1
         name = f"{wanted}-{number}"
     taken.add(key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from common.messages import Resources
-from common.resources import add_to, minus, pruned, take_from
+from common.resources import add_to, drop_zeros, minus, take_from
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.queues.queue import Queue
@@ -46,7 +46,7 @@ class Node:
     """How often what runs here, or what it has, has changed."""
 
     def __post_init__(self) -> None:
-        self.capacity = pruned(self.capacity)
+        self.capacity = drop_zeros(self.capacity)
         self._recount()
 
     @property
@@ -117,7 +117,7 @@ class Node:
         return True
 
     def resize(self, capacity: Resources) -> None:
-        self.capacity = pruned(capacity)
+        self.capacity = drop_zeros(capacity)
         self._recount()
 
     def _recount(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES, PACK, parse_node_choice
-from common.resources import minus, plus, pruned
+from common.resources import drop_zeros, minus, plus
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.ask_shapes import Amounts, AskShape
 from partition_worker.engine.nodes.node import Node
@@ -366,7 +366,7 @@ class Nodes:
                 del self._candidates[amounts]
 
     def _resize_total(self, gained: Resources, lost: Resources) -> None:
-        self.total = pruned(minus(plus(self.total, gained), lost))
+        self.total = drop_zeros(minus(plus(self.total, gained), lost))
 
 
 def node_choice_of(application: "Application") -> str | None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from common import event_codes
 from common.messages import Resources
-from common.resources import NOTHING, add_to, admits, described, less, minus, total_of
+from common.resources import NOTHING, add_to, admits, describe_amount, less, minus, total_of
 from common.rm_messages import PREEMPTED_BY_SCHEDULER
 from common.wire import NEVER
 from partition_worker.engine import events, ledger
@@ -72,8 +72,8 @@ def _bring_down(state: PartitionState, queue: Queue) -> None:
             queue.path,
             event_codes.SET,
             event_codes.QUEUE_PREEMPTION,
-            message=f"Quota change enforcement process: preemptable {described(amount)}, claimed {described(claimed)}, "
-            f"selected {found}, preempted {len(gone)}",
+            message=f"Quota change enforcement process: preemptable {describe_amount(amount)}, "
+            f"claimed {describe_amount(claimed)}, selected {found}, preempted {len(gone)}",
             resource=dict(queue.maximum or {}),
         )
 

@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from common.messages import Resources
-from common.resources import Limit, plus, tightened
+from common.resources import Limit, plus, tighten
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.preemption.guarantees import Giver, Guarantees, Share
@@ -75,7 +75,7 @@ def _tightest(leaf: Queue) -> dict[Queue, Limit | None]:
     tightest: dict[Queue, Limit | None] = {}
     limit: Limit | None = None
     for queue in reversed(list(leaf.ancestry())):
-        limit = tightest[queue] = tightened(limit, queue.maximum)
+        limit = tightest[queue] = tighten(limit, queue.maximum)
     return tightest
 
 

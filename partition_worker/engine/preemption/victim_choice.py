@@ -24,7 +24,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from common.messages import Resources
-from common.resources import add_to, fits, pruned
+from common.resources import add_to, drop_zeros, fits
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.ask_shapes import amounts_of
@@ -259,7 +259,7 @@ def plan_victims(
     With `nodes_tried` no node with room took the ask; otherwise its queues had no room. Costs a look at each queue and
     node, and one at each allocation that may be a victim; nothing if the queue has all that is guaranteed to itself.
     """
-    wanted, leaf = pruned(ask.resources), application.queue
+    wanted, leaf = drop_zeros(ask.resources), application.queue
     guarantees = Guarantees(leaf)
     if not (may_ever_help(leaf) and guarantees.may_cover(wanted)):
         return NO_GUARANTEE

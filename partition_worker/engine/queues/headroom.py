@@ -12,14 +12,14 @@ from common.resources import (
     Limit,
     add_to,
     admits,
+    drop_zeros,
     equal,
     is_positive,
     is_zero,
     less,
-    pruned,
     take_from,
     text,
-    tightened,
+    tighten,
 )
 from partition_worker.engine.ask_shapes import Amounts
 from partition_worker.engine.queues.queue import Queue
@@ -78,7 +78,7 @@ def no_longer_keep(leaf: Queue, amount: Resources) -> None:
     for level in leaf.ancestry():
         if level.parent is not None:
             take_from(level.kept, amount)
-            level.kept = pruned(level.kept)
+            level.kept = drop_zeros(level.kept)
             assert is_zero(level.kept) or is_positive(level.kept), (level.path, level.kept, amount)
 
 
@@ -87,7 +87,7 @@ def headroom(queue: Queue) -> Limit | None:
     room: Limit | None = None
     for level in queue.ancestry():
         if level.maximum is not None:
-            room = tightened(room, less(level.maximum, level.allocated))
+            room = tighten(room, less(level.maximum, level.allocated))
     return room
 
 
@@ -161,7 +161,7 @@ def gang_objection(leaf: Queue, application_id: str, gang: Resources) -> str:
     maximum: Limit | None = None
     for level in leaf.ancestry():
         if level.parent is not None:
-            maximum = tightened(maximum, level.maximum)
+            maximum = tighten(maximum, level.maximum)
     if maximum is None or admits(maximum, gang):
         return ""
     return (

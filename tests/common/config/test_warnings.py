@@ -9,7 +9,7 @@ import yaml
 
 from common.config.problems import PROBLEMS_MAX, WARNING, Problem
 from common.config.validation import DEFAULT_TEXT, validate
-from common.config.warnings import LDAP, RESOLVERS, doubts
+from common.config.warnings import LDAP, RESOLVERS, find_warnings
 from partition_worker.engine.user_resolution import own_name, resolver_of
 
 TRACES = Path(__file__).parents[2] / "conformance" / "traces"
@@ -17,7 +17,7 @@ OPEN = {"submitacl": "*"}
 
 
 def found(text: str) -> list[Problem]:
-    return doubts(*validate(text))
+    return find_warnings(*validate(text))
 
 
 def in_partition(**keys: object) -> list[Problem]:
@@ -305,7 +305,7 @@ def test_there_are_never_more_than_people_read() -> None:
 
 def test_without_lines_there_are_doubts_too() -> None:
     configuration, _ = validate("partitions: [{queues: [{name: root, submitacl: 'bob,*'}]}]")
-    assert [problem.line for problem in doubts(configuration)] == [0]
+    assert [problem.line for problem in find_warnings(configuration)] == [0]
 
 
 @pytest.mark.parametrize("text", ["", DEFAULT_TEXT])

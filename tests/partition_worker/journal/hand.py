@@ -11,7 +11,7 @@ from common.driver import Transport
 from common.journal_messages import TICK, Append, Kept, Step
 from common.messages import Header, Message
 from common.names import JOURNAL
-from common.wire import Incoming, body_of, decoded, make_outgoing
+from common.wire import Incoming, decode_body, encode_body, make_outgoing
 from partition_worker.journal.database import Database, Row, make_row
 from partition_worker.journal.files import Files
 from partition_worker.journal.reader import JournalReader, open_recovery
@@ -33,11 +33,11 @@ def step(number: int, size: int = 100) -> Step:
 
 
 def encoded(*numbers: int, size: int = 100) -> list[bytes]:
-    return [body_of(step(number, size)) for number in numbers]
+    return [encode_body(step(number, size)) for number in numbers]
 
 
 def rows(*numbers: int, size: int = 100) -> list[Row]:
-    return [make_row(number, 1000.0 + number, TICK, body_of(step(number, size))) for number in numbers]
+    return [make_row(number, 1000.0 + number, TICK, encode_body(step(number, size))) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Hand:
                     self._woken.clear()
                     await self._woken.wait()
                 if incoming.header.kind == kind.__name__:
-                    return decoded(kind, incoming.body)
+                    return decode_body(kind, incoming.body)
                 self.heard.append(incoming)
 
     async def keeps(self, number: int) -> None:

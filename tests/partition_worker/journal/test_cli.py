@@ -11,7 +11,7 @@ import pytest
 from common.journal_messages import TICK, Step
 from common.messages import Header
 from common.rm_messages import AllocationRelease, AllocationReleasesRequest, AllocationRequest
-from common.wire import body_of
+from common.wire import encode_body
 from partition_worker.journal.database import make_row
 from partition_worker.journal.files import Files
 from tests.machines import PARTITION
@@ -143,7 +143,7 @@ def test_damage_is_told_with_its_place(state: Path, capsys: pytest.CaptureFixtur
 
 def test_a_journal_that_leads_to_other_words_is_damage(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number, step = 7, Step(number=7, at=NOW, source="", header=Header(kind=TICK), budget=256)
-    row = make_row(number, step.at, TICK, body_of(step))
+    row = make_row(number, step.at, TICK, encode_body(step))
     file = sql(files_of(state))
     file.execute("UPDATE steps SET step = ?, checksum = ? WHERE number = ?", (row.step, row.checksum, number))
     file.close()

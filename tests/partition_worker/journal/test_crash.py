@@ -22,7 +22,7 @@ WRITES = """
 import asyncio, sys
 from pathlib import Path
 from common.journal_messages import Kept, SnapshotTaken, TakeSnapshot
-from common.wire import decoded
+from common.wire import decode_body
 from tests.partition_worker.journal.hand import Hand
 
 async def main():
@@ -41,7 +41,7 @@ async def main():
         await hand.wire.receive(0) if number % 3 else None
         while incoming := hand.journal.receive():
             if incoming.header.kind == "Kept":
-                print(decoded(Kept, incoming.body).number, flush=True)
+                print(decode_body(Kept, incoming.body).number, flush=True)
 
 asyncio.run(main())
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.curve_keys import Pair, allow_list, fingerprint, read_pair, read_public
+from common.curve_keys import KeyPair, fingerprint, parse_allow_list, read_pair, read_public
 from yunishard.cli import main
 
 
@@ -23,7 +23,7 @@ def keys(*words: str) -> int:
 
 
 def listed(folder: Path) -> dict[str, tuple[str, ...]]:
-    return {key: one.rm_ids for key, one in allow_list((folder / "allowed").read_text()).entries.items()}
+    return {key: one.rm_ids for key, one in parse_allow_list((folder / "allowed").read_text()).entries.items()}
 
 
 def test_new_makes_a_pair_and_says_what_to_do_next(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +46,7 @@ def test_new_overwrites_nothing(folder: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_key_is_allowed_by_its_file_or_by_itself(folder: Path) -> None:
     assert keys("new", "rm-1") == 0
-    other = Pair.new().public
+    other = KeyPair.new().public
     assert keys("allow", str(folder / "rm-1.key"), "rm-1,test-*", "--comment", "up  stairs") == 0
     assert keys("allow", other, "rm-2") == 0
     ours = read_public(folder / "rm-1.key")
@@ -76,7 +76,7 @@ def test_a_secret_never_gets_into_the_list(folder: Path) -> None:
 
 
 def test_the_list_is_a_table_or_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    key = Pair.new().public
+    key = KeyPair.new().public
     assert keys("list") == 0
     assert capsys.readouterr().out == "FINGERPRINT  RM IDS  COMMENT  SINCE\n", "no list yet: nobody"
     keys("allow", key, "rm-1", "--comment", "here")
@@ -107,7 +107,7 @@ def test_a_key_is_revoked_by_itself_its_fingerprint_its_file_or_an_rm_id(folder:
 
 
 def test_an_rm_id_is_taken_from_a_key_that_keeps_the_others(folder: Path) -> None:
-    key, other = Pair.new().public, Pair.new().public
+    key, other = KeyPair.new().public, KeyPair.new().public
     keys("allow", key, "rm-1,rm-2", "--comment", "both")
     keys("allow", other, "rm-*")
     assert keys("revoke", "rm-1") == 0
@@ -117,10 +117,10 @@ def test_an_rm_id_is_taken_from_a_key_that_keeps_the_others(folder: Path) -> Non
 
 def test_what_is_not_about_the_key_stays_as_it_is(folder: Path) -> None:
     folder.mkdir()
-    kept = f"# ours\n\n  {Pair.new().public}   rm-7   #  spaced   out\n"
+    kept = f"# ours\n\n  {KeyPair.new().public}   rm-7   #  spaced   out\n"
     (folder / "allowed").write_text(kept)
     (folder / "allowed").chmod(0o600)
-    key = Pair.new().public
+    key = KeyPair.new().public
     assert keys("allow", key, "rm-1") == keys("revoke", key) == 0
     assert (folder / "allowed").read_text() == kept
     assert stat.S_IMODE((folder / "allowed").stat().st_mode) == 0o600
@@ -128,7 +128,7 @@ def test_what_is_not_about_the_key_stays_as_it_is(folder: Path) -> None:
 
 
 def test_nobody_is_lost_when_many_change_the_list_at_once(folder: Path) -> None:
-    pairs = [Pair.new().public for _ in range(16)]
+    pairs = [KeyPair.new().public for _ in range(16)]
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda one: keys("allow", one, "rm-1"), pairs)) == {0}
     assert set(listed(folder)) == set(pairs)
@@ -139,7 +139,7 @@ def test_nobody_is_lost_when_many_change_the_list_at_once(folder: Path) -> None:
     [
         (("revoke", "nobody"), 1, "has no key that 'nobody' stands for"),
         (("allow", "nowhere", "rm-1"), 2, "nowhere: cannot be read: no such file"),
-        (("allow", Pair.new().public, "rm 1"), 2, "'rm 1' is no RM id"),
+        (("allow", KeyPair.new().public, "rm 1"), 2, "'rm 1' is no RM id"),
     ],
 )
 def test_what_cannot_be_done_is_told(
@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_told(
 def test_a_broken_list_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.mkdir()
     (folder / "allowed").write_text("nonsense\n")
-    for words in (("list",), ("allow", Pair.new().public, "rm-1"), ("revoke", "rm-1")):
+    for words in (("list",), ("allow", KeyPair.new().public, "rm-1"), ("revoke", "rm-1")):
         assert keys(*words) == 2
         assert f"{folder / 'allowed'}: line 1: expected a public key" in capsys.readouterr().err
     assert (folder / "allowed").read_text() == "nonsense\n"

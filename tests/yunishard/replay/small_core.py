@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from common.names import NODE_PARTITION, normalised
+from common.names import NODE_PARTITION, normalise_partition_name
 from common.rm_messages import (
     NODE_CREATE,
     NODE_DECOMMISSION,
@@ -46,7 +46,7 @@ class SmallCore:
         """Allocations that went with their application, not by a release of their own."""
 
     def partition(self, name: str) -> SmallPartition:
-        return self.partitions.setdefault(normalised(self.rm_id, name), SmallPartition())
+        return self.partitions.setdefault(normalise_partition_name(self.rm_id, name), SmallPartition())
 
     @property
     def empty(self) -> bool:
@@ -64,7 +64,7 @@ class SmallCore:
     def _nodes(self, batch: Batch) -> list[Result]:
         results = []
         for item in batch.nodes:
-            name = normalised(self.rm_id, item.attributes[NODE_PARTITION])
+            name = normalise_partition_name(self.rm_id, item.attributes[NODE_PARTITION])
             part = self.partition(name)
             if item.action == NODE_DECOMMISSION:
                 del part.free[item.node_id]
@@ -82,7 +82,7 @@ class SmallCore:
     def _applications(self, batch: Batch) -> list[Result]:
         results = []
         for new in batch.applications:
-            name = normalised(self.rm_id, new.partition_name)
+            name = normalise_partition_name(self.rm_id, new.partition_name)
             if new.application_id in self.refuse:
                 rejected = RejectedApplication(application_id=new.application_id, reason="not today")
                 results.append(Result(name, ApplicationResponse(rejected=[rejected])))
@@ -112,7 +112,9 @@ class SmallCore:
             part = self.partition(gone.partition_name)
             allocation = part.running.pop(gone.allocation_key)
             part.free[allocation.node_id] += allocation.resource_per_alloc["vcore"]
-            results.append(Result(normalised(self.rm_id, gone.partition_name), AllocationResponse(released=[gone])))
+            results.append(
+                Result(normalise_partition_name(self.rm_id, gone.partition_name), AllocationResponse(released=[gone]))
+            )
         return results
 
 
