@@ -63,7 +63,8 @@ async def main(address: str) -> None:
                         print(f"{refused.allocation_key} is rejected: {refused.reason}")
                     ended = [release("app-1", one.allocation_key) for one in news.new]  # our tasks take no time
                     await rm.update_allocations(releases=ended)
-                    over = {one.allocation_key for one in [*news.released, *news.rejected_allocations]}
+                    over = {one.allocation_key for one in news.released}
+                    over |= {one.allocation_key for one in news.rejected_allocations}
                     tasks = [key for key in tasks if key not in over]
                 case PartitionRestarted():
                     async with rm.resync(partition, reason=news.reason) as sync:

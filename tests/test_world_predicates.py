@@ -9,7 +9,7 @@ from common.rm_messages import PREDICATES, PredicatesAsked, RegisterResourceMana
 from common.wire import Outgoing, decode_body
 from tests.world import World
 from tests.world_rm import CONFIG, RM
-from yunishard.results import Predicate, answer
+from yunishard.results import Predicate, answer_predicates
 
 
 class Choosy(RM):
@@ -34,7 +34,7 @@ class Choosy(RM):
     def answers(self) -> list[Outgoing]:
         """To the last question."""
         partition, asked = self.questions[-1]
-        return self._sends([self.session.say(partition, answer(asked, self.predicate))])
+        return self._sends([self.session.say(partition, answer_predicates(asked, self.predicate))])
 
 
 def even(key: str, node: str, allocate: bool) -> str | None:

@@ -1,205 +1,22 @@
 """The SDK of yunishard, for resource managers: `from yunishard import connect, node, application, ask`.
 
-Each name is imported from its module on first use, so that a command starts without loading the whole SDK.
+The public names are those of `yunishard/api.py`, which is imported when one is first used, so that a command starts
+without loading the whole SDK.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from common.rm_messages import (
-        AcceptedApplication,
-        AcceptedNode,
-        AddApplicationRequest,
-        Allocation,
-        AllocationRelease,
-        AllocationResponse,
-        ApplicationResponse,
-        ConfigurationUpdated,
-        EventRecord,
-        EventResponse,
-        Goodbye,
-        NodeInfo,
-        NodeResponse,
-        PartitionRestarted,
-        PreemptionPolicy,
-        Refused,
-        RejectedAllocation,
-        RejectedApplication,
-        RejectedNode,
-        ReleasesIgnored,
-        RemoveApplicationRequest,
-        SchedulingStateResponse,
-        SyncDone,
-        UpdateContainerSchedulingState,
-        UpdatedApplication,
-        UserGroupInformation,
-    )
-    from yunishard.blocking import BlockingResourceManager
-    from yunishard.builders import amounts, application, ask, node, release, removal
-    from yunishard.client import Connecting, ResourceManager, connect
-    from yunishard.connection import StateDump
-    from yunishard.exceptions import (
-        AnswerTimeout,
-        Closed,
-        ConfigurationRefused,
-        ConnectFailed,
-        KeyFileError,
-        KeyRefused,
-        OutcomeUnknown,
-        RegistrationRefused,
-        ResyncFailed,
-        SessionLost,
-        UpdateTooLarge,
-        YunishardError,
-    )
-    from yunishard.results import (
-        ApplicationState,
-        Callbacks,
-        NodeAction,
-        Predicate,
-        Result,
-        SchedulingState,
-        TerminationType,
-        Update,
-    )
-    from yunishard.session import Sync
-
-_MODULES: Final = {
-    "common.rm_messages": (
-        "AcceptedApplication",
-        "AcceptedNode",
-        "AddApplicationRequest",
-        "Allocation",
-        "AllocationRelease",
-        "AllocationResponse",
-        "ApplicationResponse",
-        "ConfigurationUpdated",
-        "EventRecord",
-        "EventResponse",
-        "Goodbye",
-        "NodeInfo",
-        "NodeResponse",
-        "PartitionRestarted",
-        "PreemptionPolicy",
-        "Refused",
-        "RejectedAllocation",
-        "RejectedApplication",
-        "RejectedNode",
-        "ReleasesIgnored",
-        "RemoveApplicationRequest",
-        "SchedulingStateResponse",
-        "SyncDone",
-        "UpdateContainerSchedulingState",
-        "UpdatedApplication",
-        "UserGroupInformation",
-    ),
-    "yunishard.blocking": ("BlockingResourceManager",),
-    "yunishard.builders": (
-        "amounts",
-        "application",
-        "ask",
-        "node",
-        "release",
-        "removal",
-    ),
-    "yunishard.client": (
-        "Connecting",
-        "ResourceManager",
-        "connect",
-    ),
-    "yunishard.connection": ("StateDump",),
-    "yunishard.exceptions": (
-        "AnswerTimeout",
-        "Closed",
-        "ConfigurationRefused",
-        "ConnectFailed",
-        "KeyFileError",
-        "KeyRefused",
-        "OutcomeUnknown",
-        "RegistrationRefused",
-        "ResyncFailed",
-        "SessionLost",
-        "UpdateTooLarge",
-        "YunishardError",
-    ),
-    "yunishard.results": (
-        "ApplicationState",
-        "Callbacks",
-        "NodeAction",
-        "Predicate",
-        "Result",
-        "SchedulingState",
-        "TerminationType",
-        "Update",
-    ),
-    "yunishard.session": ("Sync",),
-}
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = [
-    "AcceptedApplication",
-    "AcceptedNode",
-    "AddApplicationRequest",
-    "Allocation",
-    "AllocationRelease",
-    "AllocationResponse",
-    "AnswerTimeout",
-    "ApplicationResponse",
-    "ApplicationState",
-    "BlockingResourceManager",
-    "Callbacks",
-    "Closed",
-    "ConfigurationRefused",
-    "ConfigurationUpdated",
-    "ConnectFailed",
-    "Connecting",
-    "EventRecord",
-    "EventResponse",
-    "Goodbye",
-    "KeyFileError",
-    "KeyRefused",
-    "NodeAction",
-    "NodeInfo",
-    "NodeResponse",
-    "OutcomeUnknown",
-    "PartitionRestarted",
-    "Predicate",
-    "PreemptionPolicy",
-    "Refused",
-    "RegistrationRefused",
-    "RejectedAllocation",
-    "RejectedApplication",
-    "RejectedNode",
-    "ReleasesIgnored",
-    "RemoveApplicationRequest",
-    "ResourceManager",
-    "Result",
-    "ResyncFailed",
-    "SchedulingState",
-    "SchedulingStateResponse",
-    "SessionLost",
-    "StateDump",
-    "Sync",
-    "SyncDone",
-    "TerminationType",
-    "Update",
-    "UpdateContainerSchedulingState",
-    "UpdateTooLarge",
-    "UpdatedApplication",
-    "UserGroupInformation",
-    "YunishardError",
-    "amounts",
-    "application",
-    "ask",
-    "connect",
-    "node",
-    "release",
-    "removal",
-]
+    from yunishard.api import *  # noqa: F403 - a type checker sees the names that a program gets
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if find_spec(f"{__name__}.{name}") is None:  # a submodule is imported without the SDK
+        public = {name: value for name, value in vars(import_module("yunishard.api")).items() if name[0] != "_"}
+        if name == "__all__":
+            return sorted(public)
+        if name in public:
+            return public[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

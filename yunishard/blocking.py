@@ -1,11 +1,11 @@
-"""The SDK for programs without asyncio: the same resource manager, run in a thread, with plain callbacks.
+"""The SDK for programs without asyncio: the same resource manager in a thread of its own, with plain callbacks.
 
     with BlockingResourceManager("tcp://127.0.0.1:9090", rm_id="rm-1", callbacks=Callbacks(allocated=print)) as rm:
         rm.update_nodes([node("n1", {"vcore": "8", "memory": "32Gi"})])
         rm.wait()
 
-Two threads: one runs the event loop, the other the callbacks, one after the other. So a callback may take its time (the
-core slows down for it) and may send updates itself. Not here: any behaviour of its own (`manager.py`).
+There are two threads: one runs the event loop, the other calls the callbacks one after the other. So a callback may
+block, which slows the core down, and may send updates. Not here: any behaviour of its own (`client.py`).
 """
 
 import asyncio
@@ -15,20 +15,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypedDict, TypeVar, Unpack
 
-from common.rm_messages import (
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    ConfigurationUpdated,
-    NodeInfo,
-    RemoveApplicationRequest,
-)
-from yunishard.builders import check_seconds, check_text, wrong_type
+from common import rm_messages
+from yunishard.builders import check_arguments
 from yunishard.client import CHANGE_MAX_S, LEAVE_MAX_S, ResourceManager
 from yunishard.connection import StateDump
-from yunishard.exceptions import Closed
+from yunishard.exceptions import Closed, UsageError
 from yunishard.results import Callbacks, Predicate, Result
 from yunishard.session import Sync
 
@@ -37,8 +30,25 @@ NO_CALLBACKS: Final = Callbacks()
 _T = TypeVar("_T")
 
 
+class ConnectOptions(TypedDict, total=False):
+    """The optional arguments of `connect`."""
+
+    config: str
+    policy_group: str
+    version: str
+    build_info: Mapping[str, str] | None
+    extra_config: Mapping[str, str] | None
+    predicate: Predicate | None
+    state_dump: StateDump | None
+    events: bool
+    keys: str | Path | None
+    timeout_s: float
+
+
 class BlockingResourceManager:
-    """A registered resource manager for any thread; made connected, with the arguments and errors of `connect`."""
+    """A registered resource manager for any thread. The constructor connects, with the arguments and errors of
+    `connect`; `callbacks` are plain functions.
+    """
 
     def __init__(
         self,
@@ -46,47 +56,23 @@ class BlockingResourceManager:
         *,
         rm_id: str,
         callbacks: Callbacks = NO_CALLBACKS,
-        config: str = "",
-        policy_group: str = "queues",
-        version: str = "",
-        build_info: Mapping[str, str] | None = None,
-        extra_config: Mapping[str, str] | None = None,
-        predicate: Predicate | None = None,
-        state_dump: StateDump | None = None,
-        events: bool = False,
-        keys: str | Path | None = None,
-        timeout_s: float = 30.0,
+        **options: Unpack[ConnectOptions],
     ) -> None:
-        if not isinstance(callbacks, Callbacks):
-            raise wrong_type("BlockingResourceManager()", "callbacks", callbacks, "Callbacks")
-        connecting = ResourceManager.connect(
-            address,
-            rm_id=rm_id,
-            config=config,
-            policy_group=policy_group,
-            version=version,
-            build_info=build_info,
-            extra_config=extra_config,
-            predicate=predicate,
-            state_dump=state_dump,
-            events=events,
-            keys=keys,
-            timeout_s=timeout_s,
-        )
+        connecting = ResourceManager.connect(address, rm_id=rm_id, **options)
         self._callbacks = callbacks
-        self._caller = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
-        self._caller_thread = 0
-        """The thread that a callback runs in just now; 0 for none."""
-        self._closing = threading.Lock()
+        self._callback_executor = ThreadPoolExecutor(1, thread_name_prefix=f"{rm_id}-callbacks")
+        self._callback_thread = 0
+        """The thread that runs a callback now; 0 for none."""
+        self._close_lock = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"{rm_id}-connection", daemon=True)
         self._thread.start()
         try:
-            self._rm = self._result_of(connecting)
+            self._rm = self._run(connecting)
         except BaseException:
             self._stop_threads()
             raise
-        self._run: Future[None] = asyncio.run_coroutine_threadsafe(self._consume(), self._loop)
+        self._consumer: Future[None] = asyncio.run_coroutine_threadsafe(self._consume(), self._loop)
 
     @property
     def rm_id(self) -> str:
@@ -97,82 +83,87 @@ class BlockingResourceManager:
         """The normalised names of the partitions that the configuration defines; they change with it."""
         return self._rm.partitions
 
-    def update_nodes(self, nodes: Sequence[NodeInfo]) -> None:
-        """Nodes that join, change or go.
+    def update_nodes(self, nodes: Sequence[rm_messages.NodeInfo]) -> None:
+        """Create, change or remove nodes.
 
         Raises:
-            Exception: (every update) what the asyncio one raises, or what a callback raised: none is called after that.
+            Exception: (every update) as of `ResourceManager`, or what a callback raised; no callback is called then.
         """
         self._check()
-        self._result_of(self._rm.update_nodes(nodes))
+        self._run(self._rm.update_nodes(nodes))
 
     def update_applications(
-        self, *, new: Sequence[AddApplicationRequest] = (), remove: Sequence[RemoveApplicationRequest] = ()
+        self,
+        *,
+        new: Sequence[rm_messages.AddApplicationRequest] = (),
+        remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
     ) -> None:
-        """Applications that come and go; the new ones are handled first."""
+        """Submit applications and remove others; the core handles the new ones first."""
         self._check()
-        self._result_of(self._rm.update_applications(new=new, remove=remove))
+        self._run(self._rm.update_applications(new=new, remove=remove))
 
     def update_allocations(
-        self, *, allocations: Sequence[Allocation] = (), releases: Sequence[AllocationRelease] = ()
+        self,
+        *,
+        allocations: Sequence[rm_messages.Allocation] = (),
+        releases: Sequence[rm_messages.AllocationRelease] = (),
     ) -> None:
-        """Asks, allocations that already run, and releases; the releases are handled last."""
+        """Send asks, allocations that already run, and releases; the core handles the releases last."""
         self._check()
-        self._result_of(self._rm.update_allocations(allocations=allocations, releases=releases))
+        self._run(self._rm.update_allocations(allocations=allocations, releases=releases))
 
     def update_configuration(
         self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
-    ) -> ConfigurationUpdated:
-        """Run with another `queues.yaml`; as in `ResourceManager`, with the same errors."""
+    ) -> rm_messages.ConfigurationUpdated:
+        """Replace the `queues.yaml`; as in `ResourceManager`, with the same errors."""
         self._check()
-        return self._result_of(self._rm.update_configuration(text, extra_config=extra_config, timeout_s=timeout_s))
+        return self._run(self._rm.update_configuration(text, extra_config=extra_config, timeout_s=timeout_s))
 
     @contextmanager
     def resync(self, partition: str = "", *, reason: str = "") -> Iterator[Sync]:
-        """Report everything of a partition, in the block; as in `ResourceManager`, with the same errors. A callback may
-        do it, too.
+        """Report everything in a partition again, in the block; as in `ResourceManager`, with the same errors.
+
+        A callback may do it, too.
         """
         self._check()
         report = self._rm.resync(partition, reason=reason)
-        sync = self._result_of(report.__aenter__())
+        sync = self._run(report.__aenter__())
         try:
             yield sync
         except BaseException as error:
-            self._result_of(report.__aexit__(type(error), error, error.__traceback__))
+            self._run(report.__aexit__(type(error), error, error.__traceback__))
             raise
-        self._result_of(report.__aexit__(None, None, None))
+        self._run(report.__aexit__(None, None, None))
 
+    @check_arguments
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait while the callbacks do the work, until another thread closes this.
 
         Raises:
-            TimeoutError: it was for `timeout_s`, and nothing ended.
+            TimeoutError: `timeout_s` seconds have passed.
             Exception: the session was lost, or what a callback raised.
         """
-        if timeout_s is not None:
-            check_seconds("wait()", "timeout_s", timeout_s)
-        self._run.result(timeout_s)
+        self._consumer.result(timeout_s)
 
     def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
-        """Go for good, then close; as in `ResourceManager`, with the same errors."""
-        check_text("leave()", "reason", reason)
-        check_seconds("leave()", "timeout_s", timeout_s)
+        """Leave permanently, then close; as in `ResourceManager`, with the same errors."""
         self._check()
+        leaving = self._rm.leave(reason, timeout_s=timeout_s)
         try:
-            self._result_of(self._rm.leave(reason, timeout_s=timeout_s))
+            self._run(leaving)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close, and wait for the callback that runs just now; raises what a callback raised, if one did."""
-        if threading.get_ident() == self._caller_thread:
-            raise RuntimeError("a callback cannot close its own resource manager: let it end, or raise")
-        with self._closing:
+        """Close, and wait for the present callback; raises what a callback raised, if one did."""
+        if threading.get_ident() == self._callback_thread:
+            raise UsageError("a callback cannot close its own resource manager: let it end, or raise")
+        with self._close_lock:
             if self._loop.is_closed():
                 return
             try:
-                self._result_of(self._rm.close())
-                self._run.result()
+                self._run(self._rm.close())
+                self._consumer.result()
             except Closed:
                 pass  # a callback was sending an update
             finally:
@@ -184,10 +175,10 @@ class BlockingResourceManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave, unless the block was left by an exception: then what the core knows stays to be looked at."""
+        """Leave; after an exception only close, so that an operator can inspect the state in the core."""
         try:
-            if error is None and not self._run.done():
-                self._result_of(self._rm.__aexit__(None, None, None))
+            if error is None and not self._consumer.done():
+                self._run(self._rm.__aexit__(None, None, None))
             self.close()
         except Exception:
             if error is None:
@@ -197,25 +188,24 @@ class BlockingResourceManager:
 
     async def _consume(self) -> None:
         async for result in self._rm.results():
-            await self._loop.run_in_executor(self._caller, self._tell, result)
+            await self._loop.run_in_executor(self._callback_executor, self._call_callbacks, result)
 
-    def _tell(self, result: Result) -> None:
-        self._caller_thread = threading.get_ident()
+    def _call_callbacks(self, result: Result) -> None:
+        self._callback_thread = threading.get_ident()
         try:
-            for answer in self._callbacks.tell(result):
+            for answer in self._callbacks.dispatch(result):
                 if answer is not None:
-                    raise TypeError(
-                        "these callbacks are plain functions; `async def` is for yunishard.client.ResourceManager"
-                    )
+                    raise TypeError("these callbacks are plain functions; `async def` is for yunishard.ResourceManager")
         finally:
-            self._caller_thread = 0
+            self._callback_thread = 0
 
     def _check(self) -> None:
-        if self._run.done():
-            self._run.result()
+        if self._consumer.done():
+            self._consumer.result()
             raise Closed(f"{self.rm_id}: this resource manager was closed by its program")
 
-    def _result_of(self, coroutine: Coroutine[None, None, _T]) -> _T:
+    def _run(self, coroutine: Coroutine[None, None, _T]) -> _T:
+        """Run a coroutine in the event loop, and return its result."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -224,8 +214,8 @@ class BlockingResourceManager:
             raise
 
     def _stop_threads(self) -> None:
-        self._result_of(self._loop.shutdown_default_executor())
+        self._run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._caller.shutdown()
+        self._callback_executor.shutdown()

@@ -10,121 +10,177 @@ expected type and the value.
 Not here: sending (`client.py`), what the core decides (ids that exist already, unknown queues).
 """
 
-from collections.abc import Mapping, Sequence
-from types import UnionType
-from typing import Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import signature
+from types import NoneType, UnionType
+from typing import Annotated, Final, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from msgspec import Struct
 from msgspec.msgpack import encode
 from msgspec.structs import fields
 
+from common import rm_messages
 from common.messages import INT64_MAX, INT64_MIN, Command, Resources
 from common.names import NODE_PARTITION
 from common.resources import QuantityError, parse_quantity
-from common.rm_messages import (
-    NODE_CREATE,
-    NODE_CREATE_DRAIN,
-    STOPPED_BY_RM,
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    NodeInfo,
-    PreemptionPolicy,
-    RemoveApplicationRequest,
-    UserGroupInformation,
-)
 from common.wire import BODY_BYTES_MAX, WireError, decode_body, encode_body
 
-SHOWN_LENGTH_MAX: Final = 80
-"""Characters of a wrong value that a message repeats."""
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+Check = Callable[[str, object], None]
+"""Checks the value of an argument. The first parameter names the function and the argument."""
 
 
-def check_text(function: str, argument: str, value: object) -> None:
-    """Raises TypeError unless it is a `str`, and ValueError if it cannot be written as UTF-8."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of a whole number, for the annotation of an argument."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+    unit: str = ""
+
+
+def check_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Check the arguments of each call against their annotations before the function is called.
+
+    The function then raises TypeError for a wrong type, and ValueError for a value out of bounds.
+    """
+    checks = {name: _find_check(kind) for name, kind in function.__annotations__.items() if name != "return"}
+    names = tuple(signature(function).parameters)
+
+    @wraps(function)
+    def check_and_call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in checks:
+                checks[name](f"{function.__name__}(): {name}", value)
+        return function(*args, **kwargs)
+
+    return check_and_call
+
+
+def _find_check(annotation: object) -> Check:
+    """Return the check for arguments with this annotation."""
+    if annotation in _CHECKS:
+        return _CHECKS[annotation]
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return partial(_check_whole, bounds=parts[1])
+    if origin is Literal:
+        return partial(_check_choice, choices=parts)
+    if origin is Sequence:
+        return partial(_check_items, kind=parts[0])
+    if parts and get_origin(parts[0]) is Callable:
+        return check_callable
+    assert isinstance(annotation, type | UnionType), annotation
+    return partial(_check_instance, kind=annotation)
+
+
+def _check_text(place: str, value: object) -> None:
     if not isinstance(value, str):
-        raise wrong_type(function, argument, value, "text (str)")
+        raise wrong_type(place, value, "text (str)")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{function}: {argument} must be text that UTF-8 can write, got {shown(value)}: {error.reason} "
-            f"at character {error.start}"
+            f"{place} must be text that UTF-8 can write, got {_shown(value)}: {error.reason} at character {error.start}"
         ) from None
 
 
-def check_whole(
-    function: str, argument: str, value: object, *, low: int = INT64_MIN, high: int = INT64_MAX, unit: str = ""
-) -> None:
-    """Raises TypeError unless it is an `int`, and ValueError if it is out of these bounds."""
-    what = f"a whole number{' of ' + unit if unit else ''} (int)"
+def _check_whole(place: str, value: object, bounds: Bounds) -> None:
+    what = f"a whole number{' of ' + bounds.unit if bounds.unit else ''} (int)"
     if not isinstance(value, int) or isinstance(value, bool):
-        raise wrong_type(function, argument, value, what)
-    if not low <= value <= high:
-        raise ValueError(f"{function}: {argument} must be {what} from {low} to {high}, got {shown(value)}")
+        raise wrong_type(place, value, what)
+    if not bounds.low <= value <= bounds.high:
+        raise ValueError(f"{place} must be {what} from {bounds.low} to {bounds.high}, got {_shown(value)}")
 
 
-def check_flag(function: str, argument: str, value: object) -> None:
-    """Raises TypeError unless it is True or False."""
+def _check_flag(place: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise wrong_type(function, argument, value, "True or False")
+        raise wrong_type(place, value, "True or False")
 
 
-def check_seconds(function: str, argument: str, value: object) -> None:
-    """Raises TypeError unless it is a number, and ValueError if it is negative."""
+def _check_seconds(place: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise wrong_type(function, argument, value, "a number of seconds")
-    if not value >= 0:  # also of what is not a number
-        raise ValueError(f"{function}: {argument} must be a number of seconds, 0 or more, got {shown(value)}")
+        raise wrong_type(place, value, "a number of seconds")
+    if not value >= 0:  # also for NaN
+        raise ValueError(f"{place} must be a number of seconds, 0 or more, got {_shown(value)}")
 
 
-def check_choice(function: str, argument: str, value: object, choices: Sequence[str]) -> None:
-    """Raises TypeError unless it is a `str`, and ValueError unless it is one of these."""
-    check_text(function, argument, value)
+def _check_choice(place: str, value: object, choices: Sequence[str]) -> None:
+    _check_text(place, value)
     if value not in choices:
-        raise ValueError(f"{function}: {argument} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        raise ValueError(f"{place} must be one of {', '.join(map(repr, choices))}, got {_shown(value)}")
 
 
-def check_one_of(function: str, argument: str, value: object, kind: type | UnionType, what: str = "") -> None:
-    """Raises TypeError unless it is None or an instance of one of these classes."""
-    if value is not None and not isinstance(value, kind):
-        raise wrong_type(function, argument, value, what or f"{getattr(kind, '__name__', kind)} or None")
+def _check_instance(place: str, value: object, kind: type | UnionType) -> None:
+    if not isinstance(value, kind):
+        names = ["None" if one is NoneType else one.__name__ for one in get_args(kind) or (kind,)]
+        raise wrong_type(place, value, " or ".join(names))
 
 
-def check_callable(function: str, argument: str, value: object) -> None:
+def check_callable(place: str, value: object) -> None:
     """Raises TypeError unless it is None or can be called."""
     if value is not None and not callable(value):
-        raise wrong_type(function, argument, value, "a function or None")
+        raise wrong_type(place, value, "a function or None")
 
 
-def check_texts(function: str, argument: str, value: object) -> None:
-    """Raises TypeError unless it is a sequence of texts, and not one text, whose letters would become the items."""
+def _check_texts(place: str, value: object) -> None:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        hint = f": write [{shown(value)}] for a single one" if isinstance(value, str) else ""
-        raise wrong_type(function, argument, value, "a list or tuple of texts", hint)
+        hint = f": write [{_shown(value)}] for a single one" if isinstance(value, str) else ""
+        raise wrong_type(place, value, "a list or tuple of texts", hint)
     for number, item in enumerate(value):
-        check_text(function, f"{argument}[{number}]", item)
+        _check_text(f"{place}[{number}]", item)
 
 
-def check_text_map(function: str, argument: str, value: object) -> None:
-    """Raises TypeError unless it is None, or a mapping from text to text."""
+def _check_text_map(place: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        raise wrong_type(function, argument, value, "a dict of text to text, or None")
+        raise wrong_type(place, value, "a dict of text to text, or None")
     for key, item in value.items():
-        if not isinstance(key, str):
-            raise wrong_type(function, f"a key of {argument}", key, "text (str)")
-        check_text(function, f"{argument}[{key!r}]", item)
+        _check_text(place.replace(": ", ": a key of "), key)
+        _check_text(f"{place}[{key!r}]", item)
 
 
-def check_items(function: str, argument: str, value: object, kind: type, builder: str) -> None:
-    """Raises TypeError unless it is a sequence of these structs."""
+def _check_amounts(place: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise wrong_type(place, value, 'a dict such as {"vcore": "500m", "memory": "2Gi"}')
+    for kind, amount in value.items():
+        _check_text(place.replace(": ", ": a key of "), kind)
+        if not isinstance(amount, str | int) or isinstance(amount, bool):
+            wanted = 'a whole number in base units (int), or text such as "1500m" or "2Gi"'
+            raise wrong_type(f"{place}[{kind!r}]", amount, wanted)
+        if isinstance(amount, int):
+            _check_whole(f"{place}[{kind!r}]", amount, Bounds())
+
+
+def _check_items(place: str, value: object, kind: type) -> None:
+    wanted = f"{kind.__name__} (`{_BUILDERS[kind]}` makes one)"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        hint = ": put it into a list" if isinstance(value, kind) else ""
-        raise wrong_type(function, argument, value, f"a list of {kind.__name__} (`{builder}` makes one)", hint)
+        raise wrong_type(place, value, f"a list of {wanted}", ": put it into a list" if isinstance(value, kind) else "")
     for number, item in enumerate(value):
         if not isinstance(item, kind):
-            raise wrong_type(function, f"{argument}[{number}]", item, f"{kind.__name__} (`{builder}` makes one)")
+            raise wrong_type(f"{place}[{number}]", item, wanted)
+
+
+_CHECKS: Final[dict[object, Check]] = {
+    str: _check_text,
+    bool: _check_flag,
+    float: _check_seconds,
+    Sequence[str]: _check_texts,
+    Mapping[str, str] | None: _check_text_map,
+    Mapping[str, int | str]: _check_amounts,
+    Mapping[str, int | str] | None: lambda place, value: None if value is None else _check_amounts(place, value),
+}
+_BUILDERS: Final[dict[type, str]] = {
+    rm_messages.NodeInfo: "node",
+    rm_messages.AddApplicationRequest: "application",
+    rm_messages.RemoveApplicationRequest: "removal",
+    rm_messages.Allocation: "ask",
+    rm_messages.AllocationRelease: "release",
+}
 
 
 def check_command(function: str, command: Command) -> int:
@@ -149,7 +205,7 @@ _UNENCODABLE: Final = (TypeError, OverflowError, UnicodeEncodeError)
 
 
 def _unencodable_part(value: object, place: str) -> str:
-    """The place of the innermost part of a value that cannot be encoded, written as in the errors of decoding."""
+    """Return the place of the innermost part of a value that cannot be encoded, written as in errors of decoding."""
     parts: list[tuple[str, object]] = []
     if isinstance(value, Struct):
         parts = [(f"{place}.{one.encode_name}", getattr(value, one.name)) for one in fields(value)]
@@ -163,46 +219,44 @@ def _unencodable_part(value: object, place: str) -> str:
     return place
 
 
-def wrong_type(function: str, argument: str, value: object, wanted: str, hint: str = "") -> TypeError:
-    """That an argument has another type than it should."""
-    return TypeError(f"{function}: {argument} must be {wanted}, got {shown(value)} ({type(value).__name__}){hint}")
+def wrong_type(place: str, value: object, wanted: str, hint: str = "") -> TypeError:
+    """Build the error for an argument of a wrong type."""
+    return TypeError(f"{place} must be {wanted}, got {_shown(value)} ({type(value).__name__}){hint}")
 
 
-def shown(value: object) -> str:
-    """A value as a program would write it, shortened."""
+def _shown(value: object) -> str:
+    """Return a value as Python code, shortened."""
     text = repr(value)
-    return text if len(text) <= SHOWN_LENGTH_MAX else f"{text[:SHOWN_LENGTH_MAX]}..."
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+# Builders -------------------------------------------------------------------------------------------------------------
 
 
+@check_arguments
 def node(
     node_id: str,
     resources: Mapping[str, int | str] | None = None,
     *,
     partition: str = "",
     attributes: Mapping[str, str] | None = None,
-    action: int = NODE_CREATE,
-) -> NodeInfo:
-    """A node that joins; with another `action` (the `NODE_` numbers of `common.messages`) one that changes or goes.
+    action: Annotated[int, Bounds(rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)] = rm_messages.NODE_CREATE,
+) -> rm_messages.NodeInfo:
+    """Build a node that joins or, with another `action` (a `NodeAction`), a node that changes or leaves.
 
     Raises:
-        TypeError, ValueError: (every function of this file) names the argument that is wrong, and what would be right.
+        TypeError, ValueError: (every function of this file) an argument is wrong; the text names it.
     """
-    check_text("node()", "node_id", node_id)
-    check_text("node()", "partition", partition)
-    check_text_map("node()", "attributes", attributes)
-    check_whole("node()", "action", action, low=NODE_CREATE, high=NODE_CREATE_DRAIN)
     own = {NODE_PARTITION: partition} if partition else {}
-    return NodeInfo(
+    return rm_messages.NodeInfo(
         node_id=node_id,
         action=action,
         attributes={**(attributes or {}), **own},
-        schedulable_resource=None if resources is None else _amounts("node()", "resources", resources),
+        schedulable_resource=None if resources is None else _parse_amounts(resources),
     )
 
 
+@check_arguments
 def application(
     application_id: str,
     queue: str = "",
@@ -213,67 +267,50 @@ def application(
     tags: Mapping[str, str] | None = None,
     gang: Mapping[str, int | str] | None = None,
     gang_style: Literal["Soft", "Hard"] = "Soft",
-    gang_timeout_s: int = 0,
-) -> AddApplicationRequest:
-    """A new application of a user, with the queue it would like; the partition's placement rules decide.
+    gang_timeout_s: Annotated[int, Bounds(0, INT64_MAX // 1000, "seconds")] = 0,
+) -> rm_messages.AddApplicationRequest:
+    """Build a new application of a user. The queue is a request; the placement rules of the partition decide.
 
-    `gang` is what its placeholders need in all. After `gang_timeout_s` (0: a quarter of an hour) those whose places no
-    real ask has taken go; if not all had a node by then, all it asked for goes, and it asks anew (`Soft`) or has failed
-    (`Hard`).
+    `gang` is the total of its placeholders. After `gang_timeout_s` (0: 15 minutes) the core releases placeholders that
+    no real ask has replaced. If some never had a node, it releases everything that the application asked for; the
+    application then asks again (`Soft`) or has failed (`Hard`).
     """
-    function = "application()"
-    check_text(function, "application_id", application_id)
-    check_text(function, "queue", queue)
-    check_text(function, "user", user)
-    check_texts(function, "groups", groups)
-    check_text(function, "partition", partition)
-    check_text_map(function, "tags", tags)
-    check_choice(function, "gang_style", gang_style, ("Soft", "Hard"))
-    check_whole(function, "gang_timeout_s", gang_timeout_s, low=0, high=INT64_MAX // 1000, unit="seconds")
-    return AddApplicationRequest(
+    return rm_messages.AddApplicationRequest(
         application_id=application_id,
         queue_name=queue,
         partition_name=partition,
-        ugi=UserGroupInformation(user=user, groups=list(groups)),
+        ugi=rm_messages.UserGroupInformation(user=user, groups=list(groups)),
         tags=dict(tags or {}),
-        placeholder_ask={} if gang is None else _amounts(function, "gang", gang),
+        placeholder_ask={} if gang is None else _parse_amounts(gang),
         gang_scheduling_style="" if gang is None else gang_style,
         execution_timeout_milli_seconds=gang_timeout_s * 1000,
     )
 
 
+@check_arguments
 def ask(
     allocation_key: str,
     application_id: str,
     resources: Mapping[str, int | str],
     *,
     partition: str = "",
-    priority: int = 0,
+    priority: Annotated[int, Bounds(-(2**31), 2**31 - 1)] = 0,
     node_id: str = "",
     tags: Mapping[str, str] | None = None,
-    preemption: PreemptionPolicy | None = None,
+    preemption: rm_messages.PreemptionPolicy | None = None,
     task_group: str = "",
     placeholder: bool = False,
-) -> Allocation:
-    """An ask for one allocation, with a key unique in its partition; with a node, one that already runs there.
+) -> rm_messages.Allocation:
+    """Build an ask for one allocation, with a key unique in its partition; with a `node_id`, an allocation that already
+    runs there.
 
-    With a task group it takes the place of one of the placeholders of that group, or is one.
+    With a `task_group` it replaces a placeholder of that group or, with `placeholder`, is one.
     """
-    function = "ask()"
-    check_text(function, "allocation_key", allocation_key)
-    check_text(function, "application_id", application_id)
-    check_text(function, "partition", partition)
-    check_whole(function, "priority", priority, low=INT32_MIN, high=INT32_MAX)
-    check_text(function, "node_id", node_id)
-    check_text_map(function, "tags", tags)
-    check_one_of(function, "preemption", preemption, PreemptionPolicy)
-    check_text(function, "task_group", task_group)
-    check_flag(function, "placeholder", placeholder)
-    return Allocation(
+    return rm_messages.Allocation(
         allocation_key=allocation_key,
         application_id=application_id,
         partition_name=partition,
-        resource_per_alloc=_amounts(function, "resources", resources),
+        resource_per_alloc=_parse_amounts(resources),
         node_id=node_id,
         priority=priority,
         allocation_tags=dict(tags or {}),
@@ -283,22 +320,22 @@ def ask(
     )
 
 
-def removal(application_id: str, *, partition: str = "") -> RemoveApplicationRequest:
+@check_arguments
+def removal(application_id: str, *, partition: str = "") -> rm_messages.RemoveApplicationRequest:
     """Build the removal of an application with all its asks and allocations."""
-    check_text("removal()", "application_id", application_id)
-    check_text("removal()", "partition", partition)
-    return RemoveApplicationRequest(application_id=application_id, partition_name=partition)
+    return rm_messages.RemoveApplicationRequest(application_id=application_id, partition_name=partition)
 
 
+@check_arguments
 def release(
-    application_id: str, allocation_key: str = "", *, partition: str = "", termination_type: int = STOPPED_BY_RM
-) -> AllocationRelease:
-    """The end of an allocation or ask; without a key, of all that the application has."""
-    check_text("release()", "application_id", application_id)
-    check_text("release()", "allocation_key", allocation_key)
-    check_text("release()", "partition", partition)
-    check_whole("release()", "termination_type", termination_type, low=0, high=INT32_MAX)
-    return AllocationRelease(
+    application_id: str,
+    allocation_key: str = "",
+    *,
+    partition: str = "",
+    termination_type: Annotated[int, Bounds(0, 2**31 - 1)] = rm_messages.STOPPED_BY_RM,
+) -> rm_messages.AllocationRelease:
+    """Build the release of an allocation or ask; without a key, of everything that the application has."""
+    return rm_messages.AllocationRelease(
         partition_name=partition,
         application_id=application_id,
         allocation_key=allocation_key,
@@ -306,31 +343,21 @@ def release(
     )
 
 
+@check_arguments
 def amounts(resources: Mapping[str, int | str]) -> Resources:
-    """Resources in base units.
+    """Return resources in base units.
 
     Raises:
         QuantityError: a text is no quantity; names the resource and the text.
     """
-    return _amounts("amounts()", "resources", resources)
+    return _parse_amounts(resources)
 
 
-def _amounts(function: str, argument: str, resources: Mapping[str, int | str]) -> Resources:
-    if not isinstance(resources, Mapping):
-        raise wrong_type(function, argument, resources, 'a dict such as {"vcore": "500m", "memory": "2Gi"}')
-    return {kind: _amount(function, argument, kind, value) for kind, value in resources.items()}
-
-
-def _amount(function: str, argument: str, kind: str, value: int | str) -> int:
-    check_text(function, f"a key of {argument}", kind)
-    place = f"{argument}[{kind!r}]"
-    if not isinstance(value, str):
-        if not isinstance(value, int) or isinstance(value, bool):
-            wanted = 'a whole number in base units (int), or text such as "1500m" or "2Gi"'
-            raise wrong_type(function, place, value, wanted)
-        check_whole(function, place, value)
-        return value
-    try:
-        return parse_quantity(value, resource_type=kind)
-    except QuantityError as error:
-        raise QuantityError(f"{kind}: {value!r}: {error}") from None
+def _parse_amounts(resources: Mapping[str, int | str]) -> Resources:
+    parsed: Resources = {}
+    for kind, value in resources.items():
+        try:
+            parsed[kind] = parse_quantity(value, resource_type=kind) if isinstance(value, str) else value
+        except QuantityError as error:
+            raise QuantityError(f"{kind}: {value!r}: {error}") from None
+    return parsed

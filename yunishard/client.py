@@ -23,69 +23,43 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from common.curve_keys import ClientKeys
-from common.curve_keys import KeyFileError as InvalidKeyFile
+from common import curve_keys as key_files
+from common import rm_messages
 from common.messages import Command
 from common.names import normalise_partition_name
-from common.rm_messages import (
-    EVENTS,
-    PREDICATES,
-    STATE_DUMP,
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    AllocationReleasesRequest,
-    AllocationRequest,
-    ApplicationRequest,
-    ConfigurationUpdated,
-    NodeInfo,
-    NodeRequest,
-    RegisterResourceManager,
-    ReleasesIgnored,
-    RemoveApplicationRequest,
-)
 from common.wire import BODY_BYTES_MAX
-from yunishard.builders import (
-    check_callable,
-    check_command,
-    check_flag,
-    check_items,
-    check_one_of,
-    check_seconds,
-    check_text,
-    check_text_map,
-    wrong_type,
-)
-from yunishard.connection import Link, StateDump
+from yunishard.builders import check_arguments, check_command
+from yunishard.connection import SessionDriver, StateDump
 from yunishard.exceptions import (
     AnswerTimeout,
     Closed,
     ConnectFailed,
     KeyFileError,
     OutcomeUnknown,
+    RegistrationRefused,
     ResyncFailed,
     SessionLost,
     UpdateTooLarge,
-    registration_failure,
+    UsageError,
 )
 from yunishard.port_probe import probe
 from yunishard.results import Callbacks, Predicate, Result, Results
-from yunishard.session import Dialogue, Sync
+from yunishard.session import ClientSession, Sync
 
 ITEMS_MAX: Final = 10_000
-"""Items in one message: a partition takes them at once, and is busy with them for a second at most."""
+"""Items in one message, which a partition handles in a second at most."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 _RM = TypeVar("_RM", bound="ResourceManager")
 
 
-def pieces(
+def split_by_size(
     make: Callable[[list[_A], list[_B]], Command],
     first: Sequence[_A],
     second: Sequence[_B] = (),
     *,
-    function: str = "pieces()",
+    function: str = "split_by_size()",
     bytes_max: int = BODY_BYTES_MAX,
     items_max: int = ITEMS_MAX,
 ) -> list[Command]:
@@ -105,22 +79,22 @@ def pieces(
         raise UpdateTooLarge(f"an item takes {size} bytes, at most {bytes_max} are allowed in a message")
     cut = max(0, half - len(first))
     return [
-        *pieces(make, first[:half], second[:cut], function=function, bytes_max=bytes_max, items_max=items_max),
-        *pieces(make, first[half:], second[cut:], function=function, bytes_max=bytes_max, items_max=items_max),
+        *split_by_size(make, first[:half], second[:cut], function=function, bytes_max=bytes_max, items_max=items_max),
+        *split_by_size(make, first[half:], second[cut:], function=function, bytes_max=bytes_max, items_max=items_max),
     ]
 
 
 LEAVE_MAX_S: Final = 10.0
-"""How long the core may take to let a resource manager go."""
+"""Seconds that the core may take to remove a resource manager."""
 
 CHANGE_MAX_S: Final = 60.0
-"""How long the answer to another configuration may take: the core starts workers for new partitions meanwhile."""
+"""Seconds that a change of the configuration may take, as the core starts workers for new partitions."""
 
 IGNORED_WARNING_S: Final = 60.0
 """Seconds between two warnings in the log about releases without an effect. Each is a result in any case."""
 
 DIAGNOSE_AFTER_S: Final = 3.0
-"""Seconds without a connection after which `connect` looks what listens at the address."""
+"""Seconds without a connection after which `connect` probes the address."""
 
 KEYS_VARIABLE: Final = "YUNISHARD_KEYS"
 """The environment variable that names the resource manager's own secret key file."""
@@ -134,22 +108,23 @@ class ResourceManager:
     def __init__(
         self,
         address: str,
-        request: RegisterResourceManager,
-        predicate: Predicate | None = None,
-        keys: ClientKeys | None = None,
-        state_dump: StateDump | None = None,
+        request: rm_messages.RegisterResourceManager,
+        predicate: Predicate | None,
+        keys: key_files.ClientKeys | None,
+        state_dump: StateDump | None,
     ) -> None:
         self.address = address
-        self._dialogue = Dialogue(request, session=secrets.token_hex(8), predicate=predicate)
-        self._taking = False
-        """The consumer waits for a result."""
-        self._found = ""
-        """What listens at the address, as far as it was looked at."""
-        self._warn_ignored_at_s = 0.0
-        """Time of the event loop from which the next ignored release is worth a warning."""
-        self._link = Link(address, self._dialogue, keys, state_dump)
+        self._session = ClientSession(request, session=secrets.token_hex(8), predicate=predicate)
+        self._driver = SessionDriver(address, self._session, keys, state_dump)
+        self._is_consumed = False
+        """Whether a consumer waits for a result."""
+        self._finding = ""
+        """Result of the probe of the address."""
+        self._next_warning_s = 0.0
+        """Time of the event loop from which an ignored release is logged again."""
 
     @classmethod
+    @check_arguments
     def connect(
         cls,
         address: str,
@@ -192,203 +167,176 @@ class ResourceManager:
             ConnectFailed: nothing answers at this address; raised at once if the port speaks another protocol.
             AnswerTimeout: the core is there, and did not answer in time.
         """
-        check_text("connect()", "address", address)
-        check_one_of("connect()", "keys", keys, str | Path, "a path (str or Path) or None")
-        check_seconds("connect()", "timeout_s", timeout_s)
-        request = _registration(
+        wanted = {
+            rm_messages.PREDICATES: predicate is not None,
+            rm_messages.EVENTS: events,
+            rm_messages.STATE_DUMP: state_dump is not None,
+        }
+        request = rm_messages.RegisterResourceManager(
             rm_id=rm_id,
             version=version,
             policy_group=policy_group,
-            build_info=build_info,
+            build_info=dict(build_info or {}),
             config=config,
-            extra_config=extra_config,
-            capabilities=_capabilities(predicate, state_dump, events=events),
+            extra_config=dict(extra_config or {}),
+            capabilities=[name for name, is_wanted in wanted.items() if is_wanted],
         )
-        file = os.environ.get(KEYS_VARIABLE) if keys is None else keys
-        try:
-            client_keys = ClientKeys.beside(Path(file)) if file else None
-        except InvalidKeyFile as error:
-            raise KeyFileError(*error.args) from None
-        return Connecting(cls._connect(address, request, predicate, client_keys, state_dump, timeout_s))
-
-    @classmethod
-    async def _connect(
-        cls,
-        address: str,
-        request: RegisterResourceManager,
-        predicate: Predicate | None,
-        keys: ClientKeys | None,
-        state_dump: StateDump | None,
-        timeout_s: float,
-    ) -> Self:
-        rm = cls(address, request, predicate, keys, state_dump)
-        registered = False
-        diagnosis = asyncio.create_task(rm._diagnose(min(DIAGNOSE_AFTER_S, timeout_s / 3)))
-        try:
-            async with asyncio.timeout(timeout_s):
-                await rm._registered()
-            registered = True
-        except TimeoutError:
-            raise rm._silence(timeout_s) from None
-        finally:
-            diagnosis.cancel()
-            if not registered:
-                await rm.close()
-        return rm
+        rm = cls(address, request, predicate, _load_keys(keys), state_dump)
+        return Connecting(rm._register(timeout_s))
 
     @property
     def rm_id(self) -> str:
-        return self._dialogue.session.rm_id
+        return self._session.protocol.rm_id
 
     @property
     def partitions(self) -> tuple[str, ...]:
         """The normalised names of the partitions that the configuration defines; they change with it."""
-        return self._dialogue.session.partitions
+        return self._session.protocol.partitions
 
     # Updates --------------------------------------------------------------------------------------------------------
 
-    async def update_nodes(self, nodes: Sequence[NodeInfo]) -> None:
-        """Nodes that join, change or go. Like every update it waits only while a partition has too much unacknowledged.
+    @check_arguments
+    def update_nodes(self, nodes: Sequence[rm_messages.NodeInfo]) -> Coroutine[None, None, None]:
+        """Create, change or remove nodes. Like every update it waits only for flow control, not for an answer.
 
         Raises:
-            SessionLost: connect again.
+            TypeError: an item has the wrong type, or a value that cannot be sent; nothing of this call is sent.
+            SessionLost: (when awaited) connect again.
             Closed: `close` was called.
             UpdateTooLarge: a single item is larger than a message may be.
-            TypeError: an item has the wrong type, or a value that cannot be sent; nothing of this call is sent.
         """
-        check_items("update_nodes()", "nodes", nodes, NodeInfo, "node")
-        await self._update("update_nodes()", lambda items, _: NodeRequest(nodes=items), nodes, ())
+        return self._update("update_nodes()", lambda items, _: rm_messages.NodeRequest(nodes=items), nodes, ())
 
-    async def update_applications(
-        self, *, new: Sequence[AddApplicationRequest] = (), remove: Sequence[RemoveApplicationRequest] = ()
-    ) -> None:
-        """Applications that come and go; the new ones are handled first."""
-        function = "update_applications()"
-        check_items(function, "new", new, AddApplicationRequest, "application")
-        check_items(function, "remove", remove, RemoveApplicationRequest, "RemoveApplicationRequest")
-        await self._update(function, lambda items, gone: ApplicationRequest(new=items, remove=gone), new, remove)
+    @check_arguments
+    def update_applications(
+        self,
+        *,
+        new: Sequence[rm_messages.AddApplicationRequest] = (),
+        remove: Sequence[rm_messages.RemoveApplicationRequest] = (),
+    ) -> Coroutine[None, None, None]:
+        """Submit applications and remove others; the core handles the new ones first."""
+        return self._update(
+            "update_applications()",
+            lambda items, gone: rm_messages.ApplicationRequest(new=items, remove=gone),
+            new,
+            remove,
+        )
 
-    async def update_allocations(
-        self, *, allocations: Sequence[Allocation] = (), releases: Sequence[AllocationRelease] = ()
-    ) -> None:
-        """Asks, allocations that already run, and releases; the releases are handled last."""
-        function = "update_allocations()"
-        check_items(function, "allocations", allocations, Allocation, "ask")
-        check_items(function, "releases", releases, AllocationRelease, "release")
-        await self._update(function, _allocation_request, allocations, releases)
+    @check_arguments
+    def update_allocations(
+        self,
+        *,
+        allocations: Sequence[rm_messages.Allocation] = (),
+        releases: Sequence[rm_messages.AllocationRelease] = (),
+    ) -> Coroutine[None, None, None]:
+        """Send asks, allocations that already run, and releases; the core handles the releases last."""
+        return self._update("update_allocations()", _allocation_request, allocations, releases)
 
+    @check_arguments
     async def update_configuration(
         self, text: str, *, extra_config: Mapping[str, str] | None = None, timeout_s: float = CHANGE_MAX_S
-    ) -> ConfigurationUpdated:
-        """Run with another `queues.yaml`, in all partitions or in none; waits until that is settled.
+    ) -> rm_messages.ConfigurationUpdated:
+        """Replace the `queues.yaml` in all partitions or, if one refuses it, in none; waits for the outcome.
 
         `extra_config` replaces all settings sent before, even if the configuration is refused; None keeps them.
 
         Raises:
-            ConfigurationRefused: the core says why, and goes on with what it has.
-            OutcomeUnknown: the answer was lost, or did not come in time. Nothing is sent again by itself.
+            ConfigurationRefused: the core keeps the configuration in force; the text gives the reason.
+            OutcomeUnknown: the answer was lost or late. The SDK does not send the change again.
         """
-        check_text("update_configuration()", "text", text)
-        check_text_map("update_configuration()", "extra_config", extra_config)
-        check_seconds("update_configuration()", "timeout_s", timeout_s)
-        self._check()
-        reference = self._dialogue.change(text, None if extra_config is None else dict(extra_config))
-        self._link.flush()
+        self._driver.check()
+        change = self._session.request_configuration(text, None if extra_config is None else dict(extra_config))
+        self._driver.flush()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._until(self._link.arrived, lambda: self._dialogue.outcome(reference) is not None)
-            outcome = self._dialogue.outcome(reference)
+                await self._driver.wait_until(lambda: change.outcome is not None)
         except TimeoutError:
             raise OutcomeUnknown(
-                f"{self.address} did not say within {timeout_s:g} s whether {self.rm_id} has this configuration now: "
-                "look at it (`yunishard config get`), or send it again"
+                f"{self.address} did not answer within {timeout_s:g} s whether {self.rm_id} has this configuration now:"
+                " check it (`yunishard config get`), or send it again"
             ) from None
         finally:
-            self._dialogue.drop(reference)
-        if not isinstance(outcome, ConfigurationUpdated):
-            assert outcome is not None
-            raise outcome
-        return outcome
+            self._session.changes.discard(change)
+        if not isinstance(change.outcome, rm_messages.ConfigurationUpdated):
+            assert change.outcome is not None
+            raise change.outcome
+        return change.outcome
 
+    @check_arguments
     @asynccontextmanager
     async def resync(self, partition: str = "", *, reason: str = "") -> AsyncIterator[Sync]:
-        """Report everything of a partition, because one of the two does not know any more what the other has. What is
-        sent to it within the block is the full report: nodes, applications, what runs and what waits. At the end of the
-        block the core removes what was not in it, and goes on placing, which it does not do meanwhile.
+        """Report everything in a partition again, because the partition or the RM lost its state.
 
-        A block that raises leaves the partition waiting for another, complete report.
+        The updates within the block are the full report: nodes, applications, running allocations and asks. At the end
+        of the block the core removes everything that was not in it. The partition allocates nothing until then. A block
+        that raises leaves the partition waiting for another, complete report.
 
         Raises:
-            ResyncFailed: (at the end of the block) the report is not taken; report again.
+            ResyncFailed: (at the end of the block) the partition refused the report; report again.
         """
-        check_text("resync()", "partition", partition)
-        check_text("resync()", "reason", reason)
         name = normalise_partition_name(self.rm_id, partition)
-        await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
-        sync = self._dialogue.sync_begin(name, reason)
-        self._link.flush()
+        await self._driver.wait_until(lambda: not self._session.protocol.partition_full(name))
+        sync = self._session.begin_sync(name, reason)
+        self._driver.flush()
         yield sync
-        await self._until(self._link.room, lambda: not self._dialogue.session.partition_full(name))
-        self._dialogue.sync_end(sync)
-        self._link.flush()
-        await self._until(self._link.arrived, lambda: sync.outcome is not None)
+        await self._driver.wait_until(lambda: not self._session.protocol.partition_full(name))
+        self._session.end_sync(sync)
+        self._driver.flush()
+        await self._driver.wait_until(lambda: sync.outcome is not None)
         if isinstance(sync.outcome, ResyncFailed):
             raise sync.outcome
 
     # Results --------------------------------------------------------------------------------------------------------
 
     def results(self) -> AsyncIterator[Result]:
-        """What the core tells, in order, for one consumer at a time; ends after `close`.
+        """Iterate over the results in order, for one consumer at a time; ends after `close`.
 
-        A result counts as dealt with when the next one is asked for.
+        A result counts as handled when the next one is requested.
 
         Raises:
             SessionLost: (when read) connect again.
         """
         return Results(self._take)
 
+    @check_arguments
     async def run(self, callbacks: Callbacks) -> None:
-        """Call the callbacks for all results, until `close`. What a callback raises ends this and is raised here."""
-        if not isinstance(callbacks, Callbacks):
-            raise wrong_type("run()", "callbacks", callbacks, "Callbacks")
+        """Call the callbacks for all results, until `close`. An exception in a callback ends this, and is raised."""
         async for result in self.results():
-            for answer in callbacks.tell(result):
+            for answer in callbacks.dispatch(result):
                 if answer is not None:
                     await answer
 
     # The end --------------------------------------------------------------------------------------------------------
 
+    @check_arguments
     async def leave(self, reason: str = "", *, timeout_s: float = LEAVE_MAX_S) -> None:
-        """Leave the core for good: it ends all partitions of this RM with everything in them. Then close.
+        """Leave the core permanently: it removes all partitions of this RM with everything in them. Then close.
 
         Raises:
-            AnswerTimeout: the core did not confirm in time. It ends the partitions once `pause-timeout` has passed.
+            AnswerTimeout: the core did not confirm in time. It removes the partitions after `pause-timeout`.
         """
-        check_text("leave()", "reason", reason)
-        check_seconds("leave()", "timeout_s", timeout_s)
-        self._check()
-        self._dialogue.leave(reason)
-        self._link.flush()
+        self._driver.check()
+        self._session.leave(reason)
+        self._driver.flush()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._until(self._link.arrived, lambda: self._dialogue.left)
+                await self._driver.wait_until(lambda: self._session.has_left)
         except TimeoutError:
             raise AnswerTimeout(
-                f"{self.address} did not say within {timeout_s:g} s that nothing is left of {self.rm_id}"
+                f"{self.address} did not confirm within {timeout_s:g} s that it removed {self.rm_id}"
             ) from None
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Send pending messages, then close. The core keeps the RM's state for `pause-timeout`, and places nothing
-        meanwhile. Then it ends the RM's partitions, as after `leave`.
+        """Send pending messages, then close. The core keeps the RM's state for `pause-timeout`, and allocates nothing
+        meanwhile. Then it removes the RM's partitions, as after `leave`.
         """
-        if self._dialogue.over is None:
-            self._dialogue.acknowledge()
-            self._link.flush()
-        self._dialogue.end(Closed(f"{self.rm_id}: this resource manager was closed by its program"))
-        self._link.wake()
-        await self._link.close()
+        if self._session.end_reason is None:
+            self._session.acknowledge()
+            self._driver.flush()
+        self._driver.end(Closed(f"{self.rm_id}: this resource manager was closed by its program"))
+        await self._driver.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -396,8 +344,8 @@ class ResourceManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave, unless the block was left by an exception: then what the core knows stays to be looked at."""
-        if error is None and self._dialogue.over is None:
+        """Leave; after an exception only close, so that an operator can inspect the state in the core."""
+        if error is None and self._session.end_reason is None:
             try:
                 await self.leave()
             except (TimeoutError, SessionLost) as trouble:
@@ -406,84 +354,98 @@ class ResourceManager:
 
     # Private --------------------------------------------------------------------------------------------------------
 
-    async def _registered(self) -> None:
-        while self._dialogue.session.state != "open":
-            await self._link.arrived.wait()
-            self._check()
+    async def _register(self, timeout_s: float) -> Self:
+        """Connect and wait until the core has answered the registration; close if that fails."""
+        self._driver.open()
+        diagnosis = asyncio.create_task(self._diagnose(min(DIAGNOSE_AFTER_S, timeout_s / 3)))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._driver.wait_until(lambda: self._session.protocol.state == "open")
+        except TimeoutError:
+            await self.close()
+            raise self._explain_timeout(timeout_s) from None
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            diagnosis.cancel()
+        return self
 
     async def _diagnose(self, after_s: float) -> None:
-        """Say early why there is no connection. Only where another protocol is spoken waiting ends: a core that starts
-        just now may still come.
+        """Log early why there is no connection. If the port speaks another protocol, stop; otherwise the core may still
+        start.
         """
         await asyncio.sleep(after_s)
-        if self._dialogue.session.state != "new":
+        if self._session.protocol.state != "new":
             return
         finding = await probe(self.address)
-        if finding is None or self._dialogue.session.state != "new":
+        if finding is None or self._session.protocol.state != "new":
             return
-        self._found = finding.text
+        self._finding = f" ({finding.text})"
         text = f"no answer from {self.address} within {after_s:.2g} s: {finding.text}"
-        if finding.foreign:
-            self._dialogue.end(ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)"))
-            self._link.wake()
+        if finding.is_foreign:
+            self._driver.end(ConnectFailed(f"{text}. Give the native port (9090 unless configured otherwise)"))
         else:
             _log.warning("%s: %s; trying again", self.rm_id, text)
 
-    async def _until(self, pulse: asyncio.Event, holds: Callable[[], bool]) -> None:
-        """Wait until it holds, reading on however much nobody takes: what is waited for may be behind it."""
-        while not holds():
-            self._check()
-            self._link.waiting += 1
-            self._link.look()
-            try:
-                await pulse.wait()
-            finally:
-                self._link.waiting -= 1
+    def _explain_timeout(self, timeout_s: float) -> Exception:
+        """Build the exception for a registration without an answer in time."""
+        if self._session.pause_reason:
+            return RegistrationRefused(f"{self._session.pause_reason} (tried for {timeout_s:g} s)")
+        if self._session.protocol.state == "new":
+            return ConnectFailed(
+                f"nothing answers at {self.address} within {timeout_s:g} s{self._finding}: is the core running there "
+                "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
+            )
+        return AnswerTimeout(
+            f"{self.address} received the registration of {self.rm_id} and did not answer within {timeout_s:g} s: check"
+            " the core's log, then try again; hundreds of partitions take minutes, so give them a longer timeout_s"
+        )
 
-    async def _update(
+    def _update(
         self, function: str, make: Callable[[list[_A], list[_B]], Command], first: Sequence[_A], second: Sequence[_B]
-    ) -> None:
-        for command in pieces(make, first, second, function=function):
-            await self._room_for(command)
-            self._dialogue.update(command)
-            self._link.flush()
+    ) -> Coroutine[None, None, None]:
+        return self._send(split_by_size(make, first, second, function=function))
 
-    async def _room_for(self, command: Command) -> None:
-        self._check()
-        await self._until(self._link.room, lambda: not self._dialogue.session.full(command))
-        self._check()
+    async def _send(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self._driver.check()
+            await self._driver.wait_until(lambda: not self._session.protocol.full(command))  # noqa: B023 - awaited here
+            self._driver.check()
+            self._session.send_update(command)
+            self._driver.flush()
 
     async def _take(self) -> Result:
-        if self._taking:
-            raise RuntimeError(f"{self.rm_id}: results have one consumer, and it is waiting already")
-        self._taking = True
+        if self._is_consumed:
+            raise UsageError(f"{self.rm_id}: results have one consumer, and it is waiting already")
+        self._is_consumed = True
         try:
             while (result := self._next()) is None:
-                await self._link.arrived.wait()
+                await self._driver.changed.wait()
         finally:
-            self._taking = False
+            self._is_consumed = False
         return result
 
     def _next(self) -> Result | None:
-        if isinstance(self._dialogue.over, Closed):
+        if isinstance(self._session.end_reason, Closed):
             raise StopAsyncIteration
-        self._check()
-        was_hungry = self._link.hungry
-        result = self._dialogue.take()
-        self._link.flush()
+        self._driver.check()
+        was_hungry = self._driver.is_hungry
+        result = self._session.next_result()
+        self._driver.flush()
         if result is None:
-            self._check()
-        elif isinstance(result.news, ReleasesIgnored):
+            self._driver.check()
+        elif isinstance(result.news, rm_messages.ReleasesIgnored):
             self._warn_ignored(result.partition, result.news)
         if not was_hungry:
-            self._link.look()
+            self._driver.read_soon()
         return result
 
-    def _warn_ignored(self, partition: str, news: ReleasesIgnored) -> None:
+    def _warn_ignored(self, partition: str, news: rm_messages.ReleasesIgnored) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._warn_ignored_at_s or not news.ignored:
+        if now_s < self._next_warning_s or not news.ignored:
             return
-        self._warn_ignored_at_s = now_s + IGNORED_WARNING_S
+        self._next_warning_s = now_s + IGNORED_WARNING_S
         first, others = news.ignored[0], len(news.ignored) + news.more - 1
         _log.warning(
             "%s: release of %r of application %r in partition %s had no effect: %s%s",
@@ -491,50 +453,20 @@ class ResourceManager:
             f" (and {others} more)" if others else "",
         )
 
-    def _check(self) -> None:
-        over = self._dialogue.over
-        if over is not None:
-            raise type(over)(*over.args)  # a new one for each who hears it, or their tracebacks would grow together
 
-    def _silence(self, timeout_s: float) -> Exception:
-        dialogue = self._dialogue
-        spoken = dialogue.session.state != "new"
-        return registration_failure(
-            self.address, self.rm_id, timeout_s, spoken=spoken, complaint=dialogue.complaint, found=self._found
-        )
+def _load_keys(file: str | Path | None) -> key_files.ClientKeys | None:
+    file = os.environ.get(KEYS_VARIABLE) if file is None else file
+    try:
+        return key_files.ClientKeys.beside(Path(file)) if file else None
+    except key_files.KeyFileError as error:
+        raise KeyFileError(*error.args) from None
 
 
-def _capabilities(predicate: Predicate | None, state_dump: StateDump | None, *, events: bool) -> list[str]:
-    check_callable("connect()", "predicate", predicate)
-    check_callable("connect()", "state_dump", state_dump)
-    check_flag("connect()", "events", events)
-    capabilities = {PREDICATES: predicate is not None, EVENTS: events, STATE_DUMP: state_dump is not None}
-    return [name for name, wanted in capabilities.items() if wanted]
-
-
-def _registration(
-    *,
-    rm_id: str,
-    version: str,
-    policy_group: str,
-    build_info: Mapping[str, str] | None,
-    config: str,
-    extra_config: Mapping[str, str] | None,
-    capabilities: list[str],
-) -> RegisterResourceManager:
-    texts = {"rm_id": rm_id, "version": version, "policy_group": policy_group, "config": config}
-    for argument, value in texts.items():
-        check_text("connect()", argument, value)
-    check_text_map("connect()", "build_info", build_info)
-    check_text_map("connect()", "extra_config", extra_config)
-    return RegisterResourceManager(
-        **texts, build_info=dict(build_info or {}), extra_config=dict(extra_config or {}), capabilities=capabilities
-    )
-
-
-def _allocation_request(allocations: list[Allocation], releases: list[AllocationRelease]) -> AllocationRequest:
-    return AllocationRequest(
-        allocations=allocations, releases=AllocationReleasesRequest(allocations_to_release=releases)
+def _allocation_request(
+    allocations: list[rm_messages.Allocation], releases: list[rm_messages.AllocationRelease]
+) -> rm_messages.AllocationRequest:
+    return rm_messages.AllocationRequest(
+        allocations=allocations, releases=rm_messages.AllocationReleasesRequest(allocations_to_release=releases)
     )
 
 
@@ -551,16 +483,8 @@ class Connecting(Coroutine[None, None, _RM]):
     def send(self, value: None, /) -> None:
         return self._coroutine.send(value)
 
-    def throw(
-        self,
-        kind: type[BaseException] | BaseException,
-        error: BaseException | object = None,
-        trace: TracebackType | None = None,
-        /,
-    ) -> None:
-        if isinstance(error, BaseException):
-            kind = error
-        return self._coroutine.throw(kind if isinstance(kind, BaseException) else kind())
+    def throw(self, error: type[BaseException] | BaseException, /, *_: object) -> None:
+        return self._coroutine.throw(error)
 
     def close(self) -> None:
         self._coroutine.close()

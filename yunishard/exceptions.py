@@ -49,6 +49,10 @@ class Closed(YunishardError, RuntimeError):
     """The program closed this client."""
 
 
+class UsageError(YunishardError, RuntimeError):
+    """The program called a method where it cannot be called; the text gives the reason."""
+
+
 class ResyncFailed(YunishardError, RuntimeError):
     """The partition refused the full report. It removed nothing, and places nothing until another report is complete.
     The text gives the reason.
@@ -57,25 +61,3 @@ class ResyncFailed(YunishardError, RuntimeError):
 
 class UpdateTooLarge(YunishardError, WireError):
     """A single item of an update is larger than a message may be."""
-
-
-def registration_failure(
-    address: str, rm_id: str, timeout_s: float, *, spoken: bool, complaint: str, found: str = ""
-) -> YunishardError:
-    """Build the exception for a registration without an answer in time.
-
-    `spoken` is whether there was a connection, `complaint` why the core asked for another attempt, and `found` what the
-    probe of the address found.
-    """
-    if complaint:
-        return RegistrationRefused(f"{complaint} (tried for {timeout_s:g} s)")
-    if not spoken:
-        found = f" ({found})" if found else ""
-        return ConnectFailed(
-            f"nothing answers at {address} within {timeout_s:g} s{found}: is the core running there "
-            "(`yunishard up`), and is this its port for resource managers (9090 unless configured otherwise)?"
-        )
-    return AnswerTimeout(
-        f"{address} took the registration of {rm_id} and did not answer within {timeout_s:g} s: "
-        "look at the core's log, then try again; hundreds of partitions take minutes, so give them a longer timeout_s"
-    )

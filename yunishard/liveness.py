@@ -1,11 +1,11 @@
-"""When an RM says that it is still there, when it counts the core as gone, and when it tries again: a machine.
+"""Liveness of one session: when to send a heartbeat, when the core counts as gone, when to try again. A pure machine.
 
-    talking --silence--> trying <--unanswered-- trying      talking: a heartbeat when nothing else was said or heard
-       ^                   |  |                 pausing: somebody asked for it; then one more attempt
-       +-----answered------+  +--asked to wait--> pausing --over--> trying
+    open --silence--> attempting <--unanswered-- attempting     open: a heartbeat when nothing else was sent or received
+      ^                 |    |                   paused: the core requested it; then one more attempt
+      +----answered-----+    +--asked to wait--> paused --over--> attempting
 
-The pauses between attempts double from BACKOFF_S to BACKOFF_MAX_S, each somewhat longer by chance, so that many RMs do
-not come back at the same moment. Not here: what an attempt is, and whose chance it is (`link.py`).
+The pauses between attempts double from BACKOFF_S to BACKOFF_MAX_S. Each is longer by a random part, so that many RMs do
+not return at the same moment. Not here: what an attempt is, and the source of randomness (`connection.py`).
 """
 
 from collections.abc import Callable
@@ -15,85 +15,87 @@ from common.wire import NEVER
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MAX_S: Final = 32.0
-"""How long the answer to an attempt may take before the next one: at first, and at most."""
+"""Seconds to wait for the answer to an attempt before the next one: at first, and at most."""
 
 JITTER: Final = 0.25
-"""By how much a pause may be longer, as a part of it."""
+"""Largest random extension of a pause, as a part of it."""
 
-Due = Literal["nothing", "heartbeat", "renew", "again"]
-"""What to do: say that we are here; try on a new connection; or on the one that there is."""
+Action = Literal["nothing", "heartbeat", "reconnect", "retry"]
+"""What to do now; `reconnect` is an attempt on a new connection, `retry` one on the present connection."""
 
 
-class Pulse:
-    """Of one session. Times are seconds of any one clock; `chance` gives numbers from 0 to 1."""
+class Liveness:
+    """Timers of one session, in seconds of any one clock; `random` returns numbers from 0 to 1."""
 
-    def __init__(self, chance: Callable[[], float]) -> None:
-        self._chance = chance
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
         self._heartbeat_s = self._silence_s = NEVER
-        self._said = self._heard = self._beat = 0.0
-        """When anything was said, anything heard, a heartbeat due."""
+        self._sent_at = self._received_at = self._heartbeat_at = 0.0
+        """When anything was sent, anything was received, a heartbeat was due."""
         self._attempts = 0
         """Since the last answer."""
-        self._next = NEVER
-        """When to try again; NEVER while talking, and while an answer may take as long as it likes."""
-        self.is_talking = False
-        self.pausing = False
-        """Whether nothing is to be said before `deadline`."""
+        self._next_at = NEVER
+        """Time of the next attempt; NEVER while open, and while an answer may take any time."""
+        self.is_open = False
+        self.is_paused = False
+        """Whether nothing may be sent before `deadline`."""
 
     @property
-    def attempting(self) -> bool:
-        """Whether an attempt is under way that counts as unanswered after a while."""
-        return self._next < NEVER and not self.pausing
+    def is_attempting(self) -> bool:
+        """Whether an attempt is in progress that will time out."""
+        return self._next_at < NEVER and not self.is_paused
 
     @property
     def deadline(self) -> float:
-        """When to ask what is due."""
-        if not self.is_talking:
-            return self._next
-        beat_at = max(min(self._said, self._heard), self._beat) + self._heartbeat_s
-        return min(beat_at, self._heard + self._silence_s)
+        """When to call `next_action`."""
+        if not self.is_open:
+            return self._next_at
+        heartbeat_at = max(min(self._sent_at, self._received_at), self._heartbeat_at) + self._heartbeat_s
+        return min(heartbeat_at, self._received_at + self._silence_s)
 
-    def said(self, now: float) -> None:
-        self._said = now
+    def record_sent(self, now: float) -> None:
+        """A message was sent."""
+        self._sent_at = now
 
-    def heard(self, now: float) -> None:
-        self._heard = now
+    def record_received(self, now: float) -> None:
+        """A message was received."""
+        self._received_at = now
 
-    def talking(self, heartbeat_ms: int, silence_ms: int, now: float) -> None:
-        """The core answered, and this is what it expects; 0 is never."""
+    def open(self, heartbeat_ms: int, silence_ms: int, now: float) -> None:
+        """The core answered, and expects these intervals; 0 turns a timer off."""
         self._heartbeat_s = heartbeat_ms / 1000 or NEVER
         self._silence_s = silence_ms / 1000 or NEVER
-        self._said = self._heard = self._beat = now
-        self._attempts, self._next, self.pausing, self.is_talking = 0, NEVER, False, True
+        self._sent_at = self._received_at = self._heartbeat_at = now
+        self._attempts, self._next_at, self.is_paused, self.is_open = 0, NEVER, False, True
 
-    def calling(self) -> None:
-        """A call was made whose answer may take as long as it likes."""
-        self._next, self.pausing, self.is_talking = NEVER, False, False
+    def suspend(self) -> None:
+        """Turn all timers off: the answer to the present call may take any time."""
+        self._next_at, self.is_paused, self.is_open = NEVER, False, False
 
-    def trying(self, now: float) -> None:
-        """An attempt was made."""
-        self._next, self.pausing, self.is_talking = now + self._pause(), False, False
+    def start_attempt(self, now: float) -> None:
+        """An attempt was made; the next one follows without an answer in time."""
+        self._next_at, self.is_paused, self.is_open = now + self._backoff_s(), False, False
 
     def pause(self, seconds: float, now: float) -> None:
-        """The core asked for a pause; 0 leaves it to us."""
-        self._next, self.pausing, self.is_talking = now + max(self._pause(), seconds), True, False
+        """The core requested a pause of at least so long."""
+        self._next_at, self.is_paused, self.is_open = now + max(self._backoff_s(), seconds), True, False
 
-    def due(self, now: float, *, reading: bool = True) -> Due:
-        """What to do now. `reading` says whether anything could be heard at all.
+    def next_action(self, now: float, *, reading: bool = True) -> Action:
+        """Return what to do now. `reading` is whether messages were read at all.
 
-        A process that was stopped for a while could not either: the time by which it is late is given to the core.
+        The core is given the time by which this call is late, as a suspended process does not receive messages.
         """
         if now < self.deadline:
             return "nothing"
-        if not self.is_talking:
-            return "again" if self.pausing else "renew"
-        self._heard = now if not reading else min(now, self._heard + now - self.deadline)
-        if now >= self._heard + self._silence_s:
-            return "renew"
-        self._beat = now
+        if not self.is_open:
+            return "retry" if self.is_paused else "reconnect"
+        self._received_at = now if not reading else min(now, self._received_at + now - self.deadline)
+        if now >= self._received_at + self._silence_s:
+            return "reconnect"
+        self._heartbeat_at = now
         return "heartbeat"
 
-    def _pause(self) -> float:
+    def _backoff_s(self) -> float:
         seconds = min(BACKOFF_S * 2.0**self._attempts, BACKOFF_MAX_S)
         self._attempts = min(self._attempts + 1, 16)
-        return seconds * (1 + JITTER * self._chance())
+        return seconds * (1 + JITTER * self._random())

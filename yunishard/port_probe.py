@@ -1,60 +1,57 @@
-"""What listens at a port that is not the one that was meant, by the first bytes that it sends.
+"""Identify what listens at a wrong port, by the first bytes that it sends.
 
-The ports of yunishard are next to each other in every configuration, so the wrong one is easily named. Its peer would
-otherwise be silent until a timeout, or print raw bytes. Not here: what is done about it (`rest.py`, `manager.py`).
+The ports of yunishard are easily confused, and the peer at the wrong one is silent or sends binary data.
+Not here: what follows from a finding (`client.py`, `commands/rest.py`).
 """
 
 import asyncio
 import os
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 PROBE_MAX_S: Final = 1.0
-"""How long each step of a probe may take: to connect, and twice to answer."""
+"""Timeout of each step of a probe: to connect, and twice to answer."""
 
 FIRST_BYTES: Final = 16
-"""Bytes of an answer that are enough to tell a protocol."""
+"""Bytes of an answer that identify a protocol."""
 
 _SIGNATURE: Final = b"\xff\0\0\0\0\0\0\0\1\x7f"
-"""What a ZeroMQ peer sends first."""
+"""First bytes of a ZeroMQ peer."""
 
-_REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
 TLS_ALERT: Final = b"\x15\x03"
 _HTTP2_SETTINGS: Final = 4
-"""The type of the first frame that an HTTP/2 peer sends, in its fourth byte."""
+"""Type of the first frame of an HTTP/2 peer, in its fourth byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a probe has found."""
+class Finding(NamedTuple):
+    """Result of a probe."""
 
     text: str
-    foreign: bool = False
-    """Whether another protocol is spoken there, so that waiting is of no use."""
+    is_foreign: bool = False
+    """Whether the port speaks another protocol, so that waiting is of no use."""
 
 
-def protocol_of(start: bytes) -> str:
-    """Which protocol a peer speaks that begins so, with the port of yunishard that speaks it; empty if unknown.
+def describe_peer(start: bytes) -> str:
+    """Describe a peer of another protocol by its first bytes; names the port of yunishard that speaks it.
 
-    >>> protocol_of(b"HTTP/1.1 400")
-    "HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
+    >>> describe_peer(b"HTTP/1.1 400")
+    "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
     """
     if start.startswith(b"HTTP/"):
-        return "HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
+        return "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"
     if len(start) > 3 and start[0] == 0 and start[3] == _HTTP2_SETTINGS:
-        return "HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"
+        return "it speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"
     if start[:1] == _SIGNATURE[:1]:
-        return "ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"
+        return "it speaks ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"
     if start.startswith(TLS_ALERT):
-        return "TLS, as at yunishard's ports for REST and gRPC with certificates"
-    return ""
+        return "it speaks TLS, as at yunishard's ports for REST and gRPC with certificates"
+    return f"it answers with {start!r}"
 
 
 async def probe(address: str) -> Finding | None:
-    """What listens at an address such as tcp://127.0.0.1:9090; None if that cannot be said."""
+    """Find out what listens at an address such as tcp://127.0.0.1:9090; None if the address cannot be probed."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
@@ -72,26 +69,21 @@ async def probe(address: str) -> Finding | None:
     except (OSError, TimeoutError) as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error) or "no connection in time"
         return Finding(f"nothing listens there ({reason})")
+    start = b""
     try:
-        start = b""
-        for sent in (_SIGNATURE, _REQUEST):
-            writer.write(sent)
+        for request in (_SIGNATURE, b"GET / HTTP/1.0\r\n\r\n"):
+            writer.write(request)
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_MAX_S):
                     start = await reader.read(FIRST_BYTES)
                     break
     except OSError:
-        pass  # it hangs up, which says nothing
+        pass  # the peer closed the connection
     finally:
         writer.close()
-    return _finding(start)
-
-
-def _finding(start: bytes) -> Finding:
     if not start:
-        return Finding("something listens there, but says nothing that yunishard's native port would")
+        return Finding("something listens there, but sends nothing that yunishard's native port would send")
     if start[:1] == _SIGNATURE[:1]:
-        return Finding("ZeroMQ answers there, but the connection does not come about: do the keys fit?")
-    protocol = protocol_of(start)
-    what = f"it speaks {protocol}" if protocol else f"it begins with {start!r}"
-    return Finding(f"something listens there that is not yunishard's native port: {what}", foreign=True)
+        return Finding("ZeroMQ answers there, but the handshake fails: do the keys fit?")
+    text = f"something listens there that is not yunishard's native port: {describe_peer(start)}"
+    return Finding(text, is_foreign=True)

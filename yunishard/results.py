@@ -9,72 +9,36 @@ Not here: receiving (`session.py`), the thread that the callbacks run in (`clien
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
-from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from common.rm_messages import (
-    NODE_CREATE,
-    NODE_CREATE_DRAIN,
-    NODE_DECOMMISSION,
-    NODE_DRAIN,
-    NODE_DRAIN_TO_SCHEDULABLE,
-    NODE_UPDATE,
-    PLACEHOLDER_REPLACED,
-    PREEMPTED_BY_SCHEDULER,
-    SCHEDULING_FAILED,
-    STOPPED_BY_RM,
-    TIMEOUT,
-    UNKNOWN_TERMINATION,
-    AcceptedApplication,
-    AcceptedNode,
-    Allocation,
-    AllocationRelease,
-    AllocationResponse,
-    ApplicationResponse,
-    ConfigurationUpdated,
-    EventRecord,
-    EventResponse,
-    Goodbye,
-    NodeResponse,
-    PartitionRestarted,
-    PredicatesAnswered,
-    PredicatesArgs,
-    PredicatesAsked,
-    Refused,
-    RejectedAllocation,
-    RejectedApplication,
-    RejectedNode,
-    ReleasesIgnored,
-    SchedulingStateResponse,
-    UpdateContainerSchedulingState,
-    UpdatedApplication,
-    Verdict,
-)
+from common import rm_messages
 from yunishard.builders import check_callable
 
 Predicate = Callable[[str, str, bool], str | None]
-"""Called with the key of an ask, the id of a node, and whether it is to run there now: otherwise the node is only to be
-kept for it, or it is to take the place of its placeholder there. Gives the reason why it may not, or None (or "") if it
-may. It is called in the thread of the connection, for many pairs at once: it looks at what it knows, and waits for
-nothing.
+"""Called with the key of an ask, the id of a node, and whether the ask is to be allocated there now: False if the node
+is only to be reserved, or the ask is to replace its placeholder there. Returns the reason why the ask must not run
+there; None or "" if it may. The thread of the connection calls it for many pairs at once, so it must not block.
 """
 
 
-def answer(asked: PredicatesAsked, predicate: Predicate) -> PredicatesAnswered:
-    """The verdicts on all that is asked."""
-    return PredicatesAnswered(question=asked.question, verdicts=[_verdict(one, predicate) for one in asked.asked])
+def answer_predicates(asked: rm_messages.PredicatesAsked, predicate: Predicate) -> rm_messages.PredicatesAnswered:
+    """Return the verdicts on all pairs in a question."""
+    return rm_messages.PredicatesAnswered(
+        question=asked.question, verdicts=[_verdict(one, predicate) for one in asked.asked]
+    )
 
 
-def _verdict(asked: PredicatesArgs, predicate: Predicate) -> Verdict:
+def _verdict(asked: rm_messages.PredicatesArgs, predicate: Predicate) -> rm_messages.Verdict:
     try:
         refusal = predicate(asked.allocation_key, asked.node_id, asked.allocate) or ""
         if not isinstance(refusal, str):
             raise TypeError(f"it must return the reason (str) or None, got {refusal!r}")
-    except Exception as error:  # the core gets an answer all the same, and people read the reason
+    except Exception as error:  # a fault of the program must not end the connection
         refusal = f"predicate of the resource manager failed: {type(error).__name__}: {error}"
-    return Verdict(
+    return rm_messages.Verdict(
         allocation_key=asked.allocation_key,
         node_id=asked.node_id,
         allocate=asked.allocate,
@@ -85,28 +49,28 @@ def _verdict(asked: PredicatesArgs, predicate: Predicate) -> Verdict:
 class NodeAction(IntEnum):
     """What to do with a node: the `action` of `node()`."""
 
-    CREATE = NODE_CREATE
-    UPDATE = NODE_UPDATE
-    DRAIN = NODE_DRAIN
-    DECOMMISSION = NODE_DECOMMISSION
-    DRAIN_TO_SCHEDULABLE = NODE_DRAIN_TO_SCHEDULABLE
-    CREATE_DRAIN = NODE_CREATE_DRAIN
+    CREATE = rm_messages.NODE_CREATE
+    UPDATE = rm_messages.NODE_UPDATE
+    DRAIN = rm_messages.NODE_DRAIN
+    DECOMMISSION = rm_messages.NODE_DECOMMISSION
+    DRAIN_TO_SCHEDULABLE = rm_messages.NODE_DRAIN_TO_SCHEDULABLE
+    CREATE_DRAIN = rm_messages.NODE_CREATE_DRAIN
 
 
 class TerminationType(IntEnum):
     """Why an allocation ends: the `termination_type` of a release."""
 
-    UNKNOWN = UNKNOWN_TERMINATION
-    STOPPED_BY_RM = STOPPED_BY_RM
-    TIMEOUT = TIMEOUT
-    PREEMPTED_BY_SCHEDULER = PREEMPTED_BY_SCHEDULER
-    PLACEHOLDER_REPLACED = PLACEHOLDER_REPLACED
+    UNKNOWN = rm_messages.UNKNOWN_TERMINATION
+    STOPPED_BY_RM = rm_messages.STOPPED_BY_RM
+    TIMEOUT = rm_messages.TIMEOUT
+    PREEMPTED_BY_SCHEDULER = rm_messages.PREEMPTED_BY_SCHEDULER
+    PLACEHOLDER_REPLACED = rm_messages.PLACEHOLDER_REPLACED
 
 
 class SchedulingState(IntEnum):
     """The `state` of an ask that found no node."""
 
-    FAILED = SCHEDULING_FAILED
+    FAILED = rm_messages.SCHEDULING_FAILED
 
 
 class ApplicationState(StrEnum):
@@ -128,34 +92,35 @@ _TERMINATIONS: Final[dict[int, TerminationType]] = {one.value: one for one in Te
 _STATES: Final[dict[str, ApplicationState]] = {one.value: one for one in ApplicationState}
 
 Update = (
-    NodeResponse
-    | ApplicationResponse
-    | AllocationResponse
-    | EventResponse
-    | SchedulingStateResponse
-    | ConfigurationUpdated
-    | ReleasesIgnored
-    | PartitionRestarted
-    | Goodbye
-    | Refused
+    rm_messages.NodeResponse
+    | rm_messages.ApplicationResponse
+    | rm_messages.AllocationResponse
+    | rm_messages.EventResponse
+    | rm_messages.SchedulingStateResponse
+    | rm_messages.ConfigurationUpdated
+    | rm_messages.ReleasesIgnored
+    | rm_messages.PartitionRestarted
+    | rm_messages.Goodbye
+    | rm_messages.Refused
 )
-"""What the core has to tell."""
+"""Everything that a result can hold."""
 
 _T = TypeVar("_T")
 Answer = Awaitable[None] | None
-"""What a function gives back: an `async def` something to wait for, a plain one nothing."""
+"""Return value of a callback: an awaitable from an `async def`, None from a plain function."""
 Callback = Callable[[_T], Answer]
 
 
 class Result(NamedTuple):
-    """Something the core has to tell: about which partition (its normalised name, "" for none), and what."""
+    """What the core sent about one partition."""
 
     partition: str
+    """Normalised name; "" if the news concern no single partition."""
     news: Update
 
 
 class Results(AsyncIterator[Result]):
-    """Not a generator, so that nothing is left hanging when one consumer breaks off and another goes on."""
+    """An iterator over results. It is not a generator, so that a consumer may stop, and another one continue."""
 
     def __init__(self, take: Callable[[], Awaitable[Result]]) -> None:
         self._take = take
@@ -172,134 +137,103 @@ class Callbacks:
     `BlockingResourceManager` it must be a plain function.
     """
 
-    allocated: Callback[Allocation] | None = None
+    allocated: Callback[rm_messages.Allocation] | None = None
     """`(Allocation)`: an ask has a node, or the core has accepted a running allocation that was reported."""
-    released: Callback[AllocationRelease] | None = None
+    released: Callback[rm_messages.AllocationRelease] | None = None
     """`(AllocationRelease)`: an allocation ends. With TIMEOUT, PREEMPTED_BY_SCHEDULER or PLACEHOLDER_REPLACED the core
     requests it: stop the work, then confirm by sending the same release. Its resources stay in use until then."""
-    release_ignored: Callback[AllocationRelease] | None = None
+    release_ignored: Callback[rm_messages.AllocationRelease] | None = None
     """`(AllocationRelease)`: a release that this RM sent had no effect; `message` gives the reason. Harmless if both
     sides ended the same allocation at the same time; otherwise the partition, the application or the key is wrong."""
-    allocation_rejected: Callback[RejectedAllocation] | None = None
+    allocation_rejected: Callback[rm_messages.RejectedAllocation] | None = None
     """`(RejectedAllocation)`: the core refused an ask or allocation; `reason` says why."""
-    application_accepted: Callback[AcceptedApplication] | None = None
+    application_accepted: Callback[rm_messages.AcceptedApplication] | None = None
     """`(AcceptedApplication)`: the core accepted a new application."""
-    application_rejected: Callback[RejectedApplication] | None = None
+    application_rejected: Callback[rm_messages.RejectedApplication] | None = None
     """`(RejectedApplication)`: the core refused a new application; `reason` says why."""
-    application_updated: Callback[UpdatedApplication] | None = None
+    application_updated: Callback[rm_messages.UpdatedApplication] | None = None
     """`(UpdatedApplication)`: an application entered a state, an `ApplicationState`."""
-    node_accepted: Callback[AcceptedNode] | None = None
+    node_accepted: Callback[rm_messages.AcceptedNode] | None = None
     """`(AcceptedNode)`: the core accepted a new node."""
-    node_rejected: Callback[RejectedNode] | None = None
+    node_rejected: Callback[rm_messages.RejectedNode] | None = None
     """`(RejectedNode)`: the core refused a new node; `reason` says why."""
     partition_restarted: Callback[str] | None = None
     """`(str)`: the partition with this normalised name lost its state; report everything in it again."""
-    configuration_changed: Callback[ConfigurationUpdated] | None = None
+    configuration_changed: Callback[rm_messages.ConfigurationUpdated] | None = None
     """`(ConfigurationUpdated)`: an operator or another client changed the configuration of this RM."""
-    event: Callback[EventRecord] | None = None
+    event: Callback[rm_messages.EventRecord] | None = None
     """`(EventRecord)`: an event of this RM's partitions, such as a queue that starts to drain."""
-    scheduling_state_updated: Callback[UpdateContainerSchedulingState] | None = None
+    scheduling_state_updated: Callback[rm_messages.UpdateContainerSchedulingState] | None = None
     """`(UpdateContainerSchedulingState)`: only more nodes would help this ask. Called once for each ask."""
-    goodbye: Callback[Goodbye] | None = None
-    """`(Goodbye)`: the core stops for a while. The session continues without any action of the program."""
-    refused: Callback[Refused] | None = None
+    goodbye: Callback[rm_messages.Goodbye] | None = None
+    """`(Goodbye)`: the core stops temporarily. The session continues without any action of the program."""
+    refused: Callback[rm_messages.Refused] | None = None
     """`(Refused)`: the core did not act on a whole message."""
 
     def __post_init__(self) -> None:
-        """Check that all of them can be called.
+        """Check that all callbacks can be called.
 
         Raises:
-            TypeError: one cannot; names it.
+            TypeError: one cannot be called; the text names it.
         """
         for one in fields(self):
-            check_callable("Callbacks()", one.name, getattr(self, one.name))
+            check_callable(f"Callbacks(): {one.name}", getattr(self, one.name))
 
-    def tell(self, result: Result) -> Iterator[Answer]:
-        """Call what is meant for this result, one function a step; each step gives what the function gave back."""
-        match result.news:
-            case AllocationResponse() as news:
-                yield from _each(self.allocated, news.new)
-                yield from _each(self.released, news.released)
-                yield from _each(self.allocation_rejected, news.rejected_allocations)
-            case ApplicationResponse() as news:
-                yield from _each(self.application_accepted, news.accepted)
-                yield from _each(self.application_rejected, news.rejected)
-                yield from _each(self.application_updated, news.updated)
-            case NodeResponse() as news:
-                yield from _each(self.node_accepted, news.accepted)
-                yield from _each(self.node_rejected, news.rejected)
-            case EventResponse() as news:
-                yield from _each(self.event, news.events)
-            case SchedulingStateResponse() as news:
-                yield from _each(self.scheduling_state_updated, news.updated)
-            case ReleasesIgnored() as news:
-                yield from _each(self.release_ignored, news.ignored)
-            case ConfigurationUpdated() as changed:
-                yield from _each(self.configuration_changed, [changed])
-            case PartitionRestarted():
-                yield from _each(self.partition_restarted, [result.partition])
-            case Goodbye() as goodbye:
-                yield from _each(self.goodbye, [goodbye])
-            case Refused() as refused:
-                yield from _each(self.refused, [refused])
+    def dispatch(self, result: Result) -> Iterator[Answer]:
+        """Call the callback for each item of a result, one item a step; yields what the callback returned."""
+        if isinstance(result.news, rm_messages.PartitionRestarted):
+            items: Iterable[tuple[str, object]] = [("partition_restarted", result.partition)]
+        else:
+            items = _items(result.news)
+        for name, item in items:
+            callback: Callback[object] | None = getattr(self, name)
+            if callback is not None:
+                yield callback(item)
 
 
-def with_partition(result: Result) -> Result:
+_CALLBACKS: Final[dict[type[Update], dict[str, str]]] = {
+    rm_messages.AllocationResponse: {
+        "allocated": "new",
+        "released": "released",
+        "allocation_rejected": "rejected_allocations",
+    },
+    rm_messages.ApplicationResponse: {
+        "application_accepted": "accepted",
+        "application_rejected": "rejected",
+        "application_updated": "updated",
+    },
+    rm_messages.NodeResponse: {"node_accepted": "accepted", "node_rejected": "rejected"},
+    rm_messages.EventResponse: {"event": "events"},
+    rm_messages.SchedulingStateResponse: {"scheduling_state_updated": "updated"},
+    rm_messages.ReleasesIgnored: {"release_ignored": "ignored"},
+    rm_messages.ConfigurationUpdated: {"configuration_changed": ""},
+    rm_messages.Goodbye: {"goodbye": ""},
+    rm_messages.Refused: {"refused": ""},
+}
+"""Kind of news to its callbacks, each with the field that holds the items; "" if the news are the item."""
+
+
+def _items(news: Update) -> Iterator[tuple[str, Struct]]:
+    """Yield each item of the news with the name of its callback."""
+    for name, field in _CALLBACKS.get(type(news), {}).items():
+        items: list[Struct] = getattr(news, field) if field else [news]
+        for item in items:
+            yield name, item
+
+
+def complete_result(result: Result) -> Result:
     """Set the partition's name, which the core sends in the header, and the enums in the items of a result.
 
     Only this result refers to the decoded items, so they are changed in place: a tenth of the cost of copying them. A
     value that this version does not know, from a newer core, stays as it is.
     """
-    for item in _items(result.news):
+    for _, item in _items(result.news):
         force_setattr(item, "partition_name", result.partition)
         match item:
-            case AllocationRelease(termination_type=kind) if kind in _TERMINATIONS:
+            case rm_messages.AllocationRelease(termination_type=kind) if kind in _TERMINATIONS:
                 force_setattr(item, "termination_type", _TERMINATIONS[kind])
-            case UpdatedApplication(state=state) if state in _STATES:
+            case rm_messages.UpdatedApplication(state=state) if state in _STATES:
                 force_setattr(item, "state", _STATES[state])
-            case UpdateContainerSchedulingState(state=number) if number == SchedulingState.FAILED:
+            case rm_messages.UpdateContainerSchedulingState(state=number) if number == SchedulingState.FAILED:
                 force_setattr(item, "state", SchedulingState.FAILED)
-            case _:
-                pass
     return result
-
-
-_Item = (
-    Allocation
-    | AllocationRelease
-    | RejectedAllocation
-    | AcceptedApplication
-    | RejectedApplication
-    | UpdatedApplication
-    | AcceptedNode
-    | RejectedNode
-    | EventRecord
-    | UpdateContainerSchedulingState
-    | Refused
-)
-"""What names its partition."""
-
-
-def _items(news: Update) -> Iterable[_Item]:
-    match news:
-        case AllocationResponse():
-            return chain(news.new, news.released, news.rejected_allocations)
-        case ApplicationResponse():
-            return chain(news.accepted, news.rejected, news.updated)
-        case NodeResponse():
-            return chain(news.accepted, news.rejected)
-        case EventResponse():
-            return news.events
-        case SchedulingStateResponse():
-            return news.updated
-        case ReleasesIgnored():
-            return news.ignored
-        case Refused():
-            return [news]
-    return ()
-
-
-def _each(callback: Callback[_T] | None, items: Iterable[_T]) -> Iterator[Answer]:
-    if callback is not None:
-        for item in items:
-            yield callback(item)

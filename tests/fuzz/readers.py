@@ -44,7 +44,7 @@ from rmproxy.si import scheduler_pb2 as si
 from tests.fuzz.examples import CONFIG, TWO_PARTITIONS, Voice, examples
 from tests.fuzz.protobuf import requests
 from tests.fuzz.words import TEXTS, bitten, confused, encoded, read
-from yunishard.session import Dialogue
+from yunishard.session import ClientSession
 
 VOICE: Final = Voice("mad", "s1", "mad_default")
 OTHERS: Final = (
@@ -280,7 +280,7 @@ def _conversations() -> dict[str, Target]:
     ]
     return {
         "session": Target(seeds, lambda data: _hear_session(*_halves(data)), (WireError,), structured=True),
-        "dialogue": Target(seeds, lambda data: _hear_dialogue(*_halves(data)), structured=True),
+        "client-session": Target(seeds, lambda data: _hear_client_session(*_halves(data)), structured=True),
         "grpc": Target(seeds, lambda data: asyncio.run(_hear_grpc(*_halves(data))), structured=True),
         "front": Target(seeds, lambda data: _hear_front(*_halves(data)), (WireError,), structured=True),
     }
@@ -302,16 +302,16 @@ def _hear_session(header: bytes, body: bytes) -> None:
     session.acknowledgements()
 
 
-def _hear_dialogue(header: bytes, body: bytes) -> None:
+def _hear_client_session(header: bytes, body: bytes) -> None:
     """It says itself what is wrong, and goes on or is over."""
-    dialogue = Dialogue(examples()["RegisterResourceManager"], session=VOICE.session)  # type: ignore[arg-type]
-    dialogue.connected()
-    dialogue.received(VOICE.says(examples()["Registered"], partition=""))
+    session = ClientSession(examples()["RegisterResourceManager"], session=VOICE.session)  # type: ignore[arg-type]
+    session.connected()
+    session.receive(VOICE.says(examples()["Registered"], partition=""))
     for frames in ([b"YSH1", header, body], [header, body]):
-        dialogue.received(frames)
-        while dialogue.take() is not None:
+        session.receive(frames)
+        while session.next_result() is not None:
             pass
-    dialogue.to_send()
+    session.take_outgoing()
 
 
 async def _hear_grpc(header: bytes, body: bytes) -> None:

@@ -42,7 +42,7 @@ from common.session import EncodedMessage, Session, SessionState
 from common.wire import NEVER, Incoming, Outgoing, WireError
 from tests.sim.hearing import confirmed, hear, pieces
 from tests.sim.site import Site
-from yunishard.liveness import Pulse
+from yunishard.liveness import Liveness
 
 if TYPE_CHECKING:
     from tests.sim.auditor import Auditor
@@ -99,7 +99,7 @@ class ResourceManager:
         """Whether it has had enough of its connection; whoever has the socket sees to it."""
         self._buffer: deque[tuple[Header, bytes]] = deque()
         self._heartbeat = (0, 0)
-        self._pulse = Pulse(self.rng.random)
+        self._liveness = Liveness(self.rng.random)
         self._begin_at = NEVER
         """When a session that is over is followed by another one."""
         self._ack_at = NEVER
@@ -130,18 +130,18 @@ class ResourceManager:
     def deadline(self) -> float:
         later = min((at for at, _, _ in self._later), default=NEVER)
         reads = self.slow_until if self._buffer else NEVER
-        return min(later, reads, self._pulse.deadline, self._begin_at, self._ack_at)
+        return min(later, reads, self._liveness.deadline, self._begin_at, self._ack_at)
 
     def tick(self, now: float) -> list[Outgoing]:
         self._now = now
         out: list[EncodedMessage] = []
         if self._begin_at <= now:
             out += self._anew()
-        match self._pulse.due(now):
-            case "renew":
+        match self._liveness.next_action(now):
+            case "reconnect":
                 self.reconnects = True
-                self._pulse.trying(now)
-            case "again":
+                self._liveness.start_attempt(now)
+            case "retry":
                 out += self._call()
             case "heartbeat":
                 out.append(self.session.heartbeat())
@@ -159,7 +159,7 @@ class ResourceManager:
 
     def sends(self, outgoing: list[EncodedMessage]) -> list[Outgoing]:
         if outgoing:
-            self._pulse.said(self._now)
+            self._liveness.record_sent(self._now)
         # messages to a partition that resumes alone are repeated after that
         return [
             Outgoing(PROXY, one.header, one.body)
@@ -176,7 +176,7 @@ class ResourceManager:
         return self.sends([] if self._begin_at != NEVER else self._call())
 
     def _call(self) -> list[EncodedMessage]:
-        self._pulse.trying(self._now)
+        self._liveness.start_attempt(self._now)
         if self.leaving:
             return [self.session.leave()]
         if not self.entered:
@@ -193,7 +193,7 @@ class ResourceManager:
     def leave(self) -> list[EncodedMessage]:
         """Go for good."""
         self.leaving = True
-        self._pulse.trying(self._now)
+        self._liveness.start_attempt(self._now)
         return [self.session.leave("the simulation wants it")]
 
     def reconfigure(self, text: str) -> list[EncodedMessage]:
@@ -207,7 +207,7 @@ class ResourceManager:
         self.auditor.story.note(self.rm_id, f"session {self.session.session} is over: {why}")
         self._begin_at = self._now + self.rng.uniform(0.05, ANEW_MAX_S)
         self._ack_at = NEVER
-        self._pulse.calling()
+        self._liveness.suspend()
         self._buffer.clear()
         self._later.clear()
 
@@ -249,7 +249,7 @@ class ResourceManager:
 
     def handle(self, incoming: Incoming, now: float) -> list[Outgoing]:
         self._now = now
-        self._pulse.heard(now)
+        self._liveness.record_received(now)
         header = incoming.header
         if header.session == self.session.session and header.seq:
             self.auditor.arrived(self, header, incoming.body)
@@ -271,7 +271,7 @@ class ResourceManager:
             return self._news(header, message)
         match message:
             case Registered() if header.partition:
-                self._pulse.talking(*self._heartbeat, self._now)
+                self._liveness.open(*self._heartbeat, self._now)
                 return self.session.repeated(header.partition)
             case Registered():
                 return self._registered(message)
@@ -281,7 +281,7 @@ class ResourceManager:
                 if self.session.state == "away" or self.session.is_open(header.partition):
                     return self._resume("the core wants it", header.partition)
             case Goodbye():
-                self._pulse.pause(message.retry_after_milli_seconds / 1000, self._now)
+                self._liveness.pause(message.retry_after_milli_seconds / 1000, self._now)
             case Left():
                 self._left() if self.leaving else self._over("it was away for too long")
             case Refused():
@@ -300,13 +300,13 @@ class ResourceManager:
         partition = call.header.partition
         self.auditor.story.note(self.rm_id, f"resumes {partition or 'all'}: {why}")
         self._buffer = deque(one for one in self._buffer if partition not in ("", one[0].partition))
-        self._pulse.trying(self._now)
+        self._liveness.start_attempt(self._now)
         return [call]
 
     def _registered(self, message: Registered) -> list[EncodedMessage]:
         self.entered = True
         self._heartbeat = message.heartbeat_milli_seconds, message.silence_milli_seconds
-        self._pulse.talking(*self._heartbeat, self._now)
+        self._liveness.open(*self._heartbeat, self._now)
         self._adopt(message.partitions, message.lives, message.checksum)
         begins = self.auditor.begun(self)
         out = self.session.repeated()
@@ -364,7 +364,7 @@ class ResourceManager:
     def _turned_away(self, message: Refused, before: SessionState) -> None:
         """The core did not do what the session as a whole wanted: for now, or at all."""
         if message.code in ("busy", "flood"):
-            self._pulse.pause(0.0, self._now)
+            self._liveness.pause(0.0, self._now)
         elif before == "leaving" and message.code == "unknown-session":
             self._left()
         else:

@@ -87,7 +87,7 @@ class FakeCore:
             heartbeat_milli_seconds=heartbeat_ms,
             silence_milli_seconds=silence_ms,
         )
-        await self.says(registered, partition="")
+        await self.says(registered, partition=header.partition, ref=header.ref)
         return header
 
     async def lets_go(self) -> None:

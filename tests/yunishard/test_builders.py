@@ -165,7 +165,7 @@ CONNECTS: list[tuple[dict[str, object], str]] = [
     ({"predicate": "may_run"}, "connect(): predicate must be a function or None, got 'may_run'"),
     ({"state_dump": {}}, "connect(): state_dump must be a function or None, got {}"),
     ({"events": "yes"}, "connect(): events must be True or False, got 'yes'"),
-    ({"keys": b"rm.key"}, "connect(): keys must be a path (str or Path) or None, got b'rm.key'"),
+    ({"keys": b"rm.key"}, "connect(): keys must be str or Path or None, got b'rm.key'"),
     ({"timeout_s": None}, "connect(): timeout_s must be a number of seconds, got None"),
     ({"timeout_s": -1}, "connect(): timeout_s must be a number of seconds, 0 or more, got -1"),
     ({"timeout_s": float("nan")}, "connect(): timeout_s must be a number of seconds, 0 or more, got nan"),

@@ -97,7 +97,7 @@ def test_a_break_before_the_answer_leaves_the_outcome_unknown_and_nothing_is_sen
         async with FakeCore(core.address) as again, rm:
             await again.hears(Resume)
             await again.says(Registered(partitions=[PARTITION]), partition="")
-            with pytest.raises(OutcomeUnknown, match="look which configuration it has"):
+            with pytest.raises(OutcomeUnknown, match="check which configuration is in force"):
                 await change
             later = asyncio.create_task(rm.update_configuration("later"))
             _, message = await again.hears(UpdateConfiguration)
@@ -186,7 +186,7 @@ def test_a_change_asked_for_while_the_session_is_resumed_is_sent_once_it_is() ->
 def test_without_an_answer_in_time_the_outcome_is_unknown() -> None:
     async def story() -> None:
         async with FakeCore() as core, await core.registers() as rm:
-            with pytest.raises(OutcomeUnknown, match=r"did not say within 0\.01 s"):
+            with pytest.raises(OutcomeUnknown, match=r"did not answer within 0\.01 s"):
                 await rm.update_configuration(TEXT, timeout_s=0.01)
 
     play(story)

@@ -27,10 +27,10 @@ from tests.rmproxy.port import play as play_with_keys
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, allocated, play, taken
 from yunishard.builders import node
 from yunishard.client import KEYS_VARIABLE, ResourceManager
-from yunishard.connection import WAITING_MAX, Link, StateDump, StateDumps, answer
+from yunishard.connection import STATE_DUMPS_WAITING_MAX, SessionDriver, StateDump, StateDumps, call_state_dump
 from yunishard.exceptions import KeyFileError, KeyRefused, RegistrationRefused
 from yunishard.results import Result
-from yunishard.session import READ_AHEAD_MESSAGES, Dialogue
+from yunishard.session import READ_AHEAD_MESSAGES, ClientSession
 
 SOON_S = 15.0
 """Long before the deadline of a connection."""
@@ -111,14 +111,15 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_nothing_more_is_read_than_the_consumer_can_be_expected_to_take() -> None:
     async def story() -> None:
         async with FakeCore() as core:
-            dialogue = Dialogue(RegisterResourceManager(rm_id="rm-1"), session="s")
-            link = Link(core.address, dialogue, None)
+            session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session="s")
+            driver = SessionDriver(core.address, session, None, None)
+            driver.open()
             await core.welcomes()
             for number in range(1, READ_AHEAD_MESSAGES + 101):
                 await core.says(allocated(number), seq=number)
-            await until(lambda: not link.hungry)
-            assert dialogue.backlog() == READ_AHEAD_MESSAGES
-            await link.close()
+            await until(lambda: not driver.is_hungry)
+            assert session.backlog == READ_AHEAD_MESSAGES
+            await driver.close()
 
     play(story)
 
@@ -154,7 +155,7 @@ def test_a_core_that_falls_silent_is_looked_for_on_a_new_connection_and_nothing_
 
     with caplog.at_level(logging.WARNING):
         play(story)
-    assert "says nothing, connecting again" in caplog.text
+    assert "no answer from" in caplog.text
 
 
 def test_a_resumption_that_is_not_answered_is_asked_for_on_another_connection() -> None:
@@ -227,7 +228,7 @@ async def waiting() -> str:
 
 @pytest.mark.parametrize("state_dump", [plain, waiting])
 def test_a_plain_function_and_one_that_waits_are_answers(state_dump: StateDump) -> None:
-    assert asyncio.run(answer(ASKED, state_dump)) == TOLD
+    assert asyncio.run(call_state_dump(ASKED, state_dump)) == TOLD
 
 
 def fails() -> str:
@@ -249,7 +250,7 @@ async def fails_later() -> str:
     ],
 )
 def test_there_is_an_answer_whatever_the_function_does(state_dump: StateDump, problem: str) -> None:
-    answered = asyncio.run(answer(ASKED, state_dump))
+    answered = asyncio.run(call_state_dump(ASKED, state_dump))
     assert answered.text == ""
     assert answered.problem.startswith(f"state_dump of the resource manager {problem}")
 
@@ -324,16 +325,16 @@ def test_beyond_so_many_questions_the_answer_is_that_it_is_busy_and_a_close_ends
             return ""
 
         dumps = StateDumps(hangs, lambda partition, answered: told.append(answered))
-        for number in range(WAITING_MAX + 1):
-            dumps.asked(PARTITION, StateDumpAsked(question=number, deadline_milli_seconds=2000))
+        for number in range(STATE_DUMPS_WAITING_MAX + 1):
+            dumps.request(PARTITION, StateDumpAsked(question=number, deadline_milli_seconds=2000))
         [busy] = told
         assert (busy.question, busy.problem) == (
-            WAITING_MAX,
+            STATE_DUMPS_WAITING_MAX,
             "state_dump of the resource manager is busy with earlier questions",
         )
         dumps.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert len(others) == WAITING_MAX
+        assert len(others) == STATE_DUMPS_WAITING_MAX
         await asyncio.gather(*others, return_exceptions=True)
         assert told == [busy]
 

@@ -11,7 +11,7 @@ import yunishard
 from common.rm_messages import AllocationRelease, AllocationResponse, ApplicationResponse, UpdatedApplication
 from tests.yunishard.fake_core import PARTITION, FakeCore, play
 from yunishard import cli, exceptions
-from yunishard.results import with_partition
+from yunishard.results import complete_result
 
 
 def test_every_public_name_can_be_imported() -> None:
@@ -68,12 +68,12 @@ def test_connect_checks_its_arguments_at_the_call() -> None:
 def test_results_carry_enums_and_the_partition() -> None:
     released = AllocationRelease(application_id="app-1", allocation_key="a", termination_type=3)
     unknown = AllocationRelease(application_id="app-1", allocation_key="b", termination_type=99)
-    with_partition(yunishard.Result("rm_default", AllocationResponse(released=[released, unknown])))
+    complete_result(yunishard.Result("rm_default", AllocationResponse(released=[released, unknown])))
     assert released.termination_type is yunishard.TerminationType.PREEMPTED_BY_SCHEDULER
     assert released.partition_name == "rm_default"
     assert unknown.termination_type == 99
     updated = UpdatedApplication(application_id="app-1", state="Running")
-    with_partition(yunishard.Result("rm_default", ApplicationResponse(updated=[updated])))
+    complete_result(yunishard.Result("rm_default", ApplicationResponse(updated=[updated])))
     assert updated.state is yunishard.ApplicationState.RUNNING
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.yunishard.fake_core import FakeCore, Kept, play
 from yunishard.client import ResourceManager
-from yunishard.port_probe import probe, protocol_of
+from yunishard.port_probe import describe_peer, probe
 
 HTTP2 = b"\0\0\x12\x04\0\0\0\0\0\0\x03"
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
@@ -50,16 +50,15 @@ class Warned(logging.Handler):
 @pytest.mark.parametrize(
     ("start", "protocol"),
     [
-        (HTTP, "HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
-        (HTTP2, "HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
-        (b"\xff\0\0\0", "ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"),
-        (b"\x15\x03\x01", "TLS, as at yunishard's ports for REST and gRPC with certificates"),
-        (b"SSH-2.0", ""),
-        (b"", ""),
+        (HTTP, "it speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
+        (HTTP2, "it speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
+        (b"\xff\0\0\0", "it speaks ZeroMQ, as at yunishard's native port (9090 unless configured otherwise)"),
+        (b"\x15\x03\x01", "it speaks TLS, as at yunishard's ports for REST and gRPC with certificates"),
+        (b"SSH-2.0", "it answers with b'SSH-2.0'"),
     ],
 )
 def test_a_protocol_is_known_by_its_first_bytes(start: bytes, protocol: str) -> None:
-    assert protocol_of(start) == protocol
+    assert describe_peer(start) == protocol
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_a_protocol_is_known_by_its_first_bytes(start: bytes, protocol: str) -> 
     [
         (HTTP2, b"", "speaks HTTP/2, as at yunishard's port for gRPC (3333 unless configured otherwise)"),
         (HTTP, b"\r\n\r\n", "speaks HTTP, as at yunishard's port for REST (9080 unless configured otherwise)"),
-        (b"SSH-2.0-OpenSSH", b"", "begins with b'SSH-2.0-OpenSSH'"),
+        (b"SSH-2.0-OpenSSH", b"", "answers with b'SSH-2.0-OpenSSH'"),
     ],
 )
 def test_connecting_to_a_port_of_another_protocol_fails_early_and_says_which(
@@ -111,7 +110,7 @@ def test_a_proxy_that_hangs_up_as_its_core_is_away_ends_no_attempt() -> None:
         async with listening(b"", hangs_up=True) as address:
             finding = await probe(address)
         assert finding is not None
-        assert not finding.foreign
+        assert not finding.is_foreign
 
     play(story)
 
@@ -136,7 +135,7 @@ def test_a_host_that_cannot_be_a_name_is_said_to_be_none(host: str) -> None:
     finding = asyncio.run(probe(f"tcp://{host}:9090"))
     assert finding is not None
     assert finding.text.startswith(f"{host!r} is no host name: ")
-    assert not finding.foreign
+    assert not finding.is_foreign
 
 
 def test_a_host_that_is_not_found_is_said_in_words() -> None:

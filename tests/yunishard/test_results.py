@@ -33,7 +33,7 @@ from common.rm_messages import (
 )
 from tests.yunishard.fake_core import PARTITION, FakeCore, Kept, play
 from yunishard.builders import node
-from yunishard.results import Callbacks, Predicate, Result, Update, answer
+from yunishard.results import Callbacks, Predicate, Result, Update, answer_predicates
 
 IGNORED = AllocationRelease(allocation_key="k5", message="application a9 is unknown")
 ALLOCATION = Allocation(allocation_key="k1")
@@ -84,7 +84,7 @@ def test_every_item_goes_to_its_function() -> None:
         refused=noting("refused", book),
     )
     for news in NEWS:
-        assert set(callbacks.tell(Result("rm-1_p", news))) == {None}
+        assert set(callbacks.dispatch(Result("rm-1_p", news))) == {None}
     assert book == [
         ("allocated", ALLOCATION),
         ("released", RELEASE),
@@ -103,7 +103,7 @@ def test_every_item_goes_to_its_function() -> None:
 
 
 def test_what_nobody_wants_to_hear_is_not_told() -> None:
-    assert [answer for news in NEWS for answer in Callbacks().tell(Result("rm-1_p", news))] == []
+    assert [answer for news in NEWS for answer in Callbacks().dispatch(Result("rm-1_p", news))] == []
 
 
 ASKED = PredicatesAsked(
@@ -121,7 +121,7 @@ def only_n1(key: str, node: str, allocate: bool) -> str | None:
 
 
 def test_every_pair_gets_its_verdict() -> None:
-    assert answer(ASKED, only_n1) == PredicatesAnswered(
+    assert answer_predicates(ASKED, only_n1) == PredicatesAnswered(
         question=7,
         verdicts=[
             Verdict(allocation_key="a1", node_id="n1", allocate=True),
@@ -147,7 +147,7 @@ def fails(key: str, node: str, allocate: bool) -> str | None:
     ],
 )
 def test_there_is_an_answer_whatever_the_predicate_does(predicate: Predicate, refusal: str) -> None:
-    assert answer(ASKED, predicate).verdicts[0].refusal == refusal
+    assert answer_predicates(ASKED, predicate).verdicts[0].refusal == refusal
 
 
 def test_it_is_asked_and_answers_at_once_though_nobody_reads_results() -> None:
@@ -161,7 +161,7 @@ def test_it_is_asked_and_answers_at_once_though_nobody_reads_results() -> None:
             async with await connecting:
                 await core.says(ASKED)
                 header, answered = await core.hears(PredicatesAnswered)
-                assert answered == answer(ASKED, only_n1)
+                assert answered == answer_predicates(ASKED, only_n1)
                 assert (header.partition, header.seq) == (PARTITION, 0)
 
     play(story)

@@ -71,7 +71,9 @@ def _restart(core: FakeCore) -> Awaitable[None]:
 
 
 @pytest.mark.parametrize(
-    ("happens", "why"), [(_problem, "1 node of 2 arrived"), (_restart, "it lost what it knew")], ids=["told", "restart"]
+    ("happens", "why"),
+    [(_problem, "1 node of 2 arrived"), (_restart, "the partition lost its state")],
+    ids=["told", "restart"],
 )
 def test_a_report_that_is_not_taken_is_an_error_at_its_end(
     happens: Callable[[FakeCore], Awaitable[None]], why: str

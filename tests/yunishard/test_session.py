@@ -44,22 +44,22 @@ from common.wire import decode_body, encode_body, encode_frames
 from yunishard.builders import application, ask, node, release
 from yunishard.exceptions import Closed, ResyncFailed, SessionLost
 from yunishard.results import Callbacks, Result
-from yunishard.session import READ_AHEAD_MESSAGES, Dialogue, Sync, Syncs
+from yunishard.session import READ_AHEAD_MESSAGES, ClientSession, Sync, SyncTracker
 
 SESSION = "s1"
 ONE, TWO = "rm-1_one", "rm-1_two"
 
 
-def opened() -> Dialogue:
-    dialogue = Dialogue(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
-    dialogue.connected()
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
-    assert said(dialogue) == ["RegisterResourceManager"]
-    return dialogue
+def opened() -> ClientSession:
+    session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
+    session.connected()
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
+    assert said(session) == ["RegisterResourceManager"]
+    return session
 
 
 def hears(
-    dialogue: Dialogue,
+    session: ClientSession,
     message: Message,
     *,
     partition: str = ONE,
@@ -67,35 +67,35 @@ def hears(
     ack: int = 0,
     life: int = 0,
     ref: str = "",
-) -> bool:
+) -> None:
     kind = type(message).__name__
     header = Header(kind=kind, partition=partition, session=SESSION, seq=seq, ack=ack, life=life, ref=ref)
-    return dialogue.received(encode_frames(header, encode_body(message)))
+    session.receive(encode_frames(header, encode_body(message)))
 
 
-def said(dialogue: Dialogue) -> list[str]:
-    return [outgoing.header.kind for outgoing in dialogue.to_send()]
+def said(session: ClientSession) -> list[str]:
+    return [outgoing.header.kind for outgoing in session.take_outgoing()]
 
 
 def allocated(number: int, partition: str = ONE) -> AllocationResponse:
     return AllocationResponse(new=[Allocation(allocation_key=f"k{number}", partition_name=partition)])
 
 
-def all_taken(dialogue: Dialogue) -> list[Result]:
-    return list(iter(dialogue.take, None))
+def all_taken(session: ClientSession) -> list[Result]:
+    return list(iter(session.next_result, None))
 
 
 def test_only_what_was_taken_counts_as_received() -> None:
-    dialogue = opened()
+    session = opened()
     for number in (1, 2, 3):
-        hears(dialogue, allocated(number), seq=number)
-    dialogue.take()
-    dialogue.acknowledge()
-    assert [(outgoing.header.kind, outgoing.header.ack) for outgoing in dialogue.to_send()] == [("Ack", 1)]
-    dialogue.connected()
-    (resume,) = dialogue.to_send()
+        hears(session, allocated(number), seq=number)
+    session.next_result()
+    session.acknowledge()
+    assert [(outgoing.header.kind, outgoing.header.ack) for outgoing in session.take_outgoing()] == [("Ack", 1)]
+    session.connected()
+    (resume,) = session.take_outgoing()
     assert decode_body(Resume, resume.body) == Resume(received={ONE: 1})
-    assert dialogue.backlog() == 0, "the core sends these again"
+    assert session.backlog == 0, "the core sends these again"
 
 
 EVERY_KIND: list[News | Refused] = [
@@ -117,42 +117,42 @@ EVERY_KIND: list[News | Refused] = [
 
 @pytest.mark.parametrize("news", EVERY_KIND, ids=lambda news: type(news).__name__)
 def test_every_item_that_reaches_a_callback_names_its_partition(news: News | Refused) -> None:
-    dialogue = opened()
-    hears(dialogue, news, partition=TWO, seq=0 if isinstance(news, Refused | ReleasesIgnored) else 1)
-    (result,) = all_taken(dialogue)
+    session = opened()
+    hears(session, news, partition=TWO, seq=0 if isinstance(news, Refused | ReleasesIgnored) else 1)
+    (result,) = all_taken(session)
     items: list[object] = []
     names = "allocated released allocation_rejected application_accepted application_rejected application_updated"
     names += " node_accepted node_rejected event scheduling_state_updated release_ignored refused"
-    list(Callbacks(**dict.fromkeys(names.split(), items.append)).tell(result))
+    list(Callbacks(**dict.fromkeys(names.split(), items.append)).dispatch(result))
     assert items
     assert [getattr(item, "partition_name", "has none") for item in items] == [TWO] * len(items)
 
 
 def test_a_release_that_a_callback_builds_goes_to_the_partition_of_its_allocation() -> None:
-    dialogue = opened()
-    hears(dialogue, AllocationResponse(new=[Allocation(allocation_key="k1")]), partition=TWO, seq=1)
-    (result,) = all_taken(dialogue)
+    session = opened()
+    hears(session, AllocationResponse(new=[Allocation(allocation_key="k1")]), partition=TWO, seq=1)
+    (result,) = all_taken(session)
     assert isinstance(result.news, AllocationResponse)
     (one,) = result.news.new
     wanted = release(one.application_id, one.allocation_key, partition=one.partition_name)
-    dialogue.update(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[wanted])))
-    assert [outgoing.header.partition for outgoing in dialogue.to_send()][-1] == TWO
+    session.send_update(AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=[wanted])))
+    assert [outgoing.header.partition for outgoing in session.take_outgoing()][-1] == TWO
 
 
 def test_reports_of_ignored_releases_do_not_fill_the_memory_of_a_slow_consumer() -> None:
-    dialogue = opened()
+    session = opened()
     for _ in range(READ_AHEAD_MESSAGES + 10):
-        hears(dialogue, ReleasesIgnored(ignored=[AllocationRelease(allocation_key="k")]))
-    assert dialogue.backlog() == READ_AHEAD_MESSAGES
+        hears(session, ReleasesIgnored(ignored=[AllocationRelease(allocation_key="k")]))
+    assert session.backlog == READ_AHEAD_MESSAGES
 
 
 def test_what_a_dead_worker_said_and_nobody_took_is_dropped() -> None:
-    dialogue = opened()
-    hears(dialogue, allocated(1), seq=1)
-    hears(dialogue, allocated(7, TWO), seq=1, partition=TWO)
-    hears(dialogue, PartitionRestarted(), life=1)
-    hears(dialogue, allocated(2), seq=1, life=1)
-    assert all_taken(dialogue) == [
+    session = opened()
+    hears(session, allocated(1), seq=1)
+    hears(session, allocated(7, TWO), seq=1, partition=TWO)
+    hears(session, PartitionRestarted(), life=1)
+    hears(session, allocated(2), seq=1, life=1)
+    assert all_taken(session) == [
         Result(TWO, allocated(7, TWO)),
         Result(ONE, PartitionRestarted()),
         Result(ONE, allocated(2)),
@@ -160,260 +160,260 @@ def test_what_a_dead_worker_said_and_nobody_took_is_dropped() -> None:
 
 
 def test_a_restart_that_was_told_and_not_taken_survives_a_broken_connection() -> None:
-    dialogue = opened()
-    hears(dialogue, PartitionRestarted(), life=1)
-    dialogue.connected()
-    assert all_taken(dialogue) == [Result(ONE, PartitionRestarted())]
+    session = opened()
+    hears(session, PartitionRestarted(), life=1)
+    session.connected()
+    assert all_taken(session) == [Result(ONE, PartitionRestarted())]
 
 
 def test_an_acknowledgement_in_news_makes_room_before_the_news_are_taken() -> None:
-    dialogue = opened()
+    session = opened()
     command = NodeRequest(nodes=[node("n1", partition="one")])
     for _ in range(WINDOW_MESSAGES):
-        dialogue.update(command)
-    assert dialogue.session.full(command)
-    assert not hears(dialogue, allocated(1), seq=1), "no room yet"
-    assert hears(dialogue, allocated(2), seq=2, ack=5)
-    assert not dialogue.session.full(command)
-    assert not hears(dialogue, allocated(3), seq=3, ack=5), "nothing new"
+        session.send_update(command)
+    assert session.protocol.full(command)
+    hears(session, allocated(1), seq=1)
+    assert session.protocol.full(command)
+    hears(session, allocated(2), seq=2, ack=5)
+    assert not session.protocol.full(command)
 
 
 def test_while_it_resumes_updates_are_kept_for_later_and_sent_once_in_order() -> None:
-    dialogue = opened()
-    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
-    dialogue.connected()
-    dialogue.update(NodeRequest(nodes=[node("n2", partition="one")]))
-    assert said(dialogue) == ["Resume"], "what was to be sent on the old connection comes again"
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
-    assert [outgoing.header.seq for outgoing in dialogue.to_send()] == [1, 2]
+    session = opened()
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
+    session.connected()
+    session.send_update(NodeRequest(nodes=[node("n2", partition="one")]))
+    assert said(session) == ["Resume"], "what was to be sent on the old connection comes again"
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
+    assert [outgoing.header.seq for outgoing in session.take_outgoing()] == [1, 2]
 
 
 def test_a_gap_asks_once_and_what_is_behind_it_is_dropped() -> None:
-    dialogue = opened()
-    hears(dialogue, allocated(2), seq=2)
-    hears(dialogue, allocated(3), seq=3)
-    assert dialogue.take() is None
-    assert said(dialogue) == ["Resume"]
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
+    session = opened()
+    hears(session, allocated(2), seq=2)
+    hears(session, allocated(3), seq=3)
+    assert session.next_result() is None
+    assert said(session) == ["Resume"]
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
     for number in (1, 2, 3):
-        hears(dialogue, allocated(number), seq=number)
-    assert [result.news for result in all_taken(dialogue)] == [allocated(1), allocated(2), allocated(3)]
+        hears(session, allocated(number), seq=number)
+    assert [result.news for result in all_taken(session)] == [allocated(1), allocated(2), allocated(3)]
 
 
 def test_a_gap_that_the_core_found_is_mended_once_though_each_update_behind_it_is_refused() -> None:
-    dialogue = opened()
+    session = opened()
     for number in (3, 4, 5):
-        hears(dialogue, Refused(code="gap", reason=f"{number} came after 1", seq=number))
-        assert said(dialogue) == (["Resume"] if number == 3 else [])
-    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
-    hears(dialogue, Refused(code="gap", reason="9 came after 5", seq=9))
-    assert said(dialogue) == ["Resume"]
+        hears(session, Refused(code="gap", reason=f"{number} came after 1", seq=number))
+        assert said(session) == (["Resume"] if number == 3 else [])
+    hears(session, Registered(partitions=[ONE]), ref=f"resume {ONE}")
+    hears(session, Refused(code="gap", reason="9 came after 5", seq=9))
+    assert said(session) == ["Resume"]
 
 
 def test_a_restarted_worker_resumes_its_partition_and_interrupts_no_other() -> None:
-    dialogue = opened()
+    session = opened()
     both = NodeRequest(nodes=[node("n1", partition="one"), node("n1", partition="two")])
-    hears(dialogue, allocated(1), seq=1)
-    hears(dialogue, allocated(1, TWO), partition=TWO, seq=1)
+    hears(session, allocated(1), seq=1)
+    hears(session, allocated(1, TWO), partition=TWO, seq=1)
     for _ in range(2):  # the second request is covered by the first answer
-        hears(dialogue, ResumeWanted(reason="the worker was started again"))
-    dialogue.update(both)
-    [resume, other] = dialogue.to_send()
+        hears(session, ResumeWanted(reason="the worker was started again"))
+    session.send_update(both)
+    [resume, other] = session.take_outgoing()
     assert (resume.header.kind, resume.header.partition) == ("Resume", ONE)
     assert decode_body(Resume, resume.body) == Resume(received={ONE: 0})
     assert (other.header.kind, other.header.partition) == ("NodeRequest", TWO)
-    assert dialogue.session.full(both)
-    assert [result.partition for result in all_taken(dialogue)] == [TWO]
-    assert [one.header.partition for one in dialogue.to_send()] == [TWO]
-    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
-    [repeated] = dialogue.to_send()
+    assert session.protocol.full(both)
+    assert [result.partition for result in all_taken(session)] == [TWO]
+    assert [one.header.partition for one in session.take_outgoing()] == [TWO]
+    hears(session, Registered(partitions=[ONE]), ref=f"resume {ONE}")
+    [repeated] = session.take_outgoing()
     assert (repeated.header.kind, repeated.header.partition) == ("NodeRequest", ONE)
-    hears(dialogue, allocated(1), seq=1)
-    assert [result.news for result in all_taken(dialogue)] == [allocated(1)]
+    hears(session, allocated(1), seq=1)
+    assert [result.news for result in all_taken(session)] == [allocated(1)]
 
 
 def test_two_restarted_workers_resume_all_partitions() -> None:
-    dialogue = opened()
-    hears(dialogue, ResumeWanted(reason="restarted"))
-    hears(dialogue, ResumeWanted(reason="restarted"), partition=TWO)
-    assert [one.header.partition for one in dialogue.to_send()] == [""]
-    hears(dialogue, Registered(partitions=[ONE]), ref=f"resume {ONE}")
-    assert dialogue.session.state == "resuming"
+    session = opened()
+    hears(session, ResumeWanted(reason="restarted"))
+    hears(session, ResumeWanted(reason="restarted"), partition=TWO)
+    assert [one.header.partition for one in session.take_outgoing()] == [""]
+    hears(session, Registered(partitions=[ONE]), ref=f"resume {ONE}")
+    assert session.protocol.state == "resuming"
 
 
 def test_a_refused_resumption_of_one_partition_is_repeated_for_all() -> None:
-    dialogue = opened()
-    hears(dialogue, ResumeWanted(reason="restarted"))
-    hears(dialogue, Refused(code="busy", reason="resume all partitions"), partition="", ref=f"resume {ONE}")
-    assert dialogue.pause_s == 0
-    dialogue.connected()
-    assert [(one.header.kind, one.header.partition) for one in dialogue.to_send()] == [("Resume", "")]
+    session = opened()
+    hears(session, ResumeWanted(reason="restarted"))
+    hears(session, Refused(code="busy", reason="resume all partitions"), partition="", ref=f"resume {ONE}")
+    assert session.pause_s == 0
+    session.connected()
+    assert [(one.header.kind, one.header.partition) for one in session.take_outgoing()] == [("Resume", "")]
 
 
 def test_frames_that_are_no_message_are_answered_by_resuming() -> None:
-    dialogue = opened()
-    dialogue.received([b"GET / HTTP/1.1"])
-    assert said(dialogue) == ["Resume"]
+    session = opened()
+    session.receive([b"GET / HTTP/1.1"])
+    assert said(session) == ["Resume"]
 
 
 def test_a_bare_acknowledgement_is_no_result() -> None:
-    dialogue = opened()
-    hears(dialogue, Received(), ack=3)
-    assert dialogue.take() is None
+    session = opened()
+    hears(session, Received(), ack=3)
+    assert session.next_result() is None
 
 
 @pytest.mark.parametrize("code", ["superseded", "forbidden"])
 def test_the_core_may_end_the_session_at_any_time(code: str) -> None:
-    dialogue = opened()
-    hears(dialogue, Refused(code=code, reason="RM 'rm-1' registered again elsewhere"), partition="")
-    assert isinstance(dialogue.over, SessionLost)
-    assert "elsewhere" in str(dialogue.over)
-    dialogue.connected()
-    assert said(dialogue) == [], "there is nothing left to say"
+    session = opened()
+    hears(session, Refused(code=code, reason="RM 'rm-1' registered again elsewhere"), partition="")
+    assert isinstance(session.end_reason, SessionLost)
+    assert "elsewhere" in str(session.end_reason)
+    session.connected()
+    assert said(session) == [], "there is nothing left to say"
 
 
 def test_updates_refused_for_want_of_acknowledgements_go_again_once_some_are_given() -> None:
-    dialogue = opened()
-    hears(dialogue, allocated(1), seq=1)
-    hears(dialogue, Refused(code="window", reason="acknowledge first", seq=1))
-    assert said(dialogue) == []
-    assert all_taken(dialogue) == [Result(ONE, allocated(1))]
-    assert said(dialogue) == ["Resume"], "it says what was received, and brings what was refused again"
+    session = opened()
+    hears(session, allocated(1), seq=1)
+    hears(session, Refused(code="window", reason="acknowledge first", seq=1))
+    assert said(session) == []
+    assert all_taken(session) == [Result(ONE, allocated(1))]
+    assert said(session) == ["Resume"], "it says what was received, and brings what was refused again"
 
 
 def test_updates_refused_when_everything_is_acknowledged_already_go_again_at_once() -> None:
-    dialogue = opened()
-    hears(dialogue, Refused(code="window", reason="acknowledge first", seq=1))
-    assert said(dialogue) == ["Resume"]
+    session = opened()
+    hears(session, Refused(code="window", reason="acknowledge first", seq=1))
+    assert said(session) == ["Resume"]
 
 
 def test_messages_of_a_newer_core_do_no_harm() -> None:
-    dialogue = opened()
+    session = opened()
     for _ in range(10):
-        assert dialogue.received(encode_frames(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
-    assert (dialogue.over, said(dialogue)) == (None, [])
+        session.receive(encode_frames(Header(kind="Sparkle", partition=ONE, session=SESSION), b"\x80"))
+    assert (session.end_reason, said(session)) == (None, [])
 
 
 # Pauses and ends ----------------------------------------------------------------------------------------------------
 
 
-def turned_away(dialogue: Dialogue, code: str) -> None:
-    hears(dialogue, Refused(code=code, reason="later"), partition="")
+def turned_away(session: ClientSession, code: str) -> None:
+    hears(session, Refused(code=code, reason="later"), partition="")
 
 
 def test_when_the_core_wants_it_the_session_is_resumed_once() -> None:
-    dialogue = opened()
-    hears(dialogue, ResumeWanted(reason="the core began anew"), partition="")
-    hears(dialogue, ResumeWanted(reason="the core began anew"), partition="")
-    assert said(dialogue) == ["Resume"]
+    session = opened()
+    hears(session, ResumeWanted(reason="the core began anew"), partition="")
+    hears(session, ResumeWanted(reason="the core began anew"), partition="")
+    assert said(session) == ["Resume"]
 
 
 def test_when_the_core_wants_a_resumption_what_nobody_took_is_dropped_as_it_comes_again() -> None:
     """A worker that recovered from an older journal may say something else under the same numbers."""
-    dialogue = opened()
-    hears(dialogue, allocated(1), seq=1)
-    assert len(all_taken(dialogue)) == 1
-    dialogue.to_send()
-    hears(dialogue, allocated(2), seq=2)
-    hears(dialogue, ResumeWanted(reason="the worker was started again"), partition="")
-    assert decode_body(Resume, dialogue.to_send()[0].body).received[ONE] == 1
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
-    hears(dialogue, allocated(3), seq=2)
-    assert [one.news for one in all_taken(dialogue)] == [allocated(3)]
+    session = opened()
+    hears(session, allocated(1), seq=1)
+    assert len(all_taken(session)) == 1
+    session.take_outgoing()
+    hears(session, allocated(2), seq=2)
+    hears(session, ResumeWanted(reason="the worker was started again"), partition="")
+    assert decode_body(Resume, session.take_outgoing()[0].body).received[ONE] == 1
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
+    hears(session, allocated(3), seq=2)
+    assert [one.news for one in all_taken(session)] == [allocated(3)]
 
 
 def test_a_goodbye_is_told_and_updates_wait_until_the_pause_is_over() -> None:
-    dialogue = opened()
+    session = opened()
     goodbye = Goodbye(reason="stopping", retry_after_milli_seconds=1500)
-    hears(dialogue, goodbye, partition="")
-    assert (dialogue.pause_s, dialogue.complaint) == (1.5, "stopping")
-    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
-    assert said(dialogue) == []
-    assert all_taken(dialogue) == [Result("", goodbye)]
-    dialogue.connected()
-    assert said(dialogue) == ["Resume"]
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
-    assert said(dialogue) == ["NodeRequest"]
+    hears(session, goodbye, partition="")
+    assert (session.pause_s, session.pause_reason) == (1.5, "stopping")
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
+    assert said(session) == []
+    assert all_taken(session) == [Result("", goodbye)]
+    session.connected()
+    assert said(session) == ["Resume"]
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
+    assert said(session) == ["NodeRequest"]
 
 
 @pytest.mark.parametrize("code", ["busy", "flood"])
 def test_a_registration_that_comes_at_a_bad_time_is_made_again(code: str) -> None:
-    dialogue = Dialogue(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
-    dialogue.connected()
-    said(dialogue)
-    turned_away(dialogue, code)
-    assert (dialogue.over, dialogue.pause_s, dialogue.complaint) == (None, 0.0, "later")
-    dialogue.connected()
-    assert said(dialogue) == ["RegisterResourceManager"]
-    hears(dialogue, Registered(partitions=[ONE]), partition="")
-    assert (dialogue.session.state, dialogue.complaint) == ("open", "")
+    session = ClientSession(RegisterResourceManager(rm_id="rm-1"), session=SESSION)
+    session.connected()
+    said(session)
+    turned_away(session, code)
+    assert (session.end_reason, session.pause_s, session.pause_reason) == (None, 0.0, "later")
+    session.connected()
+    assert said(session) == ["RegisterResourceManager"]
+    hears(session, Registered(partitions=[ONE]), partition="")
+    assert (session.protocol.state, session.pause_reason) == ("open", "")
 
 
 def test_a_resumption_that_comes_at_a_bad_time_is_made_again_and_updates_are_kept() -> None:
-    dialogue = opened()
-    dialogue.connected()
-    turned_away(dialogue, "busy")
-    assert dialogue.over is None
-    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
-    dialogue.connected()
-    assert said(dialogue) == ["Resume"]
-    hears(dialogue, Registered(partitions=[ONE, TWO]), partition="")
-    assert said(dialogue) == ["NodeRequest"]
+    session = opened()
+    session.connected()
+    turned_away(session, "busy")
+    assert session.end_reason is None
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
+    session.connected()
+    assert said(session) == ["Resume"]
+    hears(session, Registered(partitions=[ONE, TWO]), partition="")
+    assert said(session) == ["NodeRequest"]
 
 
 def test_who_is_unknown_where_it_speaks_asks_the_core_before_it_gives_up() -> None:
-    dialogue = opened()
-    turned_away(dialogue, "unknown-session")
+    session = opened()
+    turned_away(session, "unknown-session")
     turned_away_again = Refused(code="unknown-session", reason="never heard of it")
-    assert said(dialogue) == ["Resume"]
-    hears(dialogue, turned_away_again, partition="")
-    assert isinstance(dialogue.over, SessionLost)
+    assert said(session) == ["Resume"]
+    hears(session, turned_away_again, partition="")
+    assert isinstance(session.end_reason, SessionLost)
 
 
 def test_a_late_refusal_of_a_call_that_was_answered_since_is_no_result() -> None:
-    dialogue = opened()
-    turned_away(dialogue, "busy")
-    assert all_taken(dialogue) == []
+    session = opened()
+    turned_away(session, "busy")
+    assert all_taken(session) == []
 
 
 def test_who_leaves_is_gone_once_the_core_says_so() -> None:
-    dialogue = opened()
-    dialogue.leave("done")
-    dialogue.update(NodeRequest(nodes=[node("n1", partition="one")]))
-    assert said(dialogue) == ["Leave"]
-    hears(dialogue, Left(), partition="")
-    assert dialogue.left
-    assert isinstance(dialogue.over, Closed)
+    session = opened()
+    session.leave("done")
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one")]))
+    assert said(session) == ["Leave"]
+    hears(session, Left(), partition="")
+    assert session.has_left
+    assert isinstance(session.end_reason, Closed)
 
 
 def test_who_leaves_says_so_again_on_the_next_connection() -> None:
-    dialogue = opened()
-    dialogue.leave("")
-    dialogue.connected()
-    assert said(dialogue) == ["Leave"]
-    turned_away(dialogue, "busy")
-    dialogue.connected()
-    assert said(dialogue) == ["Leave"]
-    hears(dialogue, Left(), partition="")
-    assert dialogue.left
+    session = opened()
+    session.leave("")
+    session.connected()
+    assert said(session) == ["Leave"]
+    turned_away(session, "busy")
+    session.connected()
+    assert said(session) == ["Leave"]
+    hears(session, Left(), partition="")
+    assert session.has_left
 
 
 def test_who_was_away_for_too_long_hears_that_nothing_is_left() -> None:
-    dialogue = opened()
-    hears(dialogue, Left(), partition="")
-    assert not dialogue.left
-    assert isinstance(dialogue.over, SessionLost)
+    session = opened()
+    hears(session, Left(), partition="")
+    assert not session.has_left
+    assert isinstance(session.end_reason, SessionLost)
 
 
 # Full reports -------------------------------------------------------------------------------------------------------
 
 
 def test_a_report_is_said_in_order_and_counted() -> None:
-    dialogue = opened()
-    sync = dialogue.sync_begin(ONE, "because")
-    dialogue.update(NodeRequest(nodes=[node("n1", partition="one"), node("n2", partition="two")]))
-    dialogue.sync_end(sync)
-    begin, first, _, end = dialogue.to_send()
+    session = opened()
+    sync = session.begin_sync(ONE, "because")
+    session.send_update(NodeRequest(nodes=[node("n1", partition="one"), node("n2", partition="two")]))
+    session.end_sync(sync)
+    begin, first, _, end = session.take_outgoing()
     assert [(one.header.kind, one.header.partition, one.header.seq) for one in (begin, first, end)] == [
         ("SyncBegin", ONE, 1),
         ("NodeRequest", ONE, 2),
@@ -423,39 +423,39 @@ def test_a_report_is_said_in_order_and_counted() -> None:
 
 
 def test_its_answer_is_known_before_the_consumer_has_taken_what_came_before_and_counts_as_received_after() -> None:
-    dialogue = opened()
-    sync = dialogue.sync_begin(ONE, "")
-    dialogue.sync_end(sync)
-    said(dialogue)
-    hears(dialogue, allocated(1), seq=1)
-    hears(dialogue, SyncDone(nodes=["n9"]), seq=2)
+    session = opened()
+    sync = session.begin_sync(ONE, "")
+    session.end_sync(sync)
+    said(session)
+    hears(session, allocated(1), seq=1)
+    hears(session, SyncDone(nodes=["n9"]), seq=2)
     assert sync.swept == SyncDone(nodes=["n9"])
-    assert all_taken(dialogue) == [Result(ONE, allocated(1))]
-    assert [(one.header.kind, one.header.ack) for one in dialogue.to_send()] == [("Ack", 2)]
+    assert all_taken(session) == [Result(ONE, allocated(1))]
+    assert [(one.header.kind, one.header.ack) for one in session.take_outgoing()] == [("Ack", 2)]
 
 
 def test_an_answer_from_an_earlier_life_is_not_heard() -> None:
-    dialogue = opened()
-    hears(dialogue, PartitionRestarted(), life=1)
-    sync = dialogue.sync_begin(ONE, "")
-    dialogue.sync_end(sync)
-    hears(dialogue, SyncDone(), seq=7)
+    session = opened()
+    hears(session, PartitionRestarted(), life=1)
+    sync = session.begin_sync(ONE, "")
+    session.end_sync(sync)
+    hears(session, SyncDone(), seq=7)
     assert sync.outcome is None
 
 
 def test_a_partition_that_loses_what_it_knew_meanwhile_or_goes_has_taken_nothing() -> None:
-    dialogue = opened()
-    one, two = dialogue.sync_begin(ONE, ""), dialogue.sync_begin(TWO, "")
-    hears(dialogue, PartitionRestarted(), life=1)
-    hears(dialogue, ConfigurationUpdated(checksum="c", partitions=[ONE]), partition="")
-    assert "lost what it knew" in str(one.outcome)
+    session = opened()
+    one, two = session.begin_sync(ONE, ""), session.begin_sync(TWO, "")
+    hears(session, PartitionRestarted(), life=1)
+    hears(session, ConfigurationUpdated(checksum="c", partitions=[ONE]), partition="")
+    assert "lost its state" in str(one.outcome)
     assert "not configured" in str(two.outcome)
 
 
 ONE, TWO = "rm-1_one", "rm-1_two"
 
 
-def ended(syncs: Syncs, partition: str = ONE) -> Sync:
+def ended(syncs: SyncTracker, partition: str = ONE) -> Sync:
     sync = syncs.begin(partition)
     syncs.end(sync)
     return sync
@@ -467,10 +467,10 @@ def failure(sync: Sync) -> str:
 
 
 def test_what_is_said_while_a_report_lasts_is_counted_by_partition() -> None:
-    syncs = Syncs()
-    assert not syncs
+    syncs = SyncTracker()
+    assert not syncs.has_open
     sync, other = syncs.begin(ONE), syncs.begin(TWO)
-    assert syncs
+    assert syncs.has_open
     syncs.count(ONE, NodeRequest(nodes=[node("n1"), node("n2"), node("n0", action=NODE_DECOMMISSION)]))
     gone = RemoveApplicationRequest(application_id="gone")
     syncs.count(ONE, ApplicationRequest(new=[application("a", "root.q", user="u")], remove=[gone]))
@@ -481,13 +481,13 @@ def test_what_is_said_while_a_report_lasts_is_counted_by_partition() -> None:
     syncs.count(ONE, NodeRequest(nodes=[node("late")]))
     assert sync.counts == SyncEnd(nodes=2, applications=1, allocations=2)
     assert other.counts == SyncEnd(nodes=1)
-    assert syncs, "the other goes on"
+    assert syncs.has_open, "the other goes on"
     syncs.end(other)
-    assert not syncs
+    assert not syncs.has_open
 
 
 def test_releases_count_for_nothing() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     sync = syncs.begin(ONE)
     request = AllocationRequest()
     request.releases.allocations_to_release.append(release("a", "k"))
@@ -496,66 +496,66 @@ def test_releases_count_for_nothing() -> None:
 
 
 def test_the_answer_of_the_partition_is_the_outcome() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     sync, other = ended(syncs), ended(syncs, TWO)
     done = SyncDone(nodes=["n9"])
-    syncs.answered(ONE, 5, done)
+    syncs.complete(ONE, 5, done)
     assert (sync.outcome, sync.swept, other.outcome) == (done, done, None)
 
 
 def test_a_problem_is_a_failure() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     sync = ended(syncs)
-    syncs.answered(ONE, 5, SyncDone(problem="2 nodes of 3 arrived"))
+    syncs.complete(ONE, 5, SyncDone(problem="2 nodes of 3 arrived"))
     assert failure(sync) == "rm-1_one: 2 nodes of 3 arrived"
     assert sync.swept is None
 
 
 def test_an_answer_that_comes_again_is_not_that_of_the_next_report() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     ended(syncs)
-    syncs.answered(ONE, 5, SyncDone())
+    syncs.complete(ONE, 5, SyncDone())
     second = ended(syncs)
-    syncs.answered(ONE, 5, SyncDone())
+    syncs.complete(ONE, 5, SyncDone())
     assert second.outcome is None
-    syncs.answered(ONE, 6, SyncDone())
+    syncs.complete(ONE, 6, SyncDone())
     assert second.swept == SyncDone()
 
 
 def test_the_answer_of_a_report_for_which_nobody_waits_any_more_is_not_that_of_the_next_one() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     ended(syncs)
     second = ended(syncs)
-    syncs.answered(ONE, 5, SyncDone(nodes=["of the first"]))
+    syncs.complete(ONE, 5, SyncDone(nodes=["of the first"]))
     assert second.outcome is None
 
 
 def test_a_refusal_that_has_no_number_counts_once_for_each_report() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     for _ in range(2):
         sync = ended(syncs)
-        syncs.answered(ONE, 0, SyncDone(problem="no such partition"))
+        syncs.complete(ONE, 0, SyncDone(problem="no such partition"))
         assert "no such partition" in failure(sync)
     assert syncs.partitions() == [], "nothing is remembered by a name that is none"
 
 
 def test_a_partition_that_began_anew_has_taken_no_report() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     first, second = ended(syncs), syncs.begin(ONE)
     syncs.fail(ONE, "it lost what it knew")
     assert failure(first) == failure(second) == "rm-1_one: it lost what it knew"
     syncs.end(second)
     assert failure(second) == "rm-1_one: it lost what it knew"
     third = ended(syncs)
-    syncs.answered(ONE, 1, SyncDone())
+    syncs.complete(ONE, 1, SyncDone())
     assert third.swept == SyncDone()
 
 
 def test_a_report_that_was_begun_again_is_not_complete() -> None:
-    syncs = Syncs()
+    syncs = SyncTracker()
     first, second = syncs.begin(ONE), syncs.begin(ONE)
     syncs.end(first)
     assert "another report" in failure(first)
     syncs.end(second)
-    syncs.answered(ONE, 1, SyncDone())
+    syncs.complete(ONE, 1, SyncDone())
     assert second.swept == SyncDone()

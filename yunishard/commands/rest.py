@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 from yunishard.commands.console import REFUSED, UNUSABLE
-from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, protocol_of
+from yunishard.port_probe import FIRST_BYTES, TLS_ALERT, describe_peer
 
 REST_DEFAULT: Final = "http://127.0.0.1:9080"
 ANSWER_MAX_S: Final = 15.0
@@ -218,8 +218,7 @@ class Rest:
         elif isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
             text = f"{self.url}: there is no TLS at this port: is it http://{urlsplit(self.url).netloc}?"
         elif isinstance(reason, NotHttpError) and not reason.start.startswith(TLS_ALERT):
-            protocol = protocol_of(reason.start)
-            what = f"it speaks {protocol}" if protocol else f"it answers with {reason.start!r}"
+            what = describe_peer(reason.start)
             text = f"{self.url}: something listens there that is not yunishard's web service: {what}. Give {REST_PORT}"
         elif isinstance(reason, TimeoutError):
             unsure = "" if method == "GET" else ": whether anything changed is not known, look before you try again"
