@@ -12,15 +12,15 @@ end, and the RM receives all releases.
 
 from typing import Final
 
-from common import event_codes
+from common import event_codes, rm_messages
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import admits, describe_amount, plus
-from common.rm_messages import AllocationRelease, EventRecord
-from partition_worker.engine import allocation_updates, application_updates, events, ledger, lifecycle
+from partition_worker.engine import allocation_updates, application_updates, ledger, lifecycle
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
+from partition_worker.engine.node_updates import remove_node
 from partition_worker.engine.queues.headroom import gang_objection
 from partition_worker.engine.queues.queue import Queue
 from partition_worker.engine.state import PartitionState
@@ -90,7 +90,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
     state.log_info(told)
     state.emit(
-        EventRecord(
+        rm_messages.EventRecord(
             type=event_codes.APP,
             object_id=application_id,
             reference_id=leaf.path,
@@ -185,18 +185,13 @@ def retire(state: PartitionState) -> None:
     for release in released:
         state.emit(release)
     for node in tuple(state.nodes):
-        state.nodes.withdraw(node)
-        total = state.nodes.total
-        state.nodes.remove(node)
-        events.cluster_resized(state, total)
-        events.node_gone(state, node.node_id)
-        state.counters.decommissioned += 1
+        remove_node(state, node)
     state.foreign.clear()
     state.readiness.resized()
     state.schedule_cleanup()
 
 
-def _end(state: PartitionState, application: Application) -> list[AllocationRelease]:
+def _end(state: PartitionState, application: Application) -> list[rm_messages.AllocationRelease]:
     """Fail an application, or complete it if it is completing, and remove everything it has; returns the releases."""
     completes = application.state is AppState.COMPLETING
     if application.state is AppState.RESUMING:  # Resuming has no transition to Failing

@@ -8,19 +8,6 @@ from typing import Final
 
 from common import event_codes, rm_messages
 from common.resources import equal, is_positive, is_zero
-from common.rm_messages import (
-    PLACEHOLDER_REPLACED,
-    PREEMPTED_BY_SCHEDULER,
-    SCHEDULING_FAILED_ON_RM,
-    STOPPED_BY_RM,
-    TIMEOUT,
-    AllocationRelease,
-    AllocationRequest,
-    PredicatesAnswered,
-    PredicatesArgs,
-    PredicatesAsked,
-    RejectedAllocation,
-)
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import FOREIGN, Allocation, from_message
 from partition_worker.engine.application import Application
@@ -35,7 +22,7 @@ from partition_worker.engine.queues.headroom import start_quota_timers
 from partition_worker.engine.state import PartitionState
 from partition_worker.engine.user_resolution import HELD_MAX, Said
 
-_CONFIRMATIONS = frozenset({TIMEOUT, PREEMPTED_BY_SCHEDULER})
+_CONFIRMATIONS = frozenset({rm_messages.TIMEOUT, rm_messages.PREEMPTED_BY_SCHEDULER})
 """Termination types by which an RM confirms a release that the core requested; they are not answered."""
 
 
@@ -48,16 +35,16 @@ class _Refusal(Exception):
         """Whether it counts as a scheduling error, which a correct RM does not cause."""
 
 
-def handle(state: PartitionState, request: AllocationRequest) -> None:
+def handle(state: PartitionState, request: rm_messages.AllocationRequest) -> None:
     """Process all allocations in order, send their rejections together, then process all releases in order."""
-    rejected: list[RejectedAllocation] = []
+    rejected: list[rm_messages.RejectedAllocation] = []
     for message in request.allocations:
         try:
             _take(state, message)
         except _Refusal as refusal:
             state.counters.errors += refusal.counts
             rejected.append(
-                RejectedAllocation(
+                rm_messages.RejectedAllocation(
                     allocation_key=message.allocation_key,
                     application_id=message.application_id,
                     reason=str(refusal),
@@ -72,10 +59,10 @@ def handle(state: PartitionState, request: AllocationRequest) -> None:
 def follow(state: PartitionState, said: Iterable[Said]) -> None:
     """Process asks and releases that waited for a group lookup."""
     for one in said:
-        if isinstance(one, AllocationRelease):
+        if isinstance(one, rm_messages.AllocationRelease):
             _release(state, one)
         else:
-            handle(state, AllocationRequest(allocations=[one]))
+            handle(state, rm_messages.AllocationRequest(allocations=[one]))
 
 
 # Asks and allocations -----------------------------------------------------------------------------------------------
@@ -195,7 +182,7 @@ def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> Non
     allocation.node_id = node.node_id
     node.put_foreign(allocation)
     if before is not node:
-        events.node_allocation(state, node.node_id, event_codes.ADD, allocation)
+        events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
     state.foreign[key] = node
     _foreign_changed(state, node)
 
@@ -203,7 +190,7 @@ def _take_foreign(state: PartitionState, message: rm_messages.Allocation) -> Non
 # Releases -----------------------------------------------------------------------------------------------------------
 
 
-def _release(state: PartitionState, release: AllocationRelease) -> None:
+def _release(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
     if not release.application_id:
         _release_foreign(state, release)
         return
@@ -227,28 +214,28 @@ def _release(state: PartitionState, release: AllocationRelease) -> None:
 
 def _release_one(state: PartitionState, application: Application, known: Allocation, termination_type: int) -> None:
     """Release one allocation: remove it, make it pending again, or complete a swap."""
-    if termination_type == SCHEDULING_FAILED_ON_RM:
+    if termination_type == rm_messages.SCHEDULING_FAILED_ON_RM:
         _roll_back(state, application, known)
-    elif termination_type == PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
+    elif termination_type == rm_messages.PLACEHOLDER_REPLACED and known.placeholder and known.partner is not None:
         state.emit(confirm_swap(state, application, known).announced())
         _charged_unchecked(state, application)
     elif known.key in application.allocations:
-        if termination_type == PLACEHOLDER_REPLACED:
+        if termination_type == rm_messages.PLACEHOLDER_REPLACED:
             state.log_debug(f"release of {known.key}: nothing takes its place, it is removed")
-            termination_type = STOPPED_BY_RM
+            termination_type = rm_messages.STOPPED_BY_RM
         end_allocation(state, application, known, termination_type)
         _answer(state, [known], termination_type)
-    elif termination_type != TIMEOUT:  # it confirms the timeout of a placeholder that had a node
+    elif termination_type != rm_messages.TIMEOUT:  # it confirms the timeout of a placeholder that had a node
         withdraw_ask(state, application, known)
 
 
 def _release_all(state: PartitionState, application: Application, termination_type: int) -> None:
-    keeping_asks = termination_type == TIMEOUT
+    keeping_asks = termination_type == rm_messages.TIMEOUT
     told = state.event_count
     ran = remove_everything(state, application, keeping_asks=keeping_asks)
     application.queue.released += len(ran)
     lifecycle.emptied(state, application)
-    events.arrange(state, told, events.OF_RELEASE)
+    events.arrange_events(state, told, events.OF_RELEASE)
     _answer(state, ran, termination_type)
 
 
@@ -270,7 +257,7 @@ def _roll_back(state: PartitionState, application: Application, allocation: Allo
         ledger.roll_back(state, application, allocation)
 
 
-def _release_foreign(state: PartitionState, release: AllocationRelease) -> None:
+def _release_foreign(state: PartitionState, release: rm_messages.AllocationRelease) -> None:
     key = release.allocation_key
     node = state.foreign.pop(key, None)
     if node is None:
@@ -280,7 +267,7 @@ def _release_foreign(state: PartitionState, release: AllocationRelease) -> None:
 
 
 def _take_foreign_away(state: PartitionState, node: Node, key: str) -> None:
-    events.node_allocation(state, node.node_id, event_codes.REMOVE, node.foreign[key])
+    events.record_on_node(state, node.node_id, event_codes.REMOVE, node.foreign[key])
     node.remove_foreign(key)
     _foreign_changed(state, node)
 
@@ -299,7 +286,7 @@ def end_allocation(
     state: PartitionState,
     application: Application,
     allocation: Allocation,
-    termination_type: int | None = STOPPED_BY_RM,
+    termination_type: int | None = rm_messages.STOPPED_BY_RM,
 ) -> None:
     """Remove an allocation because of a release of this type, or with its node (None). An ask that was to replace a
     placeholder waits again.
@@ -315,7 +302,7 @@ def end_allocation(
     else:
         lifecycle.allocation_gone(state, application)
     if not application.allocations or state.event_count > gone:  # usually there are none, and the events are in order
-        events.arrange(state, told, events.OF_ALLOCATION)
+        events.arrange_events(state, told, events.OF_ALLOCATION)
 
 
 def withdraw_ask(state: PartitionState, application: Application, ask: Allocation) -> None:
@@ -353,12 +340,17 @@ def ask_for_verdicts(state: PartitionState) -> None:
     question = verdicts.question(state.now)
     if question is not None:
         number, pairs, woken = question
-        asked = [PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate) for key, node, allocate in pairs]
-        state.emit(PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked))
+        asked = [
+            rm_messages.PredicatesArgs(allocation_key=key, node_id=node, allocate=allocate)
+            for key, node, allocate in pairs
+        ]
+        state.emit(
+            rm_messages.PredicatesAsked(question=number, deadline_milli_seconds=int(DEADLINE_S * 1000), asked=asked)
+        )
         _wake(state, woken)
 
 
-def take_verdicts(state: PartitionState, answered: PredicatesAnswered) -> None:
+def take_verdicts(state: PartitionState, answered: rm_messages.PredicatesAnswered) -> None:
     """Apply the RM's answer to a question about predicates; a late or unknown answer has no effect."""
     refusals = {
         Pair(verdict.allocation_key, verdict.node_id, verdict.allocate): verdict.refusal

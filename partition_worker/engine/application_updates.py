@@ -4,16 +4,9 @@ A submission whose user needs a group lookup waits (`user_resolution.py`), toget
 the groups are known; a removal drops it. `placement_chain.py` chooses the queue.
 """
 
-from common import event_codes
+from common import event_codes, rm_messages
 from common.control_messages import GroupsFound, GroupsWanted
 from common.names import RECOVERY_QUEUE, USER
-from common.rm_messages import (
-    AcceptedApplication,
-    AddApplicationRequest,
-    ApplicationRequest,
-    RejectedApplication,
-    RemoveApplicationRequest,
-)
 from partition_worker.engine import events, lifecycle
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
@@ -50,7 +43,7 @@ class _Refusal(Exception):
         """Whether to report the user with the rejection; False for an invalid name."""
 
 
-def handle(state: PartitionState, request: ApplicationRequest) -> None:
+def handle(state: PartitionState, request: rm_messages.ApplicationRequest) -> None:
     """Process all submissions first, then the removals; the removal of an unknown application is only logged."""
     work = Work()
     for new in request.new:
@@ -78,16 +71,18 @@ def give_up(state: PartitionState) -> list[Said]:
     return _entered(state, state.pending_submissions.take_all())
 
 
-def _entered(state: PartitionState, submissions: list[AddApplicationRequest], problem: str = "") -> list[Said]:
+def _entered(
+    state: PartitionState, submissions: list[rm_messages.AddApplicationRequest], problem: str = ""
+) -> list[Said]:
     work = Work()
     for submission in submissions:
         _enter(state, submission, work, problem)
     return [said for submission in submissions for said in state.pending_submissions.said(submission.application_id)]
 
 
-def _add(state: PartitionState, new: AddApplicationRequest, work: Work) -> None:
+def _add(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work) -> None:
     state.counters.submitted += 1
-    events.application(state, new.application_id, event_codes.ADD, event_codes.APP_NEW)
+    state.record_event(event_codes.APP, new.application_id, event_codes.ADD, event_codes.APP_NEW)
     try:
         _enter(state, new, work)
     except GroupsUnknown:
@@ -100,7 +95,7 @@ def _add(state: PartitionState, new: AddApplicationRequest, work: Work) -> None:
         state.pending_submissions.put(new)
 
 
-def _enter(state: PartitionState, new: AddApplicationRequest, work: Work, problem: str = "") -> None:
+def _enter(state: PartitionState, new: rm_messages.AddApplicationRequest, work: Work, problem: str = "") -> None:
     """Accept or reject a submission; `problem` is why its group lookup failed. Raises GroupsUnknown."""
     user = User(new.ugi.user, tuple(new.ugi.groups))
     try:
@@ -122,12 +117,12 @@ def _enter(state: PartitionState, new: AddApplicationRequest, work: Work, proble
     )
     state.applications[new.application_id] = application
     leaf.applications[new.application_id] = None
-    events.queue_application(state, leaf, event_codes.ADD, new.application_id)
+    state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, new.application_id)
     lifecycle.count(state, leaf, AppState.NEW)
-    state.emit(AcceptedApplication(application_id=new.application_id))
+    state.emit(rm_messages.AcceptedApplication(application_id=new.application_id))
 
 
-def _user(state: PartitionState, new: AddApplicationRequest, problem: str) -> User:
+def _user(state: PartitionState, new: rm_messages.AddApplicationRequest, problem: str) -> User:
     if state.retired:
         raise _Refusal(f"partition {state.name} was removed: it cannot add a new application {new.application_id}")
     if not new.application_id:
@@ -144,7 +139,7 @@ def _user(state: PartitionState, new: AddApplicationRequest, problem: str) -> Us
         raise
 
 
-def _check_new(state: PartitionState, new: AddApplicationRequest) -> None:
+def _check_new(state: PartitionState, new: rm_messages.AddApplicationRequest) -> None:
     """Refuse a duplicate id; a waiting submission counts."""
     if new.application_id in state.applications or new.application_id in state.pending_submissions:
         raise _Refusal(
@@ -154,7 +149,7 @@ def _check_new(state: PartitionState, new: AddApplicationRequest) -> None:
         raise _Refusal(objection)
 
 
-def _leaf(state: PartitionState, new: AddApplicationRequest, user: User, work: Work) -> Queue:
+def _leaf(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, work: Work) -> Queue:
     _check_new(state, new)
     submission = Submission(
         application_id=new.application_id,
@@ -180,7 +175,7 @@ def _leaf(state: PartitionState, new: AddApplicationRequest, user: User, work: W
     return queue
 
 
-def _set_quota(state: PartitionState, leaf: Queue, new: AddApplicationRequest) -> None:
+def _set_quota(state: PartitionState, leaf: Queue, new: rm_messages.AddApplicationRequest) -> None:
     """Apply the namespace quota of the tags to the dynamic queue, with each submission."""
     if leaf.managed or leaf.path == RECOVERY_QUEUE:
         return
@@ -189,14 +184,14 @@ def _set_quota(state: PartitionState, leaf: Queue, new: AddApplicationRequest) -
         state.log_debug(f"application {new.application_id}: {problem}")
     maximum, guaranteed = leaf.maximum, leaf.guaranteed
     if apply_namespace_quota(leaf, quota):
-        events.quota_changed(state, leaf, maximum, guaranteed)
+        events.record_quota(state, leaf, maximum, guaranteed)
         refresh_fair_maximum(leaf)
         state.readiness.reordered(leaf)
         state.readiness.touch(leaf)
         state.readiness.retry_parked()
 
 
-def _created(state: PartitionState, new: AddApplicationRequest, path: str, user: User) -> Queue:
+def _created(state: PartitionState, new: rm_messages.AddApplicationRequest, path: str, user: User) -> Queue:
     known = state.tree.next_rank
     try:
         queue = state.tree.create(path, user)
@@ -205,15 +200,15 @@ def _created(state: PartitionState, new: AddApplicationRequest, path: str, user:
             f"failed to create rule based queue {path} for application {new.application_id}\n{error}"
         ) from error
     for level in reversed([level for level in queue.ancestry() if level.rank >= known]):
-        events.queue_came(state, level)
+        events.record_queue(state, level, event_codes.ADD)
     state.schedule_cleanup()
     return queue
 
 
-def _reject(state: PartitionState, new: AddApplicationRequest, user: User, refusal: _Refusal) -> None:
+def _reject(state: PartitionState, new: rm_messages.AddApplicationRequest, user: User, refusal: _Refusal) -> None:
     state.counters.refused += 1
-    events.application(state, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=str(refusal))
     reason, queue_name = str(refusal), new.queue_name if refusal.placed else ""
+    state.record_event(event_codes.APP, new.application_id, event_codes.SET, event_codes.APP_REJECT, message=reason)
     queue = state.tree.find(queue_name)
     if queue is None:
         state.counters.reached["", AppState.REJECTED] += 1
@@ -221,10 +216,10 @@ def _reject(state: PartitionState, new: AddApplicationRequest, user: User, refus
         lifecycle.count(state, queue, AppState.REJECTED)
     name, groups = (user.name, user.groups) if refusal.user else ("", ())
     state.keep_rejection(Rejection(new.application_id, queue_name, name, groups, state.stamp_ns(), reason))
-    state.emit(RejectedApplication(application_id=new.application_id, reason=reason))
+    state.emit(rm_messages.RejectedApplication(application_id=new.application_id, reason=reason))
 
 
-def _remove(state: PartitionState, gone: RemoveApplicationRequest) -> None:
+def _remove(state: PartitionState, gone: rm_messages.RemoveApplicationRequest) -> None:
     """Remove an application with everything it has. The RM receives the releases, and that it completes unless it fails
     or resumes.
     """
@@ -244,6 +239,6 @@ def _remove(state: PartitionState, gone: RemoveApplicationRequest) -> None:
         lifecycle.leave_queue(state, application)
         application.finished_ns = state.stamp_ns()
     state.removed.append(application)
-    events.arrange(state, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
+    events.arrange_events(state, told, events.OF_WAITING if asks and not running else events.OF_APPLICATION)
     for allocation in running:
         state.emit(allocation.release(state.name, f"Application {application.application_id} Removed"))

@@ -10,19 +10,6 @@ from typing import NamedTuple
 from common import rm_messages
 from common.control_messages import GroupsWanted
 from common.messages import Resources
-from common.rm_messages import (
-    AcceptedApplication,
-    AcceptedNode,
-    AllocationRelease,
-    EventRecord,
-    PredicatesAsked,
-    RejectedAllocation,
-    RejectedApplication,
-    RejectedNode,
-    SyncDone,
-    UpdateContainerSchedulingState,
-    UpdatedApplication,
-)
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.nodes.node import Node, Reservation
@@ -87,7 +74,7 @@ class LogLine(NamedTuple):
 class IgnoredRelease(NamedTuple):
     """A release without effect, and why. The RM receives it in an unnumbered `ReleasesIgnored`."""
 
-    release: AllocationRelease
+    release: rm_messages.AllocationRelease
     reason: str
     for_operators: bool = False
     """As in a `LogLine`; the line for each release only helps to debug an RM."""
@@ -115,19 +102,19 @@ EventFields = tuple[int, str, str, int, int, str, Resources]
 
 
 Part = (
-    AcceptedNode
-    | RejectedNode
-    | AcceptedApplication
-    | RejectedApplication
-    | UpdatedApplication
+    rm_messages.AcceptedNode
+    | rm_messages.RejectedNode
+    | rm_messages.AcceptedApplication
+    | rm_messages.RejectedApplication
+    | rm_messages.UpdatedApplication
     | rm_messages.Allocation
-    | AllocationRelease
-    | RejectedAllocation
-    | EventRecord
-    | UpdateContainerSchedulingState
+    | rm_messages.AllocationRelease
+    | rm_messages.RejectedAllocation
+    | rm_messages.EventRecord
+    | rm_messages.UpdateContainerSchedulingState
     | GroupsWanted
-    | PredicatesAsked
-    | SyncDone
+    | rm_messages.PredicatesAsked
+    | rm_messages.SyncDone
     | IgnoredRelease
     | LogLine
 )

@@ -11,17 +11,9 @@ room is recorded once, and once more when it ends.
 from collections.abc import Mapping
 from typing import Final
 
-from common import event_codes
+from common import event_codes, rm_messages
 from common.messages import Resources
 from common.resources import Limit, text
-from common.rm_messages import (
-    PLACEHOLDER_REPLACED,
-    PREEMPTED_BY_SCHEDULER,
-    SCHEDULING_FAILED_ON_RM,
-    STOPPED_BY_RM,
-    TIMEOUT,
-    UNKNOWN_TERMINATION,
-)
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import AppState
@@ -47,114 +39,61 @@ ENTERED: Final[Mapping[AppState, int]] = {
 
 REMOVED: Final[Mapping[int | None, int]] = {
     None: event_codes.ALLOC_NODEREMOVED,
-    UNKNOWN_TERMINATION: event_codes.ALLOC_NODEREMOVED,
-    STOPPED_BY_RM: event_codes.ALLOC_CANCEL,
-    TIMEOUT: event_codes.ALLOC_TIMEOUT,
-    PREEMPTED_BY_SCHEDULER: event_codes.ALLOC_PREEMPT,
-    PLACEHOLDER_REPLACED: event_codes.ALLOC_REPLACED,
+    rm_messages.UNKNOWN_TERMINATION: event_codes.ALLOC_NODEREMOVED,
+    rm_messages.STOPPED_BY_RM: event_codes.ALLOC_CANCEL,
+    rm_messages.TIMEOUT: event_codes.ALLOC_TIMEOUT,
+    rm_messages.PREEMPTED_BY_SCHEDULER: event_codes.ALLOC_PREEMPT,
+    rm_messages.PLACEHOLDER_REPLACED: event_codes.ALLOC_REPLACED,
 }
 """Event detail by the termination type of an allocation's release."""
 
 UNSCHEDULABLE_TOLD_EVERY_S: Final = 15.0
 """Minimum seconds between events about the same ask that no node or victim can satisfy."""
 
-# Applications ---------------------------------------------------------------------------------------------------------
+# Applications and allocations -----------------------------------------------------------------------------------------
 
 
-def application(state: PartitionState, application_id: str, change: int, detail: int, *, message: str = "") -> None:
-    """Record that an application was added, entered a state, or left its queue."""
-    state.record_event(event_codes.APP, application_id, change, detail, message=message)
+def record_may_run(state: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
+    """Record changes of whether the application limits of queues and of user and group let an application start."""
+    name = application.application_id
+    if application.held_by_queue is in_queue:
+        application.held_by_queue = not in_queue
+        detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
+        state.record_event(event_codes.APP, name, event_codes.NONE, detail)
+    if application.held_by_quota is by_quota:
+        application.held_by_quota = not by_quota
+        detail = event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA
+        state.record_event(event_codes.APP, name, event_codes.NONE, detail)
 
 
-def entered(state: PartitionState, entering: Application, message: str = "") -> None:
-    """Record that an application entered its present state, with the reason if known."""
-    application(state, entering.application_id, event_codes.SET, ENTERED[entering.state], message=message)
+def record_for_application(state: PartitionState, change: int, detail: int, one: Allocation) -> None:
+    """Record that an ask or allocation was added to its application or removed."""
+    state.record_event(event_codes.APP, one.application_id, change, detail, one.key, one.resources)
 
 
-# Allocations ----------------------------------------------------------------------------------------------------------
+def record_on_node(
+    state: PartitionState, node_id: str, change: int, allocation: Allocation, detail: int = event_codes.NODE_ALLOC
+) -> None:
+    """Record that an allocation or a reservation of an ask was added to a node or removed."""
+    state.record_event(event_codes.NODE, node_id, change, detail, allocation.key, allocation.resources)
 
 
-def ask_removed(state: PartitionState, ask: Allocation, detail: int = event_codes.REQUEST_CANCEL) -> None:
-    """Record that an ask was removed; the ask of an allocation lasts as long as the allocation."""
-    state.record_event(
-        event_codes.APP, ask.application_id, event_codes.REMOVE, detail, reference=ask.key, resource=ask.resources
-    )
-
-
-def node_allocation(state: PartitionState, node_id: str, change: int, allocation: Allocation) -> None:
-    """Record that a native or foreign allocation was added to a node or removed."""
-    state.record_event(
-        event_codes.NODE,
-        node_id,
-        change,
-        event_codes.NODE_ALLOC,
-        reference=allocation.key,
-        resource=allocation.resources,
-    )
-
-
-def allocation_added(state: PartitionState, allocation: Allocation) -> None:
-    """Record that an application has a new allocation."""
-    state.record_event(
-        event_codes.APP,
-        allocation.application_id,
-        event_codes.ADD,
-        event_codes.APP_ALLOC,
-        reference=allocation.key,
-        resource=allocation.resources,
-    )
-
-
-def allocation_removed(state: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
+def record_removal(state: PartitionState, allocation: Allocation, termination_type: int | None) -> None:
     """Record that an allocation was removed, by a release of this type or with its node (None).
 
     Its request is removed as well, unless that becomes pending again; a placeholder timeout records the requests when
     it starts.
     """
-    state.record_event(
-        event_codes.APP,
-        allocation.application_id,
-        event_codes.REMOVE,
-        REMOVED.get(termination_type, event_codes.ALLOC_CANCEL),
-        reference=allocation.key,
-        resource=allocation.resources,
-    )
+    detail = REMOVED.get(termination_type, event_codes.ALLOC_CANCEL)
+    record_for_application(state, event_codes.REMOVE, detail, allocation)
     if termination_type is None:
         return
-    node_allocation(state, allocation.node_id, event_codes.REMOVE, allocation)
-    if termination_type not in (TIMEOUT, SCHEDULING_FAILED_ON_RM):
-        ask_removed(state, allocation)
+    record_on_node(state, allocation.node_id, event_codes.REMOVE, allocation)
+    if termination_type not in (rm_messages.TIMEOUT, rm_messages.SCHEDULING_FAILED_ON_RM):
+        record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, allocation)
 
 
-def placeholder_replaced(state: PartitionState, placeholder: Allocation, *, in_place: bool) -> None:
-    """Record the replacement of a placeholder. In place, the node's allocation only changes its name; the request event
-    follows when the real allocation runs.
-    """
-    state.record_event(
-        event_codes.APP,
-        placeholder.application_id,
-        event_codes.REMOVE,
-        event_codes.ALLOC_REPLACED,
-        reference=placeholder.key,
-        resource=placeholder.resources,
-    )
-    if not in_place:
-        node_allocation(state, placeholder.node_id, event_codes.REMOVE, placeholder)
-
-
-def reservation(state: PartitionState, node_id: str, change: int, ask: Allocation) -> None:
-    """Record that a node is reserved for an ask, or no longer."""
-    state.record_event(
-        event_codes.NODE,
-        node_id,
-        change,
-        event_codes.NODE_RESERVATION,
-        reference=ask.key,
-        resource=ask.resources,
-    )
-
-
-# What goes ------------------------------------------------------------------------------------------------------------
+# Order of the events of a removal -------------------------------------------------------------------------------------
 
 _USED: Final = ((event_codes.UG_USER_RESOURCE,), (event_codes.UG_APP_LINK,), (event_codes.UG_GROUP_RESOURCE,))
 _STATES: Final = tuple(ENTERED.values())
@@ -181,49 +120,21 @@ OF_KEPT: Final = _places((event_codes.NODE_RESERVATION,))
 """An ask with a reservation was allocated: the end of the reservation comes last."""
 
 
-def arrange(state: PartitionState, first: int, places: Mapping[int, int]) -> None:
+def arrange_events(state: PartitionState, first: int, places: Mapping[int, int]) -> None:
     """Sort the events from this index on by such an order; other details come first."""
     state.sort_events(first, lambda event: places.get(event[4], -1))
 
 
-# Nodes ----------------------------------------------------------------------------------------------------------------
+# Nodes and queues -----------------------------------------------------------------------------------------------------
 
 
-def schedulable(state: PartitionState, node_id: str, *, now: bool) -> None:
+def record_schedulable(state: PartitionState, node_id: str, *, schedulable: bool) -> None:
     """Record whether a node is schedulable."""
-    state.record_event(
-        event_codes.NODE,
-        node_id,
-        event_codes.SET,
-        event_codes.NODE_SCHEDULABLE,
-        message=f"schedulable: {str(now).lower()}",
-    )
+    message = f"schedulable: {str(schedulable).lower()}"
+    state.record_event(event_codes.NODE, node_id, event_codes.SET, event_codes.NODE_SCHEDULABLE, message=message)
 
 
-def node_added(state: PartitionState, node_id: str, capacity: Resources) -> None:
-    """Record that a node was registered, also if its id is already in use, as the reference does."""
-    state.record_event(
-        event_codes.NODE,
-        node_id,
-        event_codes.ADD,
-        event_codes.DETAILS_NONE,
-        message="Node added to the scheduler",
-        resource=capacity,
-    )
-
-
-def node_gone(state: PartitionState, node_id: str) -> None:
-    """Record that a node was removed."""
-    state.record_event(
-        event_codes.NODE,
-        node_id,
-        event_codes.REMOVE,
-        event_codes.NODE_DECOMISSION,
-        message="Node removed from the scheduler",
-    )
-
-
-def cluster_resized(state: PartitionState, before: Resources) -> None:
+def record_cluster_size(state: PartitionState, before: Resources) -> None:
     """Record a change of the cluster size, which is the root's maximum. The amounts are the previous ones, as in the
     reference.
     """
@@ -232,30 +143,13 @@ def cluster_resized(state: PartitionState, before: Resources) -> None:
         state.record_event(event_codes.QUEUE, root, event_codes.SET, event_codes.QUEUE_MAX, resource=before)
 
 
-# Queues ---------------------------------------------------------------------------------------------------------------
-
-
-def queue_came(state: PartitionState, queue: Queue) -> None:
-    """Record that a queue was created."""
-    _queue(state, queue, event_codes.ADD)
-
-
-def queue_gone(state: PartitionState, queue: Queue) -> None:
-    """Record that a queue was removed."""
-    _queue(state, queue, event_codes.REMOVE)
-
-
-def _queue(state: PartitionState, queue: Queue, change: int) -> None:
+def record_queue(state: PartitionState, queue: Queue, change: int) -> None:
+    """Record that a queue was created or removed."""
     detail = event_codes.DETAILS_NONE if queue.managed else event_codes.QUEUE_DYNAMIC
     state.record_event(event_codes.QUEUE, queue.path, change, detail)
 
 
-def queue_application(state: PartitionState, queue: Queue, change: int, application_id: str) -> None:
-    """Record that an application was added to a queue or removed."""
-    state.record_event(event_codes.QUEUE, queue.path, change, event_codes.QUEUE_APP, reference=application_id)
-
-
-def quota_changed(state: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
+def record_quota(state: PartitionState, queue: Queue, maximum: Limit | None, guaranteed: Resources | None) -> None:
     """Record changes of a queue's maximum and guarantee from these values."""
     for detail, before, now in (
         (event_codes.QUEUE_MAX, maximum, queue.maximum),
@@ -265,97 +159,64 @@ def quota_changed(state: PartitionState, queue: Queue, maximum: Limit | None, gu
             state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, detail, resource=now or {})
 
 
-def queue_type(state: PartitionState, queue: Queue) -> None:
-    """Record that a leaf became a parent, or the reverse."""
-    state.record_event(
-        event_codes.QUEUE,
-        queue.path,
-        event_codes.SET,
-        event_codes.QUEUE_TYPE,
-        message=f"leaf queue: {str(queue.leaf).lower()}",
-    )
+# Requests -------------------------------------------------------------------------------------------------------------
 
 
-# Applications that may not run, and requests --------------------------------------------------------------------------
-
-
-def may_run(state: PartitionState, application: Application, *, in_queue: bool, by_quota: bool) -> None:
-    """Record changes of whether the application limits of queues and of user and group let an application start."""
-    if application.held_by_queue is in_queue:
-        application.held_by_queue = not in_queue
-        detail = event_codes.APP_RUNNABLE_QUEUE if in_queue else event_codes.APP_CANNOTRUN_QUEUE
-        state.record_event(event_codes.APP, application.application_id, event_codes.NONE, detail)
-    if application.held_by_quota is by_quota:
-        application.held_by_quota = not by_quota
-        detail = event_codes.APP_RUNNABLE_QUOTA if by_quota else event_codes.APP_CANNOTRUN_QUOTA
-        state.record_event(event_codes.APP, application.application_id, event_codes.NONE, detail)
-
-
-def quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
+def record_quota_room(state: PartitionState, ask: Allocation, account: UsageAccount, *, found: bool) -> None:
     """Record a change of whether the user and group of an ask have room for it."""
     if ask.lacks_quota is not found:
         return
     ask.lacks_quota = not found
     if found:
-        request(state, ask, f"Request '{ask.key}' fits in the available user quota")
+        record_request(state, ask, f"Request '{ask.key}' fits in the available user quota")
         return
     amounts = f"(requested {text(ask.resources)}, available {text(account.headroom() or {})})"
-    request(state, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
+    record_request(state, ask, f"Request '{ask.key}' exceeds the available user quota {amounts}")
 
 
-def queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
+def record_queue_room(state: PartitionState, ask: Allocation, leaf: Queue, *, found: bool) -> None:
     """Record a change of whether the queues of an ask have room for it."""
     if ask.lacks_queue_room is not found:
         return
     ask.lacks_queue_room = not found
     if found:
-        request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
+        record_request(state, ask, f"Request '{ask.key}' has become schedulable in queue '{leaf.path}'")
         return
     amounts = f"(requested {text(ask.resources)}, available {text(headroom(leaf) or {})})"
-    request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
+    record_request(state, ask, f"Request '{ask.key}' does not fit in queue '{leaf.path}' {amounts}")
 
 
-def unschedulable(state: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
+def record_unschedulable(state: PartitionState, ask: Allocation, reasons: Mapping[str, int]) -> None:
     """Record why no node takes an ask, with the number of nodes for each reason; rate-limited."""
     if reasons and state.now >= ask.unschedulable_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.unschedulable_told_at = state.now
         told = "".join(f"{reason} ({reasons[reason]}x); " for reason in sorted(reasons))
-        request(state, ask, f"Unschedulable request '{ask.key}': {told}")
+        record_request(state, ask, f"Unschedulable request '{ask.key}': {told}")
 
 
-def no_victim(state: PartitionState, ask: Allocation) -> None:
+def record_no_victim(state: PartitionState, ask: Allocation) -> None:
     """Record that no victim on the required node of an ask helps it; rate-limited."""
     if state.now >= ask.no_victim_told_at + UNSCHEDULABLE_TOLD_EVERY_S:
         ask.no_victim_told_at = state.now
         node_id = ask.shape.required_node
         told = f"Unschedulable request '{ask.key}' with required node '{node_id}', no preemption victim found"
-        request(state, ask, told)
+        record_request(state, ask, told)
 
 
-def preempted(state: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
+def record_preemption(state: PartitionState, victim: Allocation, ask: Allocation, leaf: Queue) -> None:
     """Record that an allocation is preempted for an ask of this queue."""
     told = f"Preempted by {ask.key} from application {ask.application_id} in {leaf.path}"
-    request(state, victim, told)
+    record_request(state, victim, told)
 
 
-def not_matching(state: PartitionState, ask: Allocation, placeholder: Allocation) -> None:
-    """Record that a placeholder is released because an ask of its group is larger."""
-    told = (
-        f"Task group '{ask.task_group}' in application '{ask.application_id}': allocation resources "
-        f"'{text(ask.resources)}' are not matching placeholder '{text(placeholder.resources)}' allocation with ID "
-        f"'{placeholder.key}'"
-    )
-    request(state, placeholder, told, ask.resources)
-
-
-def request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
+def record_request(state: PartitionState, ask: Allocation, message: str, resource: Resources | None = None) -> None:
     """Record a message about an ask or allocation, with these amounts or its own."""
     state.record_event(
         event_codes.REQUEST,
         ask.key,
         event_codes.NONE,
         event_codes.DETAILS_NONE,
-        reference=ask.application_id,
-        message=message,
-        resource=ask.resources if resource is None else resource,
+        ask.application_id,
+        ask.resources if resource is None else resource,
+        message,
     )

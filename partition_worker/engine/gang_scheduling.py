@@ -21,9 +21,8 @@ Timeouts:
 from collections.abc import Iterable
 from typing import Final
 
-from common import event_codes
-from common.resources import fits, is_zero
-from common.rm_messages import PLACEHOLDER_REPLACED, TIMEOUT, AddApplicationRequest
+from common import event_codes, rm_messages
+from common.resources import fits, is_zero, text
 from partition_worker.engine import events, ledger, lifecycle
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import PLACEHOLDER_TIMEOUT_S, Application
@@ -101,10 +100,17 @@ def commit_swap(state: PartitionState, decision: Replace | Release) -> None:
     match decision:
         case Replace(application, ask, placeholder, node):
             ledger.begin_swap(state, application, ask, placeholder, node)
-            state.emit(placeholder.release(state.name, f"replacing allocationKey: {ask.key}", PLACEHOLDER_REPLACED))
+            state.emit(
+                placeholder.release(state.name, f"replacing allocationKey: {ask.key}", rm_messages.PLACEHOLDER_REPLACED)
+            )
         case Release(application, ask, small):
             for placeholder in small:
-                events.not_matching(state, ask, placeholder)
+                message = (
+                    f"Task group '{ask.task_group}' in application '{ask.application_id}': allocation resources "
+                    f"'{text(ask.resources)}' are not matching placeholder '{text(placeholder.resources)}' allocation "
+                    f"with ID '{placeholder.key}'"
+                )
+                events.record_request(state, placeholder, message, ask.resources)
             release_placeholders(state, application, list(small), "cancel placeholder: resource incompatible")
 
 
@@ -139,7 +145,7 @@ LEAST_S: Final = 0.001
 """Placeholder timeout of a gang that is older than its timeout."""
 
 
-def placeholder_timeout_s(submission: AddApplicationRequest, now: float) -> float:
+def placeholder_timeout_s(submission: rm_messages.AddApplicationRequest, now: float) -> float:
     """The placeholder timeout of a new application, less its age, so that a resubmission does not restart it."""
     asked_ms = submission.execution_timeout_milli_seconds
     timeout_s = asked_ms / 1000 if asked_ms > 0 else PLACEHOLDER_TIMEOUT_S
@@ -184,7 +190,7 @@ def _give_up(state: PartitionState, application: Application) -> None:
         ledger.remove_ask(state, application, ask, detail=event_codes.REQUEST_TIMEOUT)
     having = [one for one in application.allocations.values() if not one.preempted and not one.released]
     for one in having:
-        events.ask_removed(state, one, event_codes.REQUEST_TIMEOUT)
+        events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_TIMEOUT, one)
     release_placeholders(state, application, having, ALLOCATED)
     for ask in asks:
-        state.emit(ask.release(state.name, PENDING, TIMEOUT))
+        state.emit(ask.release(state.name, PENDING, rm_messages.TIMEOUT))

@@ -5,10 +5,9 @@ here, and for batches in `cycle/fast_path.py`; nowhere else. `invariants.py` ver
 decided that the change is allowed.
 """
 
-from common import event_codes
+from common import event_codes, rm_messages
 from common.messages import Resources
 from common.resources import equal, fits, is_zero, minus, total_of
-from common.rm_messages import SCHEDULING_FAILED_ON_RM, STOPPED_BY_RM, TIMEOUT
 from partition_worker.engine import events, lifecycle, reservations
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application, TaskGroup
@@ -31,10 +30,7 @@ def add_ask(state: PartitionState, application: Application, ask: Allocation) ->
     if ask.placeholder:
         expect_placeholder(state, application, ask)
     _wait(state, application, ask)
-    name = application.application_id
-    state.record_event(
-        event_codes.APP, name, event_codes.ADD, event_codes.APP_REQUEST, reference=ask.key, resource=ask.resources
-    )
+    events.record_for_application(state, event_codes.ADD, event_codes.APP_REQUEST, ask)
 
 
 def remove_ask(
@@ -46,7 +42,7 @@ def remove_ask(
     del state.allocations[ask.key]
     if ask.placeholder:
         placeholder_ended(state, application, ask)
-    events.ask_removed(state, ask, detail)
+    events.record_for_application(state, event_codes.REMOVE, detail, ask)
 
 
 def place_ask(state: PartitionState, application: Application, ask: Allocation, node: Node) -> None:
@@ -56,7 +52,7 @@ def place_ask(state: PartitionState, application: Application, ask: Allocation, 
     headroom.settle(application.queue, ask.resources)
     _bind(state, application, ask, node)
     if kept:
-        events.arrange(state, told, events.OF_KEPT)
+        events.arrange_events(state, told, events.OF_KEPT)
 
 
 def recover(state: PartitionState, application: Application, allocation: Allocation, node: Node) -> None:
@@ -75,7 +71,7 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
     state.nodes.bind(application, allocation, node)
     if node.reservations:
         state.reservation_index.nudge(node)  # a reserved ask may have to preempt now
-    events.node_allocation(state, node.node_id, event_codes.ADD, allocation)
+    events.record_on_node(state, node.node_id, event_codes.ADD, allocation)
     if application.state is AppState.NEW:  # the RM reported it without an ask
         lifecycle.fire(state, application, AppEvent.RUN)
     if allocation.placeholder:
@@ -87,14 +83,14 @@ def _bind(state: PartitionState, application: Application, allocation: Allocatio
         if equal(application.allocated_placeholder, application.placeholder_ask):
             lifecycle.fire(state, application, AppEvent.RUN)
         offer_swap(state, application, allocation)
-    events.allocation_added(state, allocation)
+    events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, allocation)
 
 
 def remove_allocation(
     state: PartitionState,
     application: Application,
     allocation: Allocation,
-    termination_type: int | None = STOPPED_BY_RM,
+    termination_type: int | None = rm_messages.STOPPED_BY_RM,
 ) -> None:
     """Remove an allocation, because of a release of this type, or with its node if there is none. The caller checks
     whether the application is done.
@@ -104,7 +100,7 @@ def remove_allocation(
     _discharge(state, application, allocation)
     if allocation.placeholder:
         placeholder_ended(state, application, allocation)
-    events.allocation_removed(state, allocation, termination_type)
+    events.record_removal(state, allocation, termination_type)
     if not allocation.placeholder and is_zero(application.allocated) and is_zero(application.pending):
         state.usage.discount(application)
     _freed(state, application)
@@ -118,7 +114,7 @@ def roll_back(state: PartitionState, application: Application, allocation: Alloc
     _discharge(state, application, allocation)
     if is_zero(application.allocated_placeholder):
         state.timers.stop(application, "placeholders")
-    events.allocation_removed(state, allocation, SCHEDULING_FAILED_ON_RM)
+    events.record_removal(state, allocation, rm_messages.SCHEDULING_FAILED_ON_RM)
     allocation.preempted = allocation.placeholder_used = False
     _wait(state, application, allocation)
     _freed(state, application)
@@ -140,7 +136,7 @@ def begin_swap(
     ask.bound_ns = state.stamp_ns()
     if node.node_id != placeholder.node_id:
         state.nodes.bind(application, ask, node)
-        events.node_allocation(state, node.node_id, event_codes.ADD, ask)
+        events.record_on_node(state, node.node_id, event_codes.ADD, ask)
 
 
 def end_swap(state: PartitionState, application: Application, ask: Allocation) -> None:
@@ -154,7 +150,9 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
     del state.allocations[placeholder.key]
     _discharge(state, application, placeholder)
     placeholder_ended(state, application, placeholder, replaced=True)
-    events.placeholder_replaced(state, placeholder, in_place=placeholder.node_id == ask.node_id)
+    events.record_for_application(state, event_codes.REMOVE, event_codes.ALLOC_REPLACED, placeholder)
+    if placeholder.node_id != ask.node_id:  # in place, the node's allocation only changes its name
+        events.record_on_node(state, placeholder.node_id, event_codes.REMOVE, placeholder)
     lifecycle.placeholder_gone(state, application)
     application.end_swap(ask)
     ask.bound_ns = state.stamp_ns()
@@ -166,8 +164,8 @@ def end_swap(state: PartitionState, application: Application, ask: Allocation) -
         lifecycle.fire(state, application, AppEvent.RUN)
     headroom.charge(application.queue, ask.resources)
     _count(state, application, ask)
-    events.allocation_added(state, ask)
-    events.ask_removed(state, placeholder)
+    events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
+    events.record_for_application(state, event_codes.REMOVE, event_codes.REQUEST_CANCEL, placeholder)
     if placeholder.node_id != ask.node_id or not fits(ask.resources, placeholder.resources):
         _freed(state, application)
 
@@ -177,7 +175,7 @@ def undo_swap(state: PartitionState, application: Application, ask: Allocation) 
     node = state.nodes.get(ask.node_id)
     if node is not None and ask.key in node.allocations:
         _take_from_node(state, application, node, ask)
-        events.node_allocation(state, node.node_id, event_codes.REMOVE, ask)
+        events.record_on_node(state, node.node_id, event_codes.REMOVE, ask)
         state.readiness.retry_parked()
     application.end_swap(ask)
     _wait(state, application, ask)
@@ -256,10 +254,10 @@ def move(state: PartitionState, application: Application, leaf: Queue) -> None:
     if running:
         discount_running(before)
     del before.applications[name]
-    events.queue_application(state, before, event_codes.REMOVE, name)
+    state.record_event(event_codes.QUEUE, before.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
     application.queue = leaf
     leaf.applications[name] = None
-    events.queue_application(state, leaf, event_codes.ADD, name)
+    state.record_event(event_codes.QUEUE, leaf.path, event_codes.ADD, event_codes.QUEUE_APP, name)
     if running:
         count_running(leaf)
     if application.allocations or counted:
@@ -415,4 +413,4 @@ def release_placeholders(
         one.released = True
         application.withdraw_placeholder(one)
     for one in chosen:
-        state.emit(one.release(state.name, reason, TIMEOUT))
+        state.emit(one.release(state.name, reason, rm_messages.TIMEOUT))

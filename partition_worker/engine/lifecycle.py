@@ -21,12 +21,10 @@ STATE_AWARE_OFF: Final = "application.stateaware.disable"
 
 def fire(state: PartitionState, application: Application, event: AppEvent, info: str = "") -> None:
     """Fire an event. An event that does not apply in the current state is only logged."""
-    before = application.state
+    name, before = application.application_id, application.state
     after = next_state(before, event, state_aware=before is AppState.ACCEPTED and _starts_slowly(application))
     if after is None:
-        state.log_debug(
-            f"application {application.application_id}: event {event} inappropriate in current state {before}"
-        )
+        state.log_debug(f"application {name}: event {event} inappropriate in current state {before}")
         return
     if after == before:
         return
@@ -35,7 +33,7 @@ def fire(state: PartitionState, application: Application, event: AppEvent, info:
     count(state, application.queue, after)
     at_ns = state.stamp_ns()
     application.state_log.append((at_ns, after))
-    events.entered(state, application, info)
+    state.record_event(event_codes.APP, name, event_codes.SET, events.ENTERED[after], message=info)
     if application.queue.state_aware:
         state.readiness.touch_application(application)  # turns in a state-aware leaf depend on states
     _enter(state, application, before, at_ns)
@@ -165,17 +163,18 @@ def _end(state: PartitionState, application: Application, at_ns: int) -> None:
 
 def leave_queue(state: PartitionState, application: Application) -> None:
     """Remove an application that has nothing left from the partition and its queue. Its id is free at once."""
-    assert not application.requests, application.application_id
-    assert not application.allocations, application.application_id
-    assert not application.swapping, application.application_id
+    name = application.application_id
+    assert not application.requests, name
+    assert not application.allocations, name
+    assert not application.swapping, name
     state.timers.stop(application, "placeholders")
     state.timers.stop(application, "look")
     state.swap_candidates.drop(application)
-    del state.applications[application.application_id]
-    del application.queue.applications[application.application_id]
-    events.queue_application(state, application.queue, event_codes.REMOVE, application.application_id)
-    events.application(state, application.application_id, event_codes.REMOVE, event_codes.DETAILS_NONE)
-    if discount_allocating(application.queue, application.application_id):
+    del state.applications[name]
+    del application.queue.applications[name]
+    state.record_event(event_codes.QUEUE, application.queue.path, event_codes.REMOVE, event_codes.QUEUE_APP, name)
+    state.record_event(event_codes.APP, name, event_codes.REMOVE, event_codes.DETAILS_NONE)
+    if discount_allocating(application.queue, name):
         state.readiness.retry_parked()
     state.readiness.forget_application(application)
     forget(state, application)

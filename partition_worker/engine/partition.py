@@ -12,18 +12,11 @@ Pure: it reads no clock, sends nothing and logs nothing; `now` is Unix seconds a
 
 from collections.abc import Sequence
 
+from common import rm_messages
 from common.config.model import PartitionConfig
 from common.control_messages import GroupsFound
 from common.messages import Command
 from common.query_messages import Actor
-from common.rm_messages import (
-    AllocationRequest,
-    ApplicationRequest,
-    NodeRequest,
-    PredicatesAnswered,
-    SyncBegin,
-    SyncEnd,
-)
 from partition_worker.engine import (
     administration,
     allocation_updates,
@@ -110,15 +103,15 @@ class Partition(PartitionState):
         if self.report is not None:
             command = resync.mentioned(self, command)
         match command:
-            case NodeRequest():
+            case rm_messages.NodeRequest():
                 node_updates.handle(self, command)
-            case ApplicationRequest():
+            case rm_messages.ApplicationRequest():
                 application_updates.handle(self, command)
-            case AllocationRequest():
+            case rm_messages.AllocationRequest():
                 allocation_updates.handle(self, command)
-            case SyncBegin():
+            case rm_messages.SyncBegin():
                 resync.begin(self, command)
-            case SyncEnd():
+            case rm_messages.SyncEnd():
                 resync.end(self, command)
             case _:
                 raise TypeError(command)
@@ -194,7 +187,7 @@ class Partition(PartitionState):
         self.idle = False
         return self.drain_effects()
 
-    def take_verdicts(self, answered: PredicatesAnswered, now: float) -> list[Effect]:
+    def take_verdicts(self, answered: rm_messages.PredicatesAnswered, now: float) -> list[Effect]:
         """Apply the RM's answers about predicates."""
         self.begin_step(now)
         take_verdicts(self, answered)

@@ -211,7 +211,7 @@ def apply(state: PartitionState, config: PartitionConfig, found: QueueChangePlan
 def _make(state: PartitionState, change: Change) -> None:
     match change:
         case AddQueue(path, settings):
-            events.queue_came(state, state.tree.add(path, settings))
+            events.record_queue(state, state.tree.add(path, settings), event_codes.ADD)
         case SetQueue(queue, settings):
             _set(state, queue, settings)
         case SetTemplate(queue, template):
@@ -229,9 +229,10 @@ def _set(state: PartitionState, queue: Queue, settings: Settings) -> None:
     configure(queue, settings)
     queue.quota_preemption_at = NO_QUOTA_PREEMPTION if terms is None else _brought_down_at(state, queue, terms)
     stop_draining(queue)
-    events.quota_changed(state, queue, maximum, guaranteed)
+    events.record_quota(state, queue, maximum, guaranteed)
     if leaf != queue.leaf:
-        events.queue_type(state, queue)
+        message = f"leaf queue: {str(queue.leaf).lower()}"
+        state.record_event(event_codes.QUEUE, queue.path, event_codes.SET, event_codes.QUEUE_TYPE, message=message)
     if priority is not None:
         priority_settings_changed(queue, priority)
     if order is not None and _application_order(queue) != order:
@@ -288,7 +289,7 @@ def remove_empty_queues(state: PartitionState) -> None:
     """Remove empty dynamic and draining queues; schedule the next run if there are others."""
     state.cleanup_at = NEVER
     for queue in state.tree.remove_empty():
-        events.queue_gone(state, queue)
+        events.record_queue(state, queue, event_codes.REMOVE)
         state.readiness.forget_queue(queue)
         state.counters.fold(queue.path, queue.path.rpartition(".")[0])
     _remind(state)

@@ -33,7 +33,7 @@ def reserve(state: PartitionState, application: Application, ask: Allocation, no
     node.reservations[ask.key] = reservation
     state.nodes.kept(node)
     state.reservation_index.add(reservation)
-    events.reservation(state, node.node_id, event_codes.ADD, ask)
+    events.record_on_node(state, node.node_id, event_codes.ADD, ask, event_codes.NODE_RESERVATION)
     state.readiness.touch_application(application)
     return reservation
 
@@ -45,7 +45,7 @@ def cancel(state: PartitionState, reservation: Reservation) -> None:
     ask.reserved = False
     del application.reservations[ask.key]
     del node.reservations[ask.key]
-    events.reservation(state, node.node_id, event_codes.REMOVE, ask)
+    events.record_on_node(state, node.node_id, event_codes.REMOVE, ask, event_codes.NODE_RESERVATION)
     state.reservation_index.drop(reservation)
     if reservation.keeps:
         headroom.no_longer_keep(reservation.leaf, reservation.keeps)

@@ -14,54 +14,31 @@ from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
+from common import rm_messages
 from common.messages import Command
-from common.rm_messages import (
-    NODE_CREATE,
-    NODE_CREATE_DRAIN,
-    NODE_DECOMMISSION,
-    NODE_UPDATE,
-    STOPPED_BY_RM,
-    AcceptedApplication,
-    AcceptedNode,
-    AddApplicationRequest,
-    Allocation,
-    AllocationRelease,
-    AllocationReleasesRequest,
-    AllocationRequest,
-    ApplicationRequest,
-    NodeInfo,
-    NodeRequest,
-    RemoveApplicationRequest,
-    SyncBegin,
-    SyncDone,
-    SyncEnd,
-    UpdatedApplication,
-    add_counts,
-    count_reported,
-)
 from partition_worker.engine import allocation_updates, application_updates, node_updates
 from partition_worker.engine.allocation_updates import end_allocation
 from partition_worker.engine.state import PartitionState, Report
 
-_CREATIONS = (NODE_CREATE, NODE_CREATE_DRAIN)
+_CREATIONS = (rm_messages.NODE_CREATE, rm_messages.NODE_CREATE_DRAIN)
 
 
-def begin(state: PartitionState, message: SyncBegin) -> None:
+def begin(state: PartitionState, message: rm_messages.SyncBegin) -> None:
     """Start to collect the report; an unfinished one is discarded."""
     state.report = Report()
     state.log_info(f"the RM reports everything anew: {message.reason or 'it does not say why'}")
 
 
-def end(state: PartitionState, message: SyncEnd) -> None:
+def end(state: PartitionState, message: rm_messages.SyncEnd) -> None:
     """End the report: remove what was not mentioned, unless part of the report was lost."""
     report = state.report
     if report is None:
-        state.emit(SyncDone(problem="there was no SyncBegin"))
+        state.emit(rm_messages.SyncDone(problem="there was no SyncBegin"))
         return
     problem = _problem(report.count, message)
     if problem:
         state.log_info(f"the RM's report is not complete, nothing is removed: {problem}")
-        state.emit(SyncDone(problem=problem))
+        state.emit(rm_messages.SyncDone(problem=problem))
         return
     state.report = None
     done = _swept(state, report)
@@ -77,22 +54,22 @@ def mentioned(state: PartitionState, command: Command) -> Command:
     """Collect what an update mentions, and apply it to known objects; returns the rest of the update."""
     report = state.report
     assert report is not None
-    report.count = add_counts(report.count, count_reported(command))
+    report.count = rm_messages.add_counts(report.count, rm_messages.count_reported(command))
     match command:
-        case NodeRequest():
+        case rm_messages.NodeRequest():
             report.nodes.update((one.node_id, None) for one in command.nodes if one.action in _CREATIONS)
             return replace(command, nodes=[one for one in command.nodes if not _node_again(state, one)])
-        case ApplicationRequest():
+        case rm_messages.ApplicationRequest():
             report.applications.update((one.application_id, None) for one in command.new)
             return replace(command, new=[one for one in command.new if not _application_again(state, one)])
-        case AllocationRequest():
+        case rm_messages.AllocationRequest():
             report.allocations.update((one.allocation_key, None) for one in command.allocations)
             for one in command.allocations:
                 _allocation_again(state, one)
     return command
 
 
-def _problem(came: SyncEnd, said: SyncEnd) -> str:
+def _problem(came: rm_messages.SyncEnd, said: rm_messages.SyncEnd) -> str:
     counted = (
         ("nodes", came.nodes, said.nodes),
         ("applications", came.applications, said.applications),
@@ -104,29 +81,29 @@ def _problem(came: SyncEnd, said: SyncEnd) -> str:
 # Reported again -------------------------------------------------------------------------------------------------------
 
 
-def _node_again(state: PartitionState, info: NodeInfo) -> bool:
+def _node_again(state: PartitionState, info: rm_messages.NodeInfo) -> bool:
     """Whether this creates a known node, which then takes the reported values."""
     node = state.nodes.get(info.node_id)
     if node is None or info.action not in _CREATIONS:
         return False
-    node_updates.handle(state, NodeRequest(nodes=[replace(info, action=NODE_UPDATE)]))
-    node_updates.set_schedulable(state, node, schedulable=info.action == NODE_CREATE)
-    state.emit(AcceptedNode(node_id=info.node_id))
+    node_updates.handle(state, rm_messages.NodeRequest(nodes=[replace(info, action=rm_messages.NODE_UPDATE)]))
+    node_updates.set_schedulable(state, node, schedulable=info.action == rm_messages.NODE_CREATE)
+    state.emit(rm_messages.AcceptedNode(node_id=info.node_id))
     return True
 
 
-def _application_again(state: PartitionState, new: AddApplicationRequest) -> bool:
+def _application_again(state: PartitionState, new: rm_messages.AddApplicationRequest) -> bool:
     """Whether this submits a known application, which continues. Another user is refused like any duplicate id."""
     if new.application_id in state.pending_submissions:
         return True
     application = state.applications.get(new.application_id)
     if application is None or application.user.name != new.ugi.user:
         return False
-    state.emit(AcceptedApplication(application_id=new.application_id))
+    state.emit(rm_messages.AcceptedApplication(application_id=new.application_id))
     return True
 
 
-def _allocation_again(state: PartitionState, message: Allocation) -> None:
+def _allocation_again(state: PartitionState, message: rm_messages.Allocation) -> None:
     """Announce a known allocation again that the RM still reports as an ask; remove it if the RM reports it on another
     node.
     """
@@ -143,7 +120,7 @@ def _allocation_again(state: PartitionState, message: Allocation) -> None:
 # What was not mentioned -----------------------------------------------------------------------------------------------
 
 
-def _swept(state: PartitionState, report: Report) -> SyncDone:
+def _swept(state: PartitionState, report: Report) -> rm_messages.SyncDone:
     """Remove what the RM does not have. The RM receives one list, and no further messages about it."""
     allocations = [
         *_unmentioned(state.foreign, report.allocations),
@@ -151,33 +128,34 @@ def _swept(state: PartitionState, report: Report) -> SyncDone:
     ]
     releases = [_release(state, key) for key in allocations]
     allocation_updates.handle(
-        state, AllocationRequest(releases=AllocationReleasesRequest(allocations_to_release=releases))
+        state,
+        rm_messages.AllocationRequest(releases=rm_messages.AllocationReleasesRequest(allocations_to_release=releases)),
     )
     applications = _unmentioned((*state.applications, *state.pending_submissions.applications()), report.applications)
-    gone = [RemoveApplicationRequest(application_id=name) for name in applications]
-    application_updates.handle(state, ApplicationRequest(remove=gone))
+    gone = [rm_messages.RemoveApplicationRequest(application_id=name) for name in applications]
+    application_updates.handle(state, rm_messages.ApplicationRequest(remove=gone))
     nodes = _unmentioned((node.node_id for node in state.nodes), report.nodes)
-    gone_nodes = [NodeInfo(node_id=name, action=NODE_DECOMMISSION) for name in nodes]
-    node_updates.handle(state, NodeRequest(nodes=gone_nodes))
+    gone_nodes = [rm_messages.NodeInfo(node_id=name, action=rm_messages.NODE_DECOMMISSION) for name in nodes]
+    node_updates.handle(state, rm_messages.NodeRequest(nodes=gone_nodes))
     swept = frozenset(applications)
     told = frozenset(allocations)
     state.retract_effects(
         lambda part: (
-            (isinstance(part, AllocationRelease) and part.allocation_key in told)
-            or (isinstance(part, UpdatedApplication) and part.application_id in swept)
+            (isinstance(part, rm_messages.AllocationRelease) and part.allocation_key in told)
+            or (isinstance(part, rm_messages.UpdatedApplication) and part.application_id in swept)
         )
     )
-    return SyncDone(nodes=nodes, applications=applications, allocations=allocations)
+    return rm_messages.SyncDone(nodes=nodes, applications=applications, allocations=allocations)
 
 
 def _unmentioned(known: Iterable[str], report: Container[str]) -> list[str]:
     return [name for name in known if name not in report]
 
 
-def _release(state: PartitionState, key: str) -> AllocationRelease:
+def _release(state: PartitionState, key: str) -> rm_messages.AllocationRelease:
     allocation = state.allocations.get(key)
-    return AllocationRelease(
+    return rm_messages.AllocationRelease(
         application_id="" if allocation is None else allocation.application_id,
         allocation_key=key,
-        termination_type=STOPPED_BY_RM,
+        termination_type=rm_messages.STOPPED_BY_RM,
     )

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from common import event_codes
+from common import event_codes, rm_messages
 from common.config.model import PartitionConfig
 from common.messages import Resources
 from common.node_sort_policies import NODE_SORT_POLICIES
 from common.resources import NOTHING
-from common.rm_messages import Allocation as Announced
-from common.rm_messages import AllocationRelease, RejectedAllocation, SyncEnd
 from common.wire import NEVER
 from partition_worker.engine.allocation import Allocation
 from partition_worker.engine.application import Application
@@ -62,7 +60,7 @@ class Report:
     items including repetitions.
     """
 
-    count: SyncEnd = field(default_factory=SyncEnd)
+    count: rm_messages.SyncEnd = field(default_factory=rm_messages.SyncEnd)
 
     nodes: dict[str, None] = field(default_factory=dict)
     applications: dict[str, None] = field(default_factory=dict)
@@ -275,11 +273,11 @@ class PartitionState:
     def emit(self, part: Part) -> None:
         """Append an effect to those of this step."""
         kind = type(part)
-        if kind is Announced:
+        if kind is rm_messages.Allocation:
             self.counters.allocated += 1
-        elif kind is AllocationRelease:
+        elif kind is rm_messages.AllocationRelease:
             self.counters.released += 1
-        elif kind is RejectedAllocation:
+        elif kind is rm_messages.RejectedAllocation:
             self.counters.rejected += 1
         self._effects.append(Effect(self.step_number, part))
 
@@ -289,10 +287,9 @@ class PartitionState:
         object_id: str,
         change: int,
         detail: int,
-        *,
         reference: str = "",
-        message: str = "",
         resource: Resources = NOTHING,
+        message: str = "",
     ) -> None:
         """Record an event, if events are recorded. The amounts must not change afterwards."""
         if self.tracking:

@@ -45,7 +45,7 @@ class Tell(Protocol):
     """Where to say what happens, for the history (`PartitionState.record_event`)."""
 
     def __call__(
-        self, kind: int, object_id: str, change: int, detail: int, *, reference: str = "", resource: Resources = NOTHING
+        self, kind: int, object_id: str, change: int, detail: int, reference: str = "", resource: Resources = NOTHING
     ) -> None: ...
 
 

@@ -105,9 +105,9 @@ class FastPathBatch:
             add_to(used[1], amount)
         if not asks.count or application.queue.policies.application_sort != "fifo":
             self._settle(*self._used.pop(application.rank))
-        events.node_allocation(state, node.node_id, event_codes.ADD, ask)
+        events.record_on_node(state, node.node_id, event_codes.ADD, ask)
         state.usage.tell_increase(application, amount)
-        events.allocation_added(state, ask)
+        events.record_for_application(state, event_codes.ADD, event_codes.APP_ALLOC, ask)
         state.emit(ask.announced())
         if asks.priority == priority:
             state.readiness.served(application)

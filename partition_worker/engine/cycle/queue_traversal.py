@@ -74,7 +74,7 @@ def _from_leaf(state: PartitionState, leaf: Queue) -> Decision | None:
 
 def _may_run(state: PartitionState, leaf: Queue, application: Application, account: UsageAccount) -> bool:
     in_queue, by_quota = may_start(leaf, application.application_id), account.may_start()
-    events.may_run(state, application, in_queue=in_queue, by_quota=by_quota)
+    events.record_may_run(state, application, in_queue=in_queue, by_quota=by_quota)
     return in_queue and by_quota
 
 
@@ -124,21 +124,21 @@ class Attempt:
         amounts, ask = group.shape.amounts, group.head
         if not self.account.has_room(amounts):
             group.note(NO_USER_QUOTA, self.state.now)
-            events.quota_room(self.state, ask, self.account, found=False)
+            events.record_quota_room(self.state, ask, self.account, found=False)
             self._wait_for_room(group)
             return None
         if ask.lacks_quota:
-            events.quota_room(self.state, ask, self.account, found=True)
+            events.record_quota_room(self.state, ask, self.account, found=True)
         if not has_room(self.leaf, amounts):
             decision = self._preempt(group, nodes_tried=False)
             if decision is None:
                 group.note(NO_QUEUE_QUOTA, self.state.now)
-                events.queue_room(self.state, ask, self.leaf, found=False)
+                events.record_queue_room(self.state, ask, self.leaf, found=False)
                 group.attempted = True
                 self._wait(group)
             return decision
         if ask.lacks_queue_room:
-            events.queue_room(self.state, ask, self.leaf, found=True)
+            events.record_queue_room(self.state, ask, self.leaf, found=True)
         if group.shape.required_node:
             return self._on_required_node(group)
         return self._on_any_node(group)
@@ -180,7 +180,7 @@ class Attempt:
         if state.now < ask.unschedulable_told_at + events.UNSCHEDULABLE_TOLD_EVERY_S:
             return
         reasons = state.nodes.refusals(group.shape)
-        events.unschedulable(state, ask, reasons)
+        events.record_unschedulable(state, ask, reasons)
         for reason in reasons:
             group.note(reason, state.now)
 

@@ -64,7 +64,7 @@ def _on_kept_node(state: PartitionState, reservation: Reservation) -> Allocate |
         victims = attempts.plan_required_node_victims(node, ask)
         if victims:
             return Preempt(application, ask, node, tuple(victims))
-        events.no_victim(state, ask)
+        events.record_no_victim(state, ask)
         assert ask.group is not None, ask.key
         ask.group.note(attempts.NO_HELP_ON_REQUIRED_NODE, state.now)
     return None

@@ -73,7 +73,7 @@ def carry_out(state: PartitionState, decision: Preempt) -> None:
     state.preemptions.pause(ask, state.now + WINDOW_S)
     for victim in decision.victims:
         ledger.mark_preempted(state, state.applications[victim.application_id], victim)
-        events.preempted(state, victim, ask, application.queue)
+        events.record_preemption(state, victim, ask, application.queue)
     reservation = reservations.reserve(state, application, ask, decision.node)
     ask.preemption_triggered = True
     application.asks.regroup(ask)

@@ -87,7 +87,7 @@ def _preempt(state: PartitionState, leaf: Queue, chosen: list[Allocation]) -> No
         application = state.applications[application_id]
         for allocation in allocations:
             ledger.mark_preempted(state, application, allocation)
-            events.request(state, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
+            events.record_request(state, allocation, f"Preempted by Quota change enforcement process in {leaf.path}")
             reason = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
             state.emit(allocation.release(state.name, reason, PREEMPTED_BY_SCHEDULER))
 

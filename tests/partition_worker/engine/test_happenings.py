@@ -7,7 +7,7 @@ import pytest
 from common import event_codes
 from common.rm_messages import NODE_DECOMMISSION, NODE_DRAIN, NODE_DRAIN_TO_SCHEDULABLE, NODE_UPDATE
 from partition_worker.engine.effects import Event, EventFields
-from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, not_matching, unschedulable
+from partition_worker.engine.events import UNSCHEDULABLE_TOLD_EVERY_S, record_unschedulable
 from tests.builders import PROVIDED_CREATE, apps, asks, foreign, gone, nodes, released
 from tests.trial import Trial
 
@@ -494,22 +494,19 @@ def test_why_no_node_would_take_a_request_is_told_from_time_to_time() -> None:
     trial.partition.drain_events()
     state, ask = trial.partition, trial.app("app-1").requests["a1"]
     for _ in range(2):
-        unschedulable(state, ask, {"too small": 2, "tainted": 1})
+        record_unschedulable(state, ask, {"too small": 2, "tainted": 1})
     expected = "REQUEST a1 app-1 NONE (memory=5): Unschedulable request 'a1': tainted (1x); too small (2x); "
     assert events(trial) == [expected]
     state.now += UNSCHEDULABLE_TOLD_EVERY_S
-    unschedulable(state, ask, {})
+    record_unschedulable(state, ask, {})
     assert events(trial) == []
-    unschedulable(state, ask, {"tainted": 1, "too small": 2})
+    record_unschedulable(state, ask, {"tainted": 1, "too small": 2})
     assert events(trial) == [expected]
 
 
 def test_a_placeholder_that_is_too_small_is_told_of() -> None:
-    trial = furnished().takes(asks("app-1 p1 memory=5 placeholder group=g", "app-1 r1 memory=6 group=g"))
-    trial.partition.drain_events()
-    requests = trial.app("app-1").requests
-    not_matching(trial.partition, requests["r1"], requests["p1"])
-    assert events(trial) == [
+    trial = furnished().does(asks("app-1 p1 memory=5 placeholder group=g"), asks("app-1 r1 memory=6 group=g"))
+    assert told_of(trial, "REQUEST") == [
         (
             "REQUEST p1 app-1 NONE (memory=6): Task group 'g' in application 'app-1': allocation resources "
             "'map[memory:6]' are not matching placeholder 'map[memory:5]' allocation with ID 'p1'"
