@@ -218,7 +218,7 @@ class Broker:
         """Start a worker, kill it, start the next one, and so on; seconds from each start to its Hello."""
         for epoch in range(2, rounds + 2):
             command = ["partition_worker", "--broker", self._address, "--partition", NAME, "--epoch", str(epoch)]
-            command += ["--journal", str(files.folder), "--log-level", "warning"]
+            command += ["--state", str(files.folder.parent), "--log-level", "warning"]
             started_s = perf_counter()
             with subprocess.Popen([sys.executable, "-P", "-m", *command]) as process:  # noqa: S603 - our own
                 try:

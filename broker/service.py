@@ -3,10 +3,10 @@
 Not here: decisions (`routing.py`).
 """
 
-import argparse
 import logging
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from broker.config_validation import ConfigPreloader
 from broker.record_file import RecordFile
@@ -16,25 +16,29 @@ from broker.validation_process import ValidationProcess
 from broker.watched_file import WatchedFile
 from common.driver import Transport, clock, drive
 from common.names import BROKER, FILE, READER, RECORD
-from common.process import Life
+from common.process import Arguments, Life
 from common.process_figures import ProcessFigures
 from common.transport import BrokerPort
+
+RECORD_NAME: Final = "broker.sqlite"
+"""The broker's durable record, in the state directory."""
 
 _log = logging.getLogger("core.broker")
 
 
-async def serve(args: argparse.Namespace, life: Life) -> None:
+async def serve(arguments: Arguments, life: Life) -> None:
     """Run the broker until it is stopped. Raises OSError if the record cannot be used."""
+    settings = arguments.settings
     wire = Transport()
     with ExitStack() as stack:
-        record = RecordFile(args.record, wake=wire.wake)
+        record = RecordFile(str(settings.state / RECORD_NAME) if settings.state else ":memory:", wake=wire.wake)
         stack.callback(record.close)
         wire.add(RECORD, record)
-        file = _watch(args.default_config, wire, stack)
+        file = _watch(settings.config, wire, stack)
         validation = ValidationProcess(wake=wire.wake)
         stack.callback(validation.close)
         wire.add(READER, validation)
-        port = BrokerPort(args.listen, wake=wire.arrived)
+        port = BrokerPort(arguments.broker, wake=wire.arrived)
         stack.callback(port.close)
         wire.add("", port)
         broker = BrokerMachine(
@@ -46,12 +50,12 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
             watched=str(file.path) if file else "",
             versions=ConfigVersions(record.read_histories()),
             policy=BrokerPolicy(
-                allowed_rms=tuple(one.strip() for one in args.allowed_rms.split(",")),
-                same_hierarchy=args.same_hierarchy,
-                partitions_max=args.partitions_max,
-                silence_s=args.silence,
-                lease_s=args.lease_timeout,
-                pause_s=args.pause_timeout,
+                allowed_rms=settings.allowed_rms,
+                same_hierarchy=settings.same_hierarchy,
+                partitions_max=settings.partitions_max,
+                silence_s=settings.silence_s,
+                lease_s=settings.lease_timeout_s,
+                pause_s=settings.pause_timeout_s,
             ),
         )
         process = ProcessFigures(BROKER, wire=wire)
@@ -62,10 +66,10 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         await drive(ConfigPreloader(broker), wire, life.stopping, write_notes=lambda: _write_notes(broker))
 
 
-def _watch(path: str | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
-    if not path:
+def _watch(path: Path | None, wire: Transport, stack: ExitStack) -> WatchedFile | None:
+    if path is None:
         return None
-    file = WatchedFile(Path(path), wake=wire.wake)
+    file = WatchedFile(path, wake=wire.wake)
     stack.callback(file.close)
     wire.add(FILE, file)
     file.watch()

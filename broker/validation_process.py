@@ -17,9 +17,9 @@ from contextlib import suppress
 from typing import Final
 
 from broker.config_validation import analyze, encode_analysis
-from common import signals
 from common.messages import Header
 from common.names import READER
+from common.process import install_signal_handlers
 from common.wire import Incoming, Outgoing
 
 VALIDATION_MAX_S: Final = 30.0
@@ -82,7 +82,7 @@ class ValidationProcess:
 
 def main() -> None:
     """Analyse the text on stdin."""
-    signals.install()
+    install_signal_handlers()
     sys.stdout.buffer.write(encode_analysis(analyze(sys.stdin.buffer.read().decode())))
 
 

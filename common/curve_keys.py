@@ -191,6 +191,9 @@ KEYS_MAX: Final = 10_000
 
 LIST_BYTES_MAX: Final = 4 << 20
 
+ALLOWED: Final = "allowed"
+"""Name of the allow-list beside the server's secret key."""
+
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _KEY: Final = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _LINE: Final = re.compile(r"(?P<key>\S{40})[ \t]+(?P<ids>[^#]+?)(?:[ \t]+#[ \t]*(?P<comment>.*))?")

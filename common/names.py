@@ -14,7 +14,10 @@ BROKER: Final = "broker"
 SUPERVISOR: Final = "supervisor"
 RMPROXY: Final = "rmproxy"
 WEBSERVICE: Final = "webservice"
-"""Our processes, as peers of the broker; a worker is called by `worker_name`."""
+"""Our processes, as peers of the broker; the name of a worker is its `worker_name`."""
+
+WORKER: Final = "partition_worker"
+"""The role of a worker."""
 
 RECORD: Final = "@record"
 FILE: Final = "@file"

@@ -1,16 +1,17 @@
-"""What every server process does around its machine: options, logs, signals, and the lifeline to the supervisor.
+"""The shell of every server process: command line, logging, signals, and the lifeline to the supervisor.
 
-The lifeline is one end of a socket pair, for lines of JSON. The process writes one when it is ready
-(`{"ready": {...}}`, with the endpoints it opened) or cannot start (`{"failed": "..."}`), and one each heartbeat to say
-that its loop still goes round (`{"alive": 7}`). It reads what the supervisor says, which is an `Assignment` for a spare
-worker and nothing for anybody else, to the end: when the supervisor is gone, however it went, every process notices and
-leaves. Started by hand, without a lifeline, a process runs until it is told to stop.
+The supervisor starts a process with the address of the broker, the settings file that it has written, and a lifeline:
+one end of a socket pair, for lines of JSON. The process writes a line when it is ready (`{"ready": {...}}`, with the
+endpoints it opened) or cannot start (`{"failed": "..."}`), and a heartbeat while its loop runs (`{"alive": 7}`). It
+reads what the supervisor sends (an `Assignment` for a spare worker) until the other end closes: the supervisor is gone,
+however it ended, and the process stops. Without a lifeline, a process runs until a signal stops it.
 
-Not here: what a process decides (its machine), restarting (`deploy/`).
+Not here: decisions (each process's machine), restarts (`deploy/`).
 """
 
 import argparse
 import asyncio
+import faulthandler
 import gc
 import json
 import logging
@@ -20,82 +21,116 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import uvloop
 
-from common import garbage, signals
+from common import garbage
+from common.names import WORKER
+from common.settings import (
+    SETTINGS,
+    Settings,
+    SettingsError,
+    add_options,
+    parse_setting,
+    read_settings,
+    replace_settings,
+)
 
 LEAVE_MAX_S: Final = 5.0
-"""How long a process may take to end in order after its supervisor has gone; then it ends at once."""
+"""Seconds for an orderly stop after the supervisor is gone; then the process exits at once."""
 
-HEARTBEAT_S: Final = 1.0
-"""How often a process says that it is alive, if it is told nothing else."""
+HEARTBEAT_S: Final = Settings().heartbeat_s
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+IGNORED: Final = (
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGIO,
+    signal.SIGPWR,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,  # a file that reaches the limit on its size is an OSError
+)
+"""Signals that would end a process without a handler; a stray one must not. Child processes inherit this.
+`docs/operating/monitoring.md` lists the effect of each signal.
+"""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The supervisor's line to a spare worker: be the worker of this partition, under this lease."""
+    """The supervisor's line to a spare worker: the partition and the lease that it takes over."""
 
     partition: str
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The command line of a server process."""
+
+    broker: str
+    """Address of the broker's socket."""
+    settings: Settings
+    assignment: Assignment | None
+    """Of a worker; None for a spare one, and for other processes."""
+
+
 class Life:
-    """A process's own beginning and end: tells the supervisor that it is ready and alive, and says when to stop."""
+    """Start and stop of this process: reports to the supervisor, and wakes waiters when it is time to stop."""
 
     def __init__(self, lifeline: int | None, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.stopping = asyncio.Event()
         self._lifeline = lifeline
         self._heartbeat_s = heartbeat_s
-        self._beats = 0
-        self._told: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._waiters: list[Callable[[], None]] = [lambda: self._told.put_nowait(None)]
+        self._heartbeats = 0
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._waiters: list[Callable[[], None]] = [lambda: self._lines.put_nowait(None)]
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         if lifeline is not None:
             line = socket.socket(fileno=os.dup(lifeline))
             threading.Thread(target=self._follow, args=(line, loop), name="lifeline", daemon=True).start()
-            loop.call_later(heartbeat_s, self._beat, line, loop)
+            loop.call_later(heartbeat_s, self._send_heartbeat, line, loop)
 
     def on_stop(self, wake: Callable[[], None]) -> None:
-        """Have someone woken who may be waiting for something else when it is time to stop."""
+        """Register a function to call when it is time to stop."""
         self._waiters.append(wake)
 
     def stop(self) -> None:
-        """It is time to stop."""
+        """Begin to stop."""
         self.stopping.set()
         for wake in self._waiters:
             wake()
 
     def ready(self, **endpoints: str) -> None:
-        """Say that everything is open."""
-        tell(self._lifeline, {"ready": endpoints})
+        """Report that all endpoints are open."""
+        write_line(self._lifeline, {"ready": endpoints})
 
-    async def told(self) -> bytes | None:
-        """The next line of the supervisor, or None when it is time to stop."""
-        return None if self.stopping.is_set() else await self._told.get()
+    async def read_line(self) -> bytes | None:
+        """Wait for the next line of the supervisor; None when it is time to stop."""
+        return None if self.stopping.is_set() else await self._lines.get()
 
-    def _beat(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        """Say that the loop goes round, and again after a while. While the supervisor itself is stopped nobody reads,
-        and what has no room is left out: a process must not wait for that.
+    def _send_heartbeat(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        """Report that the loop runs, and again later. If the supervisor does not read, heartbeats are dropped: the
+        process must not wait for it.
         """
-        self._beats += 1
+        self._heartbeats += 1
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            line.send(_line({"alive": self._beats}), socket.MSG_DONTWAIT)
-        loop.call_later(self._heartbeat_s, self._beat, line, loop)
+            line.send(_encode({"alive": self._heartbeats}), socket.MSG_DONTWAIT)
+        loop.call_later(self._heartbeat_s, self._send_heartbeat, line, loop)
 
     def _follow(self, line: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            # Reset: the other end is gone, which is what this thread waits for.
+            # A reset means that the other end is gone, which this thread waits for.
             with suppress(ConnectionResetError), line.makefile("rb") as lines:
                 for text in lines:
-                    loop.call_soon_threadsafe(self._told.put_nowait, text)
+                    loop.call_soon_threadsafe(self._lines.put_nowait, text)
             loop.call_soon_threadsafe(self.stop)
         except RuntimeError:  # the loop has already ended
             line.close()
@@ -104,55 +139,92 @@ class Life:
         os._exit(70)
 
 
-def tell(lifeline: int | None, line: dict[str, object]) -> None:
+def write_line(lifeline: int | None, line: dict[str, object]) -> None:
     """Write one line to the supervisor, if there is one."""
     if lifeline is None:
         return
     with suppress(BrokenPipeError, ConnectionResetError):  # it is gone, which the lifeline's reader notices
-        os.write(lifeline, _line(line))
+        os.write(lifeline, _encode(line))
 
 
-def _line(line: dict[str, object]) -> bytes:
+def _encode(line: dict[str, object]) -> bytes:
     return json.dumps(line).encode() + b"\n"
 
 
-def parser(role: str, about: str) -> argparse.ArgumentParser:
-    """The options that all server processes share."""
-    options = argparse.ArgumentParser(prog=f"python -m {role}", description=about)
-    options.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="how much to log (default: info)")
-    options.add_argument(
-        "--heartbeat",
-        type=float,
-        default=HEARTBEAT_S,
-        metavar="SECONDS",
-        help="time between two signs of life, to the supervisor and to the broker (default: 1)",
+def make_parser(role: str, about: str) -> argparse.ArgumentParser:
+    """Make the parser of a server process. It takes the options of `yunishard up`, too, but its help omits them."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {role}", description=about, epilog="The options of `yunishard up` override the settings file."
     )
-    options.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
-    return options
+    parser.add_argument("--broker", required=True, metavar="ADDRESS", help="the broker's socket, ipc://PATH")
+    about = "JSON file of the effective settings, made by `yunishard up` (default: the default settings, no state)"
+    parser.add_argument("--settings", type=Path, metavar="FILE", help=about)
+    parser.add_argument("--lifeline", type=int, metavar="FD", help="socket to the supervisor (set by `yunishard up`)")
+    if role == WORKER:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--partition", metavar="NAME", help="full name of the partition, <rm-id>_<name>")
+        which.add_argument("--spare", action="store_true", help="wait until the supervisor assigns a partition")
+        parser.add_argument("--epoch", default=0, type=int, metavar="N", help="epoch of the partition's lease")
+    add_options(parser, help_of=lambda setting: argparse.SUPPRESS)
+    return parser
 
 
-def main(role: str, args: argparse.Namespace, serve: Callable[[Life], Awaitable[None]]) -> int:
-    """Run `serve` until it returns; its exit status. What it cannot open it reports as OSError, in one line."""
+def parse_arguments(args: argparse.Namespace) -> Arguments:
+    """Read the settings, and combine them with the options.
+
+    Raises:
+        SettingsError: a setting is invalid, or the file cannot be read.
+    """
+    settings = read_settings(args.settings) if args.settings else Settings()
+    values = {
+        setting.attribute: parse_setting(name, text, setting.flag)
+        for name, setting in SETTINGS.items()
+        if (text := getattr(args, name)) is not None
+    }
+    partition = getattr(args, "partition", None)
+    assignment = Assignment(partition, args.epoch) if partition is not None else None
+    return Arguments(args.broker, replace_settings(settings, values), assignment)
+
+
+def install_signal_handlers() -> None:
+    """Write the stack of each thread to standard error on SIGUSR1 and on a crash, and ignore stray signals."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    if sys.stderr is not None:  # the parent process may have closed it: then there is no log
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1)
+    else:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def configure_logging(process: str, level: str) -> None:
+    """Log to standard error."""
+    line = f"%(asctime)s %(levelname)-7s {process} %(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), format=line, stream=sys.stderr)
+
+
+def main(
+    role: str, about: str, serve: Callable[[Arguments, Life], Awaitable[None]], words: Sequence[str] | None = None
+) -> int:
+    """Run a server process until `serve` returns; return the exit status. An OSError is reported in one line."""
+    args = make_parser(role, about).parse_args(words)
     garbage.seldom()
-    signals.install()
+    install_signal_handlers()
     if args.lifeline is not None:  # the supervisor decides when to stop, not a terminal
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logging.basicConfig(
-        level=args.log_level.upper(),
-        format=f"%(asctime)s %(levelname)-7s {role} %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
 
-    async def run() -> None:
-        await serve(Life(args.lifeline, heartbeat_s=args.heartbeat))
+    async def run(arguments: Arguments) -> None:
+        await serve(arguments, Life(args.lifeline, heartbeat_s=arguments.settings.heartbeat_s))
 
     try:
-        uvloop.run(run())
-    except OSError as error:
+        arguments = parse_arguments(args)
+        configure_logging(role, arguments.settings.log_level)
+        uvloop.run(run(arguments))
+    except (OSError, SettingsError) as error:
         if args.lifeline is None:
             sys.stderr.write(f"{role}: {error}\n")
-        tell(args.lifeline, {"failed": str(error)})
+        write_line(args.lifeline, {"failed": str(error)})
         return 2
     finally:
-        gc.freeze()  # the system takes it all back: to look for cycles in a large partition first takes seconds
+        gc.freeze()  # the system frees all memory: collecting the cycles of a large partition first takes seconds
     return 0

@@ -1,78 +1,258 @@
-"""One process that should run, or is still on its way out, as the supervisor's machine keeps it.
+"""The processes that the supervisor runs, as its machine represents them: phases, restart delays, events, instructions,
+and metrics.
 
-Not here: what becomes of it (`supervisor.py`), the process itself (`processes.py`).
+Not here: decisions (`supervisor.py`), the operating system's processes (`processes.py`).
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from common.names import worker_name
-from deploy.restarts import Restarts
+from common.control_messages import WorkersWanted
+from common.metrics import Family, counter, gauge
+from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER, worker_name
 
-BROKER: Final = "broker"
-RMPROXY: Final = "rmproxy"
-WEBSERVICE: Final = "webservice"
-WORKER: Final = "partition_worker"
 STOP_ORDER: Final = (WEBSERVICE, RMPROXY, WORKER, BROKER)
+
+# Restart delays -------------------------------------------------------------------------------------------------------
+
+FIRST_S: Final = 0.2
+"""The first delay of a process that ended early."""
+
+LONGEST_S: Final = 30.0
+"""The longest delay: each is twice the previous one, up to this."""
+
+STEADY_S: Final = 60.0
+"""A process that ran for at least this long restarts at once, and its next delay is FIRST_S again."""
+
+
+class RestartDelay:
+    """Exponential backoff of one process.
+
+    Restarts never cease. A partition whose worker keeps dying must not stop the others, and the usual causes (a full
+    disk, a machine without free memory) often pass by themselves. One attempt in LONGEST_S seconds is cheap, and each
+    is logged. No jitter: there are few processes, on one machine.
+    """
+
+    def __init__(self) -> None:
+        self._next_s = FIRST_S
+
+    def next_delay(self, lifetime_s: float) -> float:
+        """Seconds to wait after a process ended that ran for `lifetime_s` seconds."""
+        if lifetime_s >= STEADY_S:
+            self._next_s = FIRST_S
+            return 0.0
+        delay_s = self._next_s
+        self._next_s = min(2 * delay_s, LONGEST_S)
+        return delay_s
+
+
+# Children -------------------------------------------------------------------------------------------------------------
 
 
 class Phase(Enum):
-    """Where a process is in its life; `due` is the time that belongs to it."""
+    """The state of a process. `Child.due` is the deadline of the phase."""
 
     PAUSED = "paused"  # not running; starts when due
     STARTING = "starting"  # must be ready when due
-    READY = "ready"  # must have said something when due
+    READY = "ready"  # must have sent a heartbeat when due
     LEAVING = "leaving"  # asked to stop; killed when due
     KILLED = "killed"
 
 
 class Cause(Enum):
-    """Why a process that should run does not."""
+    """Why a process that should run ended."""
 
     ENDED = "ended"
-    FAILED = "failed"  # it said that it cannot run
+    FAILED = "failed"  # it reported that it cannot run
     SLOW = "slow"  # it was not ready in time
     SILENT = "silent"
 
 
 @dataclass(slots=True)
 class Child:
-    """A process, or the pause before it starts. A worker without a partition is a spare one."""
+    """A process, or the pause before it starts. A worker without a partition is a spare worker."""
 
     name: str
-    """Of the process, as long as it runs; a spare worker keeps it when it gets a partition."""
+    """Fixed while the process runs: a spare worker that gets a partition keeps it."""
     role: str
     due: float
     partition: str = ""
     epoch: int = 0
     phase: Phase = Phase.PAUSED
-    queued: bool = False
-    """Whether it is due and waits for others to have started."""
+    is_queued: bool = False
+    """Whether it is due and waits until other workers have started."""
     since: float = 0.0
-    """When it was last started, or given its partition."""
-    complaint: str = ""
-    """Why it cannot run, if it said so, was too slow or fell silent; empty otherwise."""
+    """The time of its start or its assignment."""
+    problem: str = ""
+    """Why it cannot run or is killed; empty otherwise."""
     cause: Cause = Cause.ENDED
-    """The same in a word."""
-    restarts: Restarts = field(default_factory=Restarts)
+    delay: RestartDelay = field(default_factory=RestartDelay)
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it runs and was not asked to stop."""
         return self.phase in (Phase.STARTING, Phase.READY)
 
     @property
-    def spare(self) -> bool:
-        """Whether it is a worker that waits for a partition."""
+    def is_spare(self) -> bool:
+        """Whether it is a worker without a partition."""
         return self.role == WORKER and not self.partition
 
     @property
     def title(self) -> str:
-        """What it is, for people."""
+        """Its name in the log."""
         return worker_title(self.partition, self.epoch) if self.partition else self.name
 
 
 def worker_title(partition: str, epoch: int) -> str:
-    """What the worker of a partition under this lease is called, if it was started as such."""
+    """The name of the worker of a partition under this lease."""
     return f"{WORKER} {worker_name(partition, epoch)}"
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A process has opened these endpoints. A spare worker is ready twice: without a partition, and with it."""
+
+    name: str
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A process has sent a heartbeat."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A process has reported why it cannot run; its `Died` follows."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A process has ended; `ending` tells how, as in `exit status 1` or `SIGKILL`."""
+
+    name: str
+    ending: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A signal asks the system to stop; the second one, at once."""
+
+
+Event = Ready | Alive | Failed | Died | Leave | WorkersWanted
+
+# Instructions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a process of this role."""
+
+    name: str
+    role: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a spare worker a partition and its lease."""
+
+    name: str
+    partition: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask a process to stop."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a process at once, even a stopped one (SIGSTOP)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Connect to the broker, which is ready, and send Hello."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection to the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Report to the broker why the worker of a partition ended before it was ready."""
+
+    partition: str
+    epoch: int
+    reason: str
+    cannot_start: bool
+    """Whether the worker itself, or the operating system, reported the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove the files of a partition that has ended."""
+
+    partition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Write a line to standard output."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write a line to the log."""
+
+    level: str
+    text: str
+
+
+Instruction = Start | Assign | Terminate | Kill | Connect | Disconnect | Report | Forget | Announce | Note
+
+# Metrics --------------------------------------------------------------------------------------------------------------
+
+SPARE: Final = "spare"
+"""The label `role` of spare workers."""
+
+
+def collect_metrics(children: Iterable[Child], restarts: Mapping[tuple[str, Cause], int]) -> Iterator[Family]:
+    """Yield the supervisor's own metrics; `restarts` counts by role and cause."""
+    found = Counter((SPARE if child.is_spare else child.role, child.phase) for child in children)
+    yield gauge(
+        "yunishard_supervisor_processes",
+        "Processes by role (workers without a partition are spare) and phase: ready, starting, leaving, killed, or "
+        "paused before the next start. Investigate a process that stays paused or starting: it ends again and again.",
+        ("role", "phase"),
+        [((role, phase.value), found[role, phase]) for role in (*STOP_ORDER, SPARE) for phase in Phase],
+    )
+    yield counter(
+        "yunishard_supervisor_restarts_total",
+        "Processes that were restarted, by cause: the process ended by itself (ended), reported that it cannot run "
+        "(failed), was not ready in time (slow), or sent no heartbeat (silent). Investigate each; the log has details.",
+        ("role", "cause"),
+        [((role, cause.value), restarts.get((role, cause), 0)) for role in STOP_ORDER for cause in Cause],
+    )

@@ -1,10 +1,10 @@
-"""The children: starting them, listening on their lifelines, waiting for their end, signalling them.
+"""Child processes: starts and signals them, reads their lifelines, and waits for their end.
 
-Each child gets one end of a socket pair, its lifeline (`common/process.py`). We hold the other end: when we are gone,
-in whatever way, the kernel closes it and the child leaves. A child runs in a session of its own, so that Ctrl-C in a
-terminal reaches only the supervisor, which then stops everything in order.
+Each child gets one end of a socket pair, its lifeline (`common/process.py`). The supervisor holds the other end: when
+it is gone, however it ended, the kernel closes that end and the child stops. A child runs in a session of its own, so
+that Ctrl-C in a terminal reaches only the supervisor, which then stops everything in order.
 
-Not here: what should run (`supervisor.py`).
+Not here: which processes should run (`supervisor.py`).
 """
 
 import asyncio
@@ -22,27 +22,25 @@ from typing import Final
 
 import msgspec
 
+from common.names import WORKER
 from common.process import Assignment
 from common.process_limits import REMEDY, is_shortage
-from deploy.children import STOP_ORDER, WORKER
-from deploy.instructions import Alive, Assign, Died, Event, Failed, Ready, Start
+from deploy.children import STOP_ORDER, Alive, Assign, Died, Event, Failed, Ready, Start
 
 Commands = Mapping[str, Sequence[str]]
-"""How a process of each role is started; its arguments follow."""
+"""The command of each role, without arguments."""
 
 COMMANDS: Final[Commands] = {role: (sys.executable, "-P", "-m", role) for role in STOP_ORDER}
-"""The real ones. `-P`: a stray `common.py` in the working directory must not be taken for ours."""
+"""With `-P`, a stray `common.py` in the working directory is not imported."""
 
 LINE_BYTES_MAX: Final = 65536
-"""What a child may say in one line."""
 
-
-PIECES_MAX: Final = 32
-"""Reads of a lifeline before somebody else gets their turn; more than the system keeps of what a child has said."""
+READS_MAX: Final = 32
+"""Reads of a lifeline in one turn of the event loop; together they exceed the kernel's buffer."""
 
 
 class Line(msgspec.Struct):
-    """What a child says on its lifeline: one of the three."""
+    """A line of a lifeline; one of the fields is set."""
 
     ready: dict[str, str] | None = None
     failed: str | None = None
@@ -50,46 +48,43 @@ class Line(msgspec.Struct):
 
 
 class Lifeline:
-    """Our end of it. `hear` is called with each line, and with what is none."""
+    """The supervisor's end of a lifeline. Calls `receive` with each line, or with the start of one that is too long."""
 
-    def __init__(self, end: socket.socket, hear: Callable[[bytes], None]) -> None:
+    def __init__(self, end: socket.socket, receive: Callable[[bytes], None]) -> None:
         self._end = end
-        self._hear = hear
-        self._begun = b""
+        self._receive = receive
+        self._partial = b""
         end.settimeout(0)
         asyncio.get_running_loop().add_reader(end, self.read)
 
     def read(self) -> None:
-        """Take what is there, and leave the rest for later should there be no end to it. The end of the lifeline says
-        nothing: what a child has forked may still hold it.
+        """Read what the child has sent; the rest in the next turn if it does not cease. The end of the stream is not
+        the end of the child, and a process that the child has forked may still hold the lifeline after that.
         """
-        loop = asyncio.get_running_loop()
         with suppress(BlockingIOError):
-            for _ in range(PIECES_MAX):
-                if not (piece := self._piece()):
-                    loop.remove_reader(self._end)
+            for _ in range(READS_MAX):
+                try:
+                    piece = self._end.recv(LINE_BYTES_MAX)
+                except ConnectionResetError:
+                    piece = b""
+                if not piece:
+                    asyncio.get_running_loop().remove_reader(self._end)
                     return
-                *lines, self._begun = (self._begun + piece).split(b"\n")
-                if len(self._begun) > LINE_BYTES_MAX:
-                    lines, self._begun = [*lines, self._begun], b""
+                *lines, self._partial = (self._partial + piece).split(b"\n")
+                if len(self._partial) > LINE_BYTES_MAX:
+                    lines, self._partial = [*lines, self._partial], b""
                 for line in lines:
-                    self._hear(line)
+                    self._receive(line)
 
-    def say(self, line: bytes) -> None:
-        """Write a line. If the child is gone its end is reported anyway; if it does not read it is not the first."""
+    def write(self, line: bytes) -> None:
+        """Write a line, unless the child has ended, which is reported anyway, or does not read."""
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             self._end.send(line)
 
     def close(self) -> None:
-        """Let the child go, if it is still there."""
+        """Close it: if the child still runs, it stops."""
         asyncio.get_running_loop().remove_reader(self._end)
         self._end.close()
-
-    def _piece(self) -> bytes:
-        try:
-            return self._end.recv(LINE_BYTES_MAX)
-        except ConnectionResetError:
-            return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,15 @@ class _Running:
 
 
 class Processes:
-    """All children that run, by name. Reports what happens to them as events of the supervisor."""
+    """All running children, by name. Reports their state changes as events of the supervisor.
+
+    Args:
+        commands: The command of each role.
+        inherited: A file descriptor that the children keep open.
+        group: The tasks that wait for the end of each child.
+        report: Receives the events.
+        compiled: A folder with compiled modules, which workers import first.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,6 @@ class Processes:
         report: Callable[[Event], None],
         compiled: Path | None = None,
     ) -> None:
-        """`compiled` is a folder from which workers are to run, instead of from where we do."""
         self._commands = commands
         self._compiled = compiled
         self._inherited = inherited
@@ -119,7 +121,7 @@ class Processes:
         self._running: dict[str, _Running] = {}
 
     async def start(self, start: Start) -> None:
-        """Start one; if the system refuses, that is reported as its death."""
+        """Start a process. A refusal by the operating system is reported as its death."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -130,7 +132,7 @@ class Processes:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # ours is for the lines that say what is ready
+                stdout=sys.stderr,  # the supervisor's stdout has the endpoints only
                 pass_fds=(theirs.fileno(), self._inherited),
                 start_new_session=True,
                 env=self._environment(start.role),
@@ -141,7 +143,7 @@ class Processes:
             return
         finally:
             theirs.close()
-        running = _Running(process, Lifeline(ours, partial(self._hear, start.name)))
+        running = _Running(process, Lifeline(ours, partial(self._receive, start.name)))
         self._running[start.name] = running
         self._group.create_task(self._follow(start.name, running))
 
@@ -158,26 +160,26 @@ class Processes:
         return environment
 
     def assign(self, assign: Assign) -> None:
-        """Give a spare worker its partition, unless it is already gone."""
+        """Send a spare worker its partition, unless it has ended."""
         if assign.name in self._running:
             line = msgspec.json.encode(Assignment(assign.partition, assign.epoch)) + b"\n"
-            self._running[assign.name].lifeline.say(line)
+            self._running[assign.name].lifeline.write(line)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal, unless the child is already gone."""
+        """Send a signal, unless the child has ended."""
         if name in self._running:
             with suppress(ProcessLookupError):
                 self._running[name].process.send_signal(number)
 
     async def _follow(self, name: str, running: _Running) -> None:
         status = await running.process.wait()
-        running.lifeline.read()  # its last words
+        running.lifeline.read()
         running.lifeline.close()
         del self._running[name]
-        self._report(Died(name, ending(status)))
+        self._report(Died(name, f"exit status {status}" if status >= 0 else signal.Signals(-status).name))
 
-    def _hear(self, name: str, text: bytes) -> None:
-        """Report a line. Who says what is none has a defect, and is ended before it does more."""
+    def _receive(self, name: str, text: bytes) -> None:
+        """Report a line. A child that sends an invalid line has a defect and is killed."""
         try:
             line = msgspec.json.decode(text, type=Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -190,8 +192,3 @@ class Processes:
             self._report(Ready(name, line.ready))
         elif line.failed is not None:
             self._report(Failed(name, line.failed))
-
-
-def ending(status: int) -> str:
-    """How a process ended, for people."""
-    return f"exit status {status}" if status >= 0 else signal.Signals(-status).name

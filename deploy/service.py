@@ -1,11 +1,13 @@
-"""The loop around the supervisor's machine: events in, instructions done, and the connection to the broker.
+"""The event loop around the supervisor's machine: signals, the connection to the broker, and the instructions.
 
-Not here: decisions (`supervisor.py`), what a child is (`processes.py`).
+Not here: decisions (`supervisor.py`), child processes (`processes.py`).
 """
 
 import asyncio
 import logging
 import os
+import re
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -20,24 +22,18 @@ from common.names import BROKER, SUPERVISOR
 from common.process_figures import ProcessFigures, Teller
 from common.transport import BrokerConnection
 from common.wire import NEVER, decode_body, make_outgoing
-from deploy.instructions import (
-    Announce,
-    Assign,
-    Connect,
-    Disconnect,
-    Event,
-    Forget,
-    Instruction,
-    Kill,
-    Leave,
-    Note,
-    Report,
-    Start,
-    Terminate,
-)
-from deploy.journals import forget
+from deploy import children
+from deploy.children import Event, Instruction
+from deploy.preflight import Resources
 from deploy.processes import Commands, Processes
-from deploy.supervisor import Plan, Supervisor
+from deploy.supervisor import STARTS_MAX, Supervisor
+
+STARTS_PER_PROCESSOR: Final = 2
+"""Workers that start at the same time, for each processor; at least `STARTS_MAX`."""
+
+STARTS_MOST: Final = 16
+"""Workers that start at the same time on any machine: the supervisor starts one process after the other, and must not
+neglect everything else for long."""
 
 TERMINAL_CLOSED: Final = (
     "SIGHUP: the terminal was closed, so the system stops; start it with `nohup` or `setsid`, or as a service, if it "
@@ -51,40 +47,39 @@ NOTHING_TO_RELOAD: Final = (
 _log = logging.getLogger("core.supervisor")
 
 
-class Link:
-    """The connection to the broker, while there is one. It only ever hears which workers are wanted."""
+class BrokerLink:
+    """The connection to the broker, while there is one. Only WorkersWanted arrives on it."""
 
     def __init__(
-        self, address: str, report: Callable[[Event], None], families: Callable[[], Iterable[Family]] = tuple
+        self, address: str, report: Callable[[Event], None], metrics: Callable[[], Iterable[Family]] = tuple
     ) -> None:
         self._address = address
         self._report = report
-        self._families = families
+        self._metrics = metrics
         self._link: BrokerConnection | None = None
 
     def open(self) -> None:
-        """Connect and say Hello."""
+        """Connect and send Hello."""
         self.close()
         self._link = BrokerConnection(self._address, peer=BROKER, name=SUPERVISOR, wake=self._read)
         self._link.send(make_outgoing(BROKER, Hello(role=SUPERVISOR)))
-        self.tell()
+        self.send_metrics()
 
-    def tell(self) -> None:
-        """Tell our figures, if somebody is there to hear them."""
+    def send_metrics(self) -> None:
+        """Send the supervisor's metrics, if connected."""
         if self._link is not None:
-            self._link.send(
-                make_outgoing(BROKER, Figures(process=SUPERVISOR, families=encode_families(self._families())))
-            )
+            figures = Figures(process=SUPERVISOR, families=encode_families(self._metrics()))
+            self._link.send(make_outgoing(BROKER, figures))
 
-    def report(self, report: Report) -> None:
-        """Tell the broker why a worker did not start. One that is not there hears of the next attempt."""
+    def send_report(self, report: children.Report) -> None:
+        """Report why a worker did not start, if connected. A later broker gets the report of the next attempt."""
         if self._link is not None:
             header = Header(kind=WorkerEnded.__name__, partition=report.partition, epoch=report.epoch)
             message = WorkerEnded(reason=report.reason, cannot_start=report.cannot_start)
             self._link.send(make_outgoing(BROKER, message, header))
 
     def close(self) -> None:
-        """Drop it, if it is there."""
+        """Close the connection, if there is one."""
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -94,37 +89,47 @@ class Link:
             if incoming.header.kind == WorkersWanted.__name__:
                 self._report(decode_body(WorkersWanted, incoming.body))
             else:
-                _log.debug("the broker sent %s, which is not for us", incoming.header.kind)
+                _log.debug("the broker sent %s, which the supervisor does not expect", incoming.header.kind)
 
 
-async def supervise(
-    plan: Plan, commands: Commands, *, inherited: int, journals: Path, compiled: Path | None
-) -> Supervisor:
-    """Run the whole system until it has stopped; the machine in its last state, with status and failure."""
+async def supervise(resources: Resources, commands: Commands, *, compiled: Path | None) -> Supervisor:
+    """Run the whole system until it has stopped; return the machine in its last state, with status and failure."""
     events: asyncio.Queue[Event] = asyncio.Queue()
-    _handle_signals(lambda: events.put_nowait(Leave()))
-    supervisor = Supervisor(plan)
+    report = events.put_nowait
+    _handle_signals(lambda: report(children.Leave()))
+    starts_max = count_concurrent_starts(len(os.sched_getaffinity(0)))
+    supervisor = Supervisor(
+        resources.settings, broker=resources.broker, file=str(resources.file), starts_max=starts_max
+    )
     own = ProcessFigures(SUPERVISOR)
-    link = Link(plan.broker, events.put_nowait, lambda: [*own.families(), *supervisor.families()])
-    teller = Teller(link.tell)
+    link = BrokerLink(resources.broker, report, lambda: [*own.families(), *supervisor.metrics()])
+    teller = Teller(link.send_metrics)
     async with asyncio.TaskGroup() as group:
-        report = events.put_nowait
-        processes = Processes(commands, inherited=inherited, group=group, report=report, compiled=compiled)
+        processes = Processes(commands, inherited=resources.lock, group=group, report=report, compiled=compiled)
         while supervisor.status is None:
-            event = await _next(events, supervisor.deadline - clock())
+            event = await _wait_for_event(events, supervisor.deadline - clock())
             now = clock()
-            todo = supervisor.handle(event, now) if event else []
+            instructions = supervisor.handle(event, now) if event else []
             if supervisor.deadline <= now:
-                todo += supervisor.tick(now)
-            for instruction in todo:
-                await _do(instruction, processes, link, journals)
+                instructions += supervisor.tick(now)
+            for instruction in instructions:
+                await _execute(instruction, processes, link, resources.settings.journals)
     for one in (teller, own, link):
         one.close()
     return supervisor
 
 
-async def _next(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
-    """The next event, or None after the timeout."""
+def count_concurrent_starts(processors: int) -> int:
+    """How many workers may start at the same time.
+
+    >>> [count_concurrent_starts(processors) for processors in (1, 4, 64)]
+    [4, 8, 16]
+    """
+    return max(STARTS_MAX, min(STARTS_MOST, STARTS_PER_PROCESSOR * processors))
+
+
+async def _wait_for_event(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
+    """Return the next event, or None after the timeout."""
     if not events.empty():
         return events.get_nowait()
     try:
@@ -134,37 +139,37 @@ async def _next(events: asyncio.Queue[Event], timeout_s: float) -> Event | None:
         return None
 
 
-async def _do(instruction: Instruction, processes: Processes, link: Link, journals: Path) -> None:
+async def _execute(instruction: Instruction, processes: Processes, link: BrokerLink, journals: Path | None) -> None:
     match instruction:
-        case Start():
+        case children.Start():
             await processes.start(instruction)
-        case Assign():
+        case children.Assign():
             processes.assign(instruction)
-        case Terminate(name):
+        case children.Terminate(name):
             processes.signal(name, signal.SIGTERM)
-        case Kill(name):
+        case children.Kill(name):
             processes.signal(name, signal.SIGKILL)
-        case Connect():
+        case children.Connect():
             link.open()
-        case Disconnect():
+        case children.Disconnect():
             link.close()
-        case Report():
-            link.report(instruction)
-        case Forget(partition):
-            forget(journals, partition)
-        case Note(level, text):
+        case children.Report():
+            link.send_report(instruction)
+        case children.Forget(partition) if journals is not None:
+            remove_journal(journals, partition)
+        case children.Note(level, text):
             _log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
-        case Announce(line):
-            _say(line)
+        case children.Announce(line):
+            _print(line)
 
 
-def _say(line: str) -> None:
-    if sys.stdout is None:  # closed by whoever started us
+def _print(line: str) -> None:
+    if sys.stdout is None:  # the parent process closed it
         return
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
-    except OSError:  # the reader has gone, as in `yunishard up | head -1`, or the disk is full: no reason to stop
+    except OSError:  # the reader has ended, as in `yunishard up | head -1`, or the disk is full
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -173,7 +178,7 @@ def _handle_signals(leave: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, leave)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as `nohup` wants it
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # set by `nohup`
         return
     if not _has_terminal():
         loop.add_signal_handler(signal.SIGHUP, lambda: _log.info(NOTHING_TO_RELOAD))
@@ -187,9 +192,34 @@ def _handle_signals(leave: Callable[[], None]) -> None:
 
 
 def _has_terminal() -> bool:
-    """Whether this process belongs to a terminal, whose end the system reports by SIGHUP."""
+    """Whether this process belongs to a terminal, so that SIGHUP means that it was closed."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
         return False
     return True
+
+
+# Journals -------------------------------------------------------------------------------------------------------------
+
+_JOURNAL_FILES: Final = r"\.(sqlite(-wal|-shm)?|snapshot-\d+(\.tmp-\d+)?|damaged|attempts(-new)?|poison-[0-9a-f]+)"
+"""The ends of the names of a journal's files, after the name of the partition."""
+
+
+def remove_journal(folder: Path, partition: str) -> None:
+    """Remove the journal of a partition that has ended, once no worker can write to it. Errors are logged.
+
+    The database goes first: after an interruption, the remaining files belong to no journal, and a later partition of
+    the same name starts empty.
+    """
+    names = re.compile(re.escape(partition) + _JOURNAL_FILES)
+    try:
+        found = [path for path in folder.iterdir() if names.fullmatch(path.name)]
+    except OSError as error:
+        _log.warning("the journal of %s in %s cannot be removed: %s", partition, folder, error.strerror)
+        return
+    for path in sorted(found, key=lambda path: (path.suffix != ".sqlite", path.name)):
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("%s: cannot be removed: %s", path, error.strerror)

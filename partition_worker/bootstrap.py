@@ -4,7 +4,6 @@ If the journal has lost data, or its replay has another result than the first ti
 starts with an empty partition and reports the problem in its Hello.
 """
 
-import argparse
 import asyncio
 import logging
 import time
@@ -192,14 +191,8 @@ def _load_plugin(name: str, found: dict[str, EntryPoint]) -> Predicate:
 # Spare workers --------------------------------------------------------------------------------------------------------
 
 
-async def wait_for_assignment(args: argparse.Namespace, life: Life) -> bool:
-    """Wait for a partition and its lease, and put them where they would be had it been started for them; False when it
-    is time to stop first.
-    """
+async def wait_for_assignment(life: Life) -> Assignment | None:
+    """Wait until the supervisor assigns a partition; None when it is time to stop first."""
     life.ready()
-    line = await life.told()
-    if line is None:
-        return False
-    assignment = msgspec.json.decode(line, type=Assignment)
-    args.partition, args.epoch = assignment.partition, assignment.epoch
-    return True
+    line = await life.read_line()
+    return msgspec.json.decode(line, type=Assignment) if line is not None else None

@@ -1,6 +1,5 @@
 """Run a worker process: connection to the broker, journal, logging, and the event loop around the worker's machine."""
 
-import argparse
 import asyncio
 import logging
 import sys
@@ -15,11 +14,11 @@ from common.driver import Transport, clock, drive
 from common.extra_config import base_level, logger_levels
 from common.messages import Header
 from common.metrics import Family
-from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, worker_name
-from common.process import Life
+from common.names import BROKER, JOURNAL, PREDICATE_PLUGINS, WORKER, worker_name
+from common.process import Arguments, Assignment, Life
 from common.process_figures import ProcessFigures
-from common.process_up import WORKER
 from common.rm_messages import Heartbeat
+from common.settings import Settings
 from common.transport import BrokerConnection
 from common.wire import Incoming, Outgoing, make_outgoing
 from partition_worker import metrics, poison_messages
@@ -61,14 +60,16 @@ class _Timed:
         return sends
 
 
-async def serve(args: argparse.Namespace, life: Life) -> None:
+async def serve(arguments: Arguments, lease: Assignment, life: Life) -> None:
     """Run the worker of one partition until told to stop."""
     sys.setswitchinterval(SWITCH_S)
     wire = Transport()
-    link = BrokerConnection(args.broker, peer=BROKER, name=worker_name(args.partition, args.epoch), wake=wire.arrived)
-    signs = asyncio.create_task(_signs_of_life(args, link))
+    link = BrokerConnection(
+        arguments.broker, peer=BROKER, name=worker_name(lease.partition, lease.epoch), wake=wire.arrived
+    )
+    signs = asyncio.create_task(_signs_of_life(lease, link, arguments.settings.heartbeat_s))
     try:
-        start = await _begun(args, wire)
+        start = await _begun(arguments.settings, lease, wire)
     except BaseException:
         link.close()
         raise
@@ -83,7 +84,7 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     life.ready()
     life.on_stop(wire.wake)
     levels = LogLevels()
-    process = ProcessFigures(WORKER, args.partition, wire=wire)
+    process = ProcessFigures(WORKER, lease.partition, wire=wire)
     worker.around = partial(_around, start, process)
     worker.stopwatch = time.thread_time  # not that of the clock: a busy machine makes no answer expensive
 
@@ -107,36 +108,36 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
         raise OSError(worker.fatal_error)
 
 
-async def _signs_of_life(args: argparse.Namespace, link: BrokerConnection) -> None:
+async def _signs_of_life(lease: Assignment, link: BrokerConnection, heartbeat_s: float) -> None:
     """To read a long journal takes longer than a lease lasts: say that somebody does."""
     while True:
-        await asyncio.sleep(args.heartbeat)
+        await asyncio.sleep(heartbeat_s)
         link.send(
-            make_outgoing(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=args.partition, epoch=args.epoch))
+            make_outgoing(BROKER, Heartbeat(), Header(kind="Heartbeat", partition=lease.partition, epoch=lease.epoch))
         )
 
 
-async def _begun(args: argparse.Namespace, wire: Transport) -> StartedWorker:
+async def _begun(settings: Settings, lease: Assignment, wire: Transport) -> StartedWorker:
     """From the journal, where one is kept."""
-    plugins = load_plugins(args.predicates.split(",") if args.predicates else (), entry_points(group=PREDICATE_PLUGINS))
+    plugins = load_plugins(settings.predicates, entry_points(group=PREDICATE_PLUGINS))
 
-    files = _files(args) if args.journal else None
+    files = _files(settings.journals, lease.partition) if settings.journals else None
     attempts = poison_messages.UNTRACKED if files is None else _attempts(files)
 
     def new_worker() -> Worker:
         return Worker(
-            partition=args.partition,
-            epoch=args.epoch,
-            manual=args.manual,
+            partition=lease.partition,
+            epoch=lease.epoch,
+            manual=settings.manual,
             plugins=plugins,
             tuning=tuned(
-                disable_reservation=args.disable_reservation,
-                preemption_pause_s=args.preemption_pause,
-                preemption_threshold_percent=args.preemption_threshold,
-                asks_max=args.asks_max,
+                disable_reservation=settings.disable_reservation,
+                preemption_pause_s=settings.preemption_pause_s,
+                preemption_threshold_percent=settings.preemption_threshold_percent,
+                asks_max=settings.asks_max,
             ),
-            journalled=bool(args.journal),
-            heartbeat_s=args.heartbeat,
+            journalled=files is not None,
+            heartbeat_s=settings.heartbeat_s,
             attempts=attempts,
         )
 
@@ -144,7 +145,8 @@ async def _begun(args: argparse.Namespace, wire: Transport) -> StartedWorker:
         return StartedWorker(new_worker(), None)
 
     def new_journal(worker: Worker) -> Journal:
-        return Journal(files, epoch=args.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=args.journal_max)
+        bytes_max = settings.journal_max_bytes
+        return Journal(files, epoch=lease.epoch, snapshot=worker.snapshot, wake=wire.wake, bytes_max=bytes_max)
 
     return await recover_or_start_empty(new_worker, new_journal, files, attempts)
 
@@ -187,10 +189,9 @@ def _keep_poisons(worker: Worker, journal: Journal | None) -> None:
             _log.error("%s: %s; it cannot be kept: %s", worker.name, one.reason, error)
 
 
-def _files(args: argparse.Namespace) -> Files:
-    folder = Path(args.journal)
+def _files(folder: Path, partition: str) -> Files:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Files(folder, args.partition)
+    return Files(folder, partition)
 
 
 def _write_notes(worker: Worker) -> None:

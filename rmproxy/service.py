@@ -1,20 +1,17 @@
 """Runs the proxy: opens the native port, the gRPC port and the connection to the broker, and drives the machine."""
 
-import argparse
 import logging
 import secrets
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-import grpc
-
 from common.control_messages import Figures
-from common.curve_keys import read_pair, server_file
+from common.curve_keys import ALLOWED, read_pair, server_file
 from common.driver import Inbox, Transport, drive
 from common.metrics import encode_families
 from common.names import BROKER, OFF, RMPROXY
-from common.process import Life
+from common.process import Arguments, Life
 from common.process_figures import ProcessFigures, Teller
 from common.process_limits import DescriptorGuard, MemoryLimit
 from common.transport import BrokerConnection, NativePort
@@ -34,26 +31,27 @@ STOP_GRACE_S: Final = 2.0
 _log = logging.getLogger("core.rmproxy")
 
 
-async def serve(args: argparse.Namespace, life: Life) -> None:
+async def serve(arguments: Arguments, life: Life) -> None:
     """Run the proxy until `life` stops it.
 
     Raises:
         OSError: a port or file cannot be opened.
     """
-    credentials = _credentials(args.tls_cert, args.tls_key, args.tls_client_ca)
+    settings = arguments.settings
+    credentials = TlsFiles(*settings.grpc_tls).credentials() if settings.grpc_tls else None
     transport = Transport()
     inbox = Inbox(wake=transport.arrived)
     registry = GrpcRegistry(inbox.put)
     inbox.deliver = registry.receive
     stack = ExitStack()
-    authenticator = _authenticator(args.keys, args.allowed_keys, stack)
+    authenticator = _authenticator(settings.native_keys, settings.native_allowed, stack)
     authorizer = Authorizer(authenticator.has_key_for) if authenticator else Authorizer()
     port = GrpcServer(registry, AdminService(registry, authorizer), authorizer)
     if authenticator is not None:
         authenticator.on_change = port.authorize_again
-    native = _native(args.native, transport, authenticator)
-    link = BrokerConnection(args.broker, peer=BROKER, name=RMPROXY, wake=transport.arrived)
-    stack.callback(_memory_limit(args.memory_max, life).close)
+    native = _native(settings.native, transport, authenticator)
+    link = BrokerConnection(arguments.broker, peer=BROKER, name=RMPROXY, wake=transport.arrived)
+    stack.callback(_memory_limit(settings.proxy_memory_max_bytes, life).close)
     guard = DescriptorGuard()
     stack.callback(guard.close)
     if native is not None:
@@ -61,10 +59,11 @@ async def serve(args: argparse.Namespace, life: Life) -> None:
     transport.add(GRPC, inbox)
     transport.add(BROKER, link)
     try:
-        grpc_address = OFF if args.grpc == OFF else await port.start(args.grpc, credentials)
+        grpc_address = OFF if settings.grpc == OFF else await port.start(settings.grpc, credentials)
         life.ready(native=native.address if native else OFF, grpc=grpc_address)
         life.on_stop(transport.wake)
-        machine = Proxy(instance=f"{secrets.token_hex(4)}.", heartbeat_s=args.heartbeat, silence_s=args.silence)
+        instance = f"{secrets.token_hex(4)}."
+        machine = Proxy(instance, heartbeat_s=settings.heartbeat_s, silence_s=settings.silence_s)
         transport.send(machine.hello())
         with _report_metrics(machine, transport):
             await drive(machine, transport, life.stopping, write_notes=lambda: _write_notes(machine))
@@ -123,17 +122,11 @@ def _memory_limit(most_bytes: int, life: Life) -> MemoryLimit:
     return MemoryLimit(most_bytes, exceeded)
 
 
-def _authenticator(keys: str | None, allowed: str | None, stack: ExitStack) -> ZapAuthenticator | None:
+def _authenticator(keys: Path | None, allowed: Path | None, stack: ExitStack) -> ZapAuthenticator | None:
     """Make the authenticator of the native port; None for a port without keys."""
-    if keys is None or allowed is None:
+    if keys is None:
         return None
-    authenticator = ZapAuthenticator(read_pair(server_file(Path(keys))), Path(allowed))
+    secret = server_file(keys)
+    authenticator = ZapAuthenticator(read_pair(secret), allowed or secret.with_name(ALLOWED))
     stack.callback(authenticator.close)
     return authenticator
-
-
-def _credentials(cert: str | None, key: str | None, client_ca: str | None) -> grpc.ServerCredentials | None:
-    """Read the TLS files of the gRPC port; None without TLS."""
-    if cert is None or key is None:
-        return None
-    return TlsFiles(Path(cert), Path(key), Path(client_ca) if client_ca else None).credentials()

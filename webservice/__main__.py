@@ -1,13 +1,14 @@
-"""The web service's command line: `python -m webservice --broker ADDRESS --rest HOST:PORT`."""
+"""REST requests about all partitions: `python -m webservice`."""
 
-import argparse
 import ipaddress
 import os
 import sys
-from pathlib import Path
+from typing import Final
 
-from common.acl import Acl, AclError, parse_acl
-from common.process import Life, main, parser
+from common.acl import parse_acl
+from common.names import WEBSERVICE
+from common.process import Arguments, Life, main
+from common.settings import Settings, host_and_port
 from common.token_keys import TokenKeyError
 from webservice.audit import AuditLog
 from webservice.authn import CERTIFICATE, PROXY, TOKEN, Authenticator, LoopbackUsers
@@ -15,163 +16,75 @@ from webservice.authz import AccessControl, Authorizer
 from webservice.calls import HistoryFile, Startup
 from webservice.config_view import deadlock_of
 from webservice.cross_site import Cors
-from webservice.service import Tls, listen, read_settings, serve
+from webservice.service import listen, serve
 from webservice.tokens import KeyFile, TokenTerms
+from webservice.views import SettingView
+
+AUDIT: Final = "audit.log"
+"""The audit log of changes, in the state directory."""
 
 
-def host_and_port(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT`; an IPv6 address needs brackets."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise argparse.ArgumentTypeError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9080")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
-    return host, int(port)
-
-
-def acl(text: str) -> Acl:
-    """Parse a list of users and groups, as in a queue's `adminacl`."""
-    try:
-        return parse_acl(text)
-    except AclError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Parse a list separated by commas; an empty text is an empty list."""
-    return tuple(text.split(",")) if text else ()
-
-
-def options() -> argparse.ArgumentParser:
-    """The parser of the command line."""
-    described = parser("webservice", "Answer REST requests about all partitions.")
-    add = described.add_argument
-    add("--broker", required=True, metavar="ADDRESS", help="the broker's address, such as ipc://PATH")
-    add(
-        "--rest",
-        required=True,
-        type=host_and_port,
-        metavar="HOST:PORT",
-        help="listening address (port 0: any)",
-    )
-    add("--settings", metavar="FILE", help="JSON file of the settings in force, which GET /ws/v1/settings shows")
-    add(
-        "--scheduler-admins",
-        type=acl,
-        default="",
-        metavar="ACL",
-        help="scheduler administrators; without --auth, also the user who runs this process",
-    )
-    add("--tls-cert", metavar="FILE", help="certificate of the port, PEM (default: no TLS)")
-    add("--tls-key", metavar="FILE", help="key of the certificate, PEM")
-    add("--tls-client-ca", metavar="FILE", help="authority that signs client certificates, PEM")
-    add("--audit", type=Path, metavar="FILE", help="audit log of changes (default: none)")
-    add("--history", type=Path, metavar="FILE", help="file of the history (default: none)")
-    add("--state", type=Path, metavar="DIR", help="state directory, whose free space the health check watches")
-    add("--history-max", type=int, default=1 << 30, metavar="BYTES", help="size limit of the history")
-    add(
-        "--history-age",
-        type=float,
-        default=30 * 86400.0,
-        metavar="SECONDS",
-        help="age at which rows of the history are deleted",
-    )
-    add("--web-root", type=Path, metavar="DIR", help="directory with the files of a web UI to serve")
-    add("--default-rm", default="", metavar="ID", help="RM whose partitions have their plain names")
-    add("--debug", action="store_true", help="serve /debug/stack and /debug/pprof/")
-    add(
-        "--cors",
-        type=words,
-        default=(),
-        metavar="ORIGINS",
-        help="origins of other sites whose pages may use the API, or *",
-    )
-    add("--hosts", type=words, default=(), metavar="NAMES", help="names of this server, or *")
-    add("--auth", type=words, default=(), metavar="WAYS", help="token, certificate, proxy")
-    add("--auth-keys", type=Path, metavar="FILE", help="keys that sign tokens")
-    add("--auth-issuer", default="", metavar="TEXT", help="required issuer of tokens (default: any)")
-    add("--auth-audience", default="", metavar="TEXT", help="required audience of tokens (default: none)")
-    add("--auth-proxy", type=words, default=(), metavar="NETWORKS", help="networks of trusted proxies")
-    return described
-
-
-def startup_of(args: argparse.Namespace) -> Startup:
-    """The options that routes need.
-
-    Raises:
-        OSError: in one line, with the reason.
-    """
-    history = HistoryFile(args.history, args.history_max, args.history_age) if args.history else None
+def startup_of(settings: Settings) -> Startup:
+    """The settings that routes need."""
+    file = settings.history_file
     return Startup(
-        settings=read_settings(args.settings or ""),
+        settings=tuple(SettingView(one.name, one.value, one.source) for one in settings.effective),
         deadlock=deadlock_of(os.environ),
-        history=history,
-        state=args.state,
-        web_root=args.web_root,
-        debug=args.debug,
-        cors=args.cors,
-        default_rm=args.default_rm,
+        history=HistoryFile(file, settings.history_max_bytes, settings.history_age_s) if file else None,
+        state=settings.state,
+        web_root=settings.web_root,
+        debug=settings.debug,
+        cors=settings.cors,
+        default_rm=settings.default_rm,
     )
 
 
-def access_control_of(args: argparse.Namespace, users: LoopbackUsers) -> AccessControl:
-    """Authentication, CORS and the audit log as the options say.
+def access_control_of(settings: Settings, users: LoopbackUsers) -> AccessControl:
+    """Authentication, CORS and the audit log as the settings say.
 
     Raises:
         OSError: in one line, with the reason.
     """
     authenticator = Authenticator(
-        keys=_key_file(args.auth_keys) if TOKEN in args.auth else None,
-        terms=TokenTerms(args.auth_issuer, args.auth_audience),
-        certificates=CERTIFICATE in args.auth,
-        proxies=tuple(map(ipaddress.ip_network, args.auth_proxy)) if PROXY in args.auth else (),
+        keys=_key_file(settings) if TOKEN in settings.auth else None,
+        terms=TokenTerms(settings.auth_issuer, settings.auth_audience),
+        certificates=CERTIFICATE in settings.auth,
+        proxies=tuple(map(ipaddress.ip_network, settings.auth_proxy)) if PROXY in settings.auth else (),
     )
     by_browser = authenticator.certificates or bool(authenticator.proxies)
+    hosts = (*settings.rest_hosts, host_and_port(settings.rest)[0].lower())
+    admins = parse_acl(settings.scheduler_admins)
     return AccessControl(
-        Authorizer(
-            users,
-            authenticator,
-            admins=args.scheduler_admins,
-            origins=args.cors,
-            hosts=(*args.hosts, args.rest[0].lower()),
-        ),
-        Cors(args.cors, is_open=authenticator.is_off, credentials=by_browser),
-        AuditLog(args.audit) if args.audit else None,
+        Authorizer(users, authenticator, admins=admins, origins=settings.cors, hosts=hosts),
+        Cors(settings.cors, is_open=authenticator.is_off, credentials=by_browser),
+        AuditLog(settings.state / AUDIT) if settings.state else None,
     )
 
 
-def _key_file(file: Path) -> KeyFile:
+def _key_file(settings: Settings) -> KeyFile:
+    if settings.auth_keys is None:
+        raise OSError("--auth-keys is missing")
     try:
-        return KeyFile(file)
+        return KeyFile(settings.auth_keys)
     except TokenKeyError as error:
-        raise OSError(f"{file}: {error}") from None
+        raise OSError(f"{settings.auth_keys}: {error}") from None
 
 
-def run() -> int:
-    """Run the process until it is told to stop. Returns the exit status."""
-    args = options().parse_args()
-    tls = Tls(args.tls_cert, args.tls_key, args.tls_client_ca) if args.tls_cert and args.tls_key else None
-
-    async def start(life: Life) -> None:
-        startup = startup_of(args)
-        users = LoopbackUsers(args.scheduler_admins)
-        control = access_control_of(args, users)
-        listener = listen(*args.rest)
-        await serve(
-            life,
-            broker=args.broker,
-            listener=listener,
-            users=users,
-            startup=startup,
-            control=control,
-            tls=tls,
-            heartbeat_s=args.heartbeat,
-        )
-
-    return main("webservice", args, start)
+async def start(arguments: Arguments, life: Life) -> None:
+    """Run the process until it is told to stop."""
+    settings = arguments.settings
+    users = LoopbackUsers(parse_acl(settings.scheduler_admins))
+    await serve(
+        life,
+        broker=arguments.broker,
+        listener=listen(*host_and_port(settings.rest)),
+        users=users,
+        startup=startup_of(settings),
+        control=access_control_of(settings, users),
+        tls=settings.rest_tls,
+        heartbeat_s=settings.heartbeat_s,
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main(WEBSERVICE, "Answer REST requests about all partitions.", start))

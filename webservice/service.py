@@ -6,18 +6,16 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 import h11
-import msgspec
 import uvicorn
 
 from common.names import WEBSERVICE
 from common.process import HEARTBEAT_S
 from common.process_figures import ProcessFigures
 from common.process_limits import Acceptor, DescriptorGuard, MemoryLimit
+from common.settings import TlsPaths
 from webservice.api import Api
 from webservice.authn import LoopbackUsers
 from webservice.authz import AccessControl
@@ -26,7 +24,6 @@ from webservice.calls import Startup
 from webservice.history.queries import HistoryReader
 from webservice.history.recorder import HistoryRecorder
 from webservice.http1 import BoundedHttpProtocol
-from webservice.views import SettingView
 
 LINES_MAX: Final = 10
 """Lines per minute; further ones are counted, and the next line has their number."""
@@ -113,16 +110,6 @@ class _Server(uvicorn.Server):
         return BoundedHttpProtocol(self.config, self.server_state, self.lifespan.state)
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The files of a TLS port."""
-
-    cert: str
-    key: str
-    client_ca: str | None = None
-    """The authority of client certificates, which are optional; None for none."""
-
-
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket; no host means all interfaces, port 0 any free port.
 
@@ -145,20 +132,6 @@ def endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def read_settings(path: str) -> tuple[SettingView, ...]:
-    """Read the settings that the supervisor has written; none without a path.
-
-    Raises:
-        OSError: in one line, with the reason.
-    """
-    if not path:
-        return ()
-    try:
-        return tuple(msgspec.json.decode(Path(path).read_bytes(), type=list[SettingView]))
-    except msgspec.MsgspecError as error:
-        raise OSError(f"cannot read the settings in {path}: {error}") from error
-
-
 async def serve(
     life: Life,
     *,
@@ -167,7 +140,7 @@ async def serve(
     users: LoopbackUsers,
     startup: Startup,
     control: AccessControl | None = None,
-    tls: Tls | None = None,
+    tls: TlsPaths | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> None:
     """Serve requests until the process stops, over TLS if there are files for it. A defect in the connection to the
@@ -209,7 +182,7 @@ async def serve(
         answering.cancel()
 
 
-def _server(api: Api, tls: Tls | None) -> _Server:
+def _server(api: Api, tls: TlsPaths | None) -> _Server:
     return _Server(
         uvicorn.Config(
             api,

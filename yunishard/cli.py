@@ -222,9 +222,9 @@ def _warn_of_variables(command: str) -> None:
         return
     if COMMANDS["up"].find_missing():
         return  # a client installation, where most variables mean nothing
-    from deploy.environment import unknown_variables
+    from deploy.settings import find_unknown_variables
 
-    for line in unknown_variables(os.environ):
+    for line in find_unknown_variables(os.environ):
         sys.stderr.write(f"{PROGRAM} {command}: {line}\n")
 
 

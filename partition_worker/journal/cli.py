@@ -19,9 +19,9 @@ from common.journal_messages import TICK, Step
 from common.messages import Header, Message
 from common.names import PREDICATE_PLUGINS
 from common.rm_messages import AllocationResponse
+from common.settings import SettingsError
 from common.wire import WireError, decode_body
-from deploy.settings import settings_from
-from deploy.values import Unusable
+from deploy.settings import resolve_settings
 from partition_worker.bootstrap import load_plugins
 from partition_worker.engine.bounds import tuned
 from partition_worker.journal.database import SCHEMA, Row
@@ -104,7 +104,7 @@ def main(args: argparse.Namespace) -> int:
             _print_json(whole=False, problem=str(damage))
         sys.stderr.write(f"yunishard journal {args.action}: {args.journal}: damaged: {damage}\n")
         return DAMAGED_STATUS
-    except (Unusable, OSError) as error:
+    except (SettingsError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
@@ -148,56 +148,55 @@ def _find_journal(args: argparse.Namespace) -> Files:
     """Find the journal by partition name or path.
 
     Raises:
-        Unusable: there is no such journal; the message lists those that exist.
+        OSError: there is no such journal; the message lists those that exist.
     """
     path = Path(args.journal)
     if "/" in args.journal or path.suffix == SUFFIX:
         if not path.is_file():
             what = "it is a directory" if path.is_dir() else "there is no such file"
-            raise Unusable(f"{path}: {what}; journals are in the state directory, in {FOLDER}/")
+            raise OSError(f"{path}: {what}; journals are in the state directory, in {FOLDER}/")
         _check_is_journal(path)
         return Files.of(path)
-    state = settings_from({"state": args.state} if args.state else {}, os.environ).state
+    state = resolve_settings({"state": args.state} if args.state else {}, os.environ).state
     if state is None:
-        raise Unusable("an ephemeral system has a state directory of its own: name it with --state DIR")
+        raise OSError("an ephemeral system has a state directory of its own: name it with --state DIR")
     folder = state / FOLDER
     if (folder / f"{args.journal}{SUFFIX}").is_file():
         return Files(folder, args.journal)
     there = ", ".join(sorted(one.stem for one in folder.glob(f"*{SUFFIX}"))) or "none"
     aside = folder / f"{args.journal}{DAMAGED}"
     more = f"; a damaged one is in {aside}" if aside.is_dir() else ""
-    raise Unusable(f"no journal of {args.journal} in {folder}; there are: {there}{more} (or name another --state)")
+    raise OSError(f"no journal of {args.journal} in {folder}; there are: {there}{more} (or name another --state)")
 
 
 def _check_is_journal(path: Path) -> None:
     """Reject a file that never was a journal. A damaged journal passes: the reader reports the damage.
 
     Raises:
-        Unusable: the file is something else.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is something else.
     """
     where = f"journals are in the state directory, in {FOLDER}/, with the name <partition>{SUFFIX}"
     if path.suffix != SUFFIX or not NAME.fullmatch(path.stem):
-        raise Unusable(f"{path}: not the name of a journal: {where}")
+        raise OSError(f"{path}: not the name of a journal: {where}")
     if path.with_name(f"{path.name}-wal").exists():
         return  # the write-ahead log may hold everything
     with path.open("rb") as opened:
         start = opened.read(len(_SQLITE))
     if start != _SQLITE:
         what = "the file is empty" if not start else "the file has no SQLite header"
-        raise Unusable(f"{path}: not a journal: {what}; {where}")
+        raise OSError(f"{path}: not a journal: {what}; {where}")
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             tables = {name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     except (sqlite3.Error, UnicodeDecodeError):
         return  # possibly a damaged journal
     if not tables & SCHEMA.keys():
-        raise Unusable(f"{path}: not a journal, but another SQLite database; {where}")
+        raise OSError(f"{path}: not a journal, but another SQLite database; {where}")
 
 
 def _make_worker(args: argparse.Namespace, files: Files) -> Worker:
     """A worker that can replay the journal, with the settings that `up` would use now."""
-    settings = settings_from({"state": args.state} if args.state else {}, os.environ)
+    settings = resolve_settings({"state": args.state} if args.state else {}, os.environ)
     return Worker(
         partition=files.partition,
         epoch=0,

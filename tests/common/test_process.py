@@ -1,49 +1,47 @@
 """The lifeline, with real processes: what they say when they start, and that they end when their other end closes."""
 
-import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from common.process import parser, tell
+from common.process import Assignment, make_parser, parse_arguments, write_line
+from common.settings import Settings, SettingsError, encode_settings, read_settings, replace_settings
 from tests.deploy.system import eventually
 
 PATIENCE_S = 20.0
 
 CHILD = """
 import asyncio, sys, time
-from common.process import main, parser
+from common.process import main
 
-options = parser("child", "for tests")
-options.add_argument("--story", default="serve")
-args = options.parse_args()
-
-async def serve(life):
-    if args.story == "fail":
+async def serve(arguments, life):
+    if arguments.broker == "fail":
         raise OSError("cannot listen on tcp://127.0.0.1:1: taken")
-    if args.story == "defect":
+    if arguments.broker == "defect":
         raise KeyError("a defect")
-    if args.story == "blocked":
+    if arguments.broker == "blocked":
         time.sleep(3600)
-    if args.story == "large":
+    if arguments.broker == "large":
         class Told:
             def __del__(self):
                 sys.stderr.write("somebody looks for it\\n")
         one = Told()
         one.itself = one
         return
-    if args.story == "told":
-        line = await life.told()
+    if arguments.broker == "told":
+        line = await life.read_line()
         life.ready(told=(line or b"nothing").decode())
-        life.ready(told=str(await life.told()))
+        life.ready(told=str(await life.read_line()))
         return
     woken = asyncio.Event()
     life.on_stop(woken.set)
@@ -51,7 +49,7 @@ async def serve(life):
     await woken.wait()
     assert life.stopping.is_set()
 
-sys.exit(main("child", args, serve))
+sys.exit(main("child", "for tests", serve))
 """
 
 
@@ -88,22 +86,17 @@ def child(story: str = "serve", *, heartbeat_s: float = PATIENCE_S) -> Iterator[
     ours, theirs = socket.socketpair()
     ours.settimeout(PATIENCE_S)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is, which are a few lines
-    with (
-        ours,
-        subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-c", CHILD, f"--story={story}", f"--lifeline={theirs.fileno()}"),
-                f"--heartbeat={heartbeat_s}",
-            ],
-            pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
-        ) as process,
-    ):
-        theirs.close()
-        try:
-            yield Child(process, ours)
-        finally:
-            process.kill()
+    with ours, tempfile.NamedTemporaryFile() as file:
+        file.write(encode_settings(replace_settings(Settings(), {"heartbeat_s": heartbeat_s})))
+        file.flush()
+        words = (f"--broker={story}", f"--lifeline={theirs.fileno()}", f"--settings={file.name}")
+        command = [sys.executable, "-P", "-c", CHILD, *words]
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE) as process:
+            theirs.close()
+            try:
+                yield Child(process, ours)
+            finally:
+                process.kill()
 
 
 @pytest.mark.processes
@@ -174,7 +167,7 @@ def test_what_cannot_be_opened_is_said_in_one_line_and_only_to_the_supervisor() 
 @pytest.mark.processes
 def test_started_by_hand_it_says_so_to_whoever_started_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD, "--story=fail"],
+        [sys.executable, "-P", "-c", CHILD, "--broker=fail"],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -192,20 +185,59 @@ def test_a_defect_is_loud() -> None:
 
 
 def test_nobody_is_told_without_a_lifeline_or_with_a_broken_one() -> None:
-    tell(None, {"ready": {}})
+    write_line(None, {"ready": {}})
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours:
-        tell(ours.fileno(), {"ready": {}})
+        write_line(ours.fileno(), {"ready": {}})
     read, write = os.pipe()
-    tell(write, {"ready": {"rest": "http://127.0.0.1:9080"}})
+    write_line(write, {"ready": {"rest": "http://127.0.0.1:9080"}})
     assert os.read(read, 4096) == b'{"ready": {"rest": "http://127.0.0.1:9080"}}\n'
     os.close(read)
     os.close(write)
 
 
-def test_all_processes_share_their_options(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parser("child", "").parse_args([]) == argparse.Namespace(log_level="info", heartbeat=1.0, lifeline=None)
+def test_a_process_takes_the_settings_of_its_file_and_options_override_them(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_bytes(encode_settings(replace_settings(Settings(), {"silence_s": 5.0, "state": Path("/s")})))
+    words = ["--broker", "ipc://b", "--settings", str(file), "--log-level", "debug", "--native", "off"]
+    arguments = parse_arguments(make_parser("rmproxy", "").parse_args(words))
+    settings = arguments.settings
+    assert (arguments.broker, arguments.assignment) == ("ipc://b", None)
+    assert (settings.silence_s, settings.state, settings.log_level, settings.native) == (
+        5.0,
+        Path("/s"),
+        "debug",
+        "off",
+    )
+    assert settings.journals == Path("/s/journals")
+
+
+def test_a_worker_is_started_for_a_partition_or_as_a_spare_one(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser("partition_worker", "")
+    given = parse_arguments(parser.parse_args(["--broker", "b", "--partition=rm_a", "--epoch", "7"]))
+    assert given.assignment == Assignment("rm_a", 7)
+    assert parse_arguments(parser.parse_args(["--broker", "b", "--spare"])).assignment is None
     with pytest.raises(SystemExit):
-        parser("child", "").parse_args(["--log-level", "loud"])
-    assert "invalid choice: 'loud'" in capsys.readouterr().err
+        parser.parse_args(["--broker", "b"])
+    assert "one of the arguments --partition --spare is required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--log-level", "loud"], "--log-level: expected one of debug, info, warning, error, got 'loud'"),
+        (["--settings", "/nowhere"], "the settings in /nowhere cannot be read: [Errno 2] No such file or directory"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(words: list[str], reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(reason)}"):
+        parse_arguments(make_parser("broker", "").parse_args(["--broker", "b", *words]))
+
+
+def test_a_file_of_settings_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    for content in (b"", b"[]", b'{"silence_s": "long"}', b"\xff"):
+        file.write_bytes(content)
+        with pytest.raises(SettingsError, match="cannot be read"):
+            read_settings(file)

@@ -1,9 +1,9 @@
-"""`yunishard up` with fakes for children: `python -m tests.deploy.fake_up OPTIONS`."""
+"""`yunishard up` with fakes for children: `python -m tests.deploy.fake_up SETTINGS`."""
 
 import argparse
 import sys
 
-from deploy.supervisor import STOP_ORDER
+from deploy.children import STOP_ORDER
 from deploy.up import add_arguments, main
 
 parser = argparse.ArgumentParser()

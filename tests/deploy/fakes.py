@@ -21,44 +21,15 @@ import zmq
 
 from common.control_messages import Hello, WorkersWanted
 from common.messages import Header
-from common.process import parser, tell
+from common.process import make_parser, write_line
 from common.wire import decode_body, decode_header, encode_body, encode_frames
 
 POLL_S = 0.02
-SETTINGS = (
-    "scheduler-admins",
-    "record",
-    "allowed-rms",
-    "same-hierarchy",
-    "settings",
-    "preemption-threshold",
-    "preemption-pause",
-    "predicates",
-    "silence",
-    "pause-timeout",
-    "lease-timeout",
-    "journal",
-    "journal-max",
-    "asks-max",
-    "partitions-max",
-    "memory-max",
-    "audit",
-    "state",
-    "history",
-    "history-max",
-    "history-age",
-)
-FLAGS = ("manual", "spare")
 FOLDER = Path(os.environ.get("FAKES", "."))
 
 
 def main(role: str, arguments: list[str]) -> int:
-    options = parser(role, "a fake")
-    for name in ("listen", "default-config", "broker", "native", "grpc", "rest", "partition", "epoch", *SETTINGS):
-        options.add_argument(f"--{name}")
-    for name in FLAGS:
-        options.add_argument(f"--{name}", action="store_true")
-    args = options.parse_args(arguments)
+    args = make_parser(role, "a fake").parse_args(arguments)
 
     def stop(number: int, frame: FrameType | None) -> None:
         if not (FOLDER / f"stubborn.{role}").exists():
@@ -70,7 +41,7 @@ def main(role: str, arguments: list[str]) -> int:
     with (FOLDER / "started").open("a") as started:
         started.write(json.dumps({"role": role, "pid": os.getpid(), "arguments": arguments}) + "\n")
     if (FOLDER / f"fails.{role}").exists():
-        tell(args.lifeline, {"failed": "its knee hurts"})
+        write_line(args.lifeline, {"failed": "its knee hurts"})
         return 2
     threading.Thread(target=follow, args=(args.lifeline,), daemon=True).start()
     if (FOLDER / f"garbled.{role}").exists():
@@ -80,13 +51,13 @@ def main(role: str, arguments: list[str]) -> int:
         endpoints["rest"] = f"http://{endpoints['rest']}"
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     if role == "broker":
-        socket.bind(args.listen)
+        socket.bind(args.broker)
     if not (FOLDER / f"mute.{role}").exists():
-        tell(args.lifeline, {"ready": endpoints})
+        write_line(args.lifeline, {"ready": endpoints})
     while True:
         if role == "broker":
             serve(socket)
-        tell(args.lifeline, {"alive": 1})
+        write_line(args.lifeline, {"alive": 1})
         time.sleep(POLL_S)
 
 
@@ -116,7 +87,7 @@ def follow(lifeline: int) -> None:
         while line := os.read(lifeline, 4096):
             with (FOLDER / "assigned").open("ab") as assigned:
                 assigned.write(line)
-            tell(lifeline, {"ready": {}})
+            write_line(lifeline, {"ready": {}})
     os._exit(70)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.environment import KNOWN, unknown_variables
+from deploy.settings import _KNOWN, find_unknown_variables
 from tests.deploy.system import FREE_PORTS, up
 from yunishard.client import KEYS_VARIABLE
 from yunishard.commands.rest import TOKEN_FILE
@@ -23,21 +23,23 @@ from yunishard.commands.rest import TOKEN_FILE
     ],
 )
 def test_an_unknown_variable_is_named_with_the_nearest_known_one(name: str, advice: str) -> None:
-    assert unknown_variables([name, "HOME", *KNOWN]) == [f"{name} in the environment is unknown and ignored; {advice}"]
+    assert find_unknown_variables([name, "HOME", *_KNOWN]) == [
+        f"{name} in the environment is unknown and ignored; {advice}"
+    ]
 
 
 def test_variables_that_kubernetes_sets_for_services_are_no_mistakes() -> None:
     names = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_REST", "PORT", "PORT_9080_TCP", "PORT_9080_TCP_ADDR")
-    assert unknown_variables([f"YUNISHARD{part}_{name}" for name in names for part in ("", "_REST")]) == []
+    assert find_unknown_variables([f"YUNISHARD{part}_{name}" for name in names for part in ("", "_REST")]) == []
 
 
 @pytest.mark.parametrize("name", ["YUNISHARD_GRPC_PORT", "YUNISHARD_PORT", "YUNISHARD_REST_SERVICE_PORT"])
 def test_a_name_that_kubernetes_could_have_set_is_a_mistake_where_it_has_set_none(name: str) -> None:
-    assert [line.split()[0] for line in unknown_variables([name, "YUNISHARD_WEB_SERVICE_HOST"])] == [name]
+    assert [line.split()[0] for line in find_unknown_variables([name, "YUNISHARD_WEB_SERVICE_HOST"])] == [name]
 
 
 def test_all_variables_of_clients_are_known() -> None:
-    assert {KEYS_VARIABLE, TOKEN_FILE} <= set(KNOWN)
+    assert {KEYS_VARIABLE, TOKEN_FILE} <= set(_KNOWN)
 
 
 @pytest.mark.processes

@@ -1,8 +1,7 @@
 """Which processes there are, and why some had to be started again."""
 
 from common.control_messages import WorkersWanted
-from deploy.children import BROKER, WORKER
-from deploy.instructions import Died, Failed
+from deploy.children import BROKER, WORKER, Died, Failed
 from tests.deploy.test_supervisor import SILENT_MAX_S, System, running
 
 PROCESSES = "yunishard_supervisor_processes"
@@ -11,7 +10,7 @@ RESTARTS = "yunishard_supervisor_restarts_total"
 
 def samples(system: System, name: str) -> dict[tuple[str, ...], float]:
     """Those that are not 0."""
-    [found] = [family.samples for family in system.supervisor.families() if family.name == name]
+    [found] = [family.samples for family in system.supervisor.metrics() if family.name == name]
     return {labels: value for labels, value in found if value}
 
 

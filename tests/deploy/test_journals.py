@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.journals import forget
+from deploy.service import remove_journal
 
 OURS = (
     "rm_a.sqlite",
@@ -23,19 +23,19 @@ def test_only_its_own_files_go(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     (tmp_path / "rm_a.damaged").mkdir()
     (tmp_path / "rm_a.damaged" / "rm_a.sqlite").write_text("x")
-    forget(tmp_path, "rm_a")
+    remove_journal(tmp_path, "rm_a")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(OTHERS)
 
 
 def test_what_cannot_be_removed_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "rm_a.damaged").symlink_to(tmp_path)
     (tmp_path / "rm_a.sqlite").write_text("x")
-    forget(tmp_path, "rm_a")
+    remove_journal(tmp_path, "rm_a")
     assert "rm_a.damaged: cannot be removed" in caplog.text
     assert not (tmp_path / "rm_a.sqlite").exists()
 
 
 def test_a_folder_that_cannot_be_read_is_complained_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    forget(tmp_path / "journals", "rm_a")
+    remove_journal(tmp_path / "journals", "rm_a")
     assert "the journal of rm_a in " in caplog.text
     assert "cannot be removed: No such file or directory" in caplog.text

@@ -4,10 +4,9 @@ from pathlib import Path
 import pytest
 
 from common.curve_keys import read_public, write_pair
-from deploy.exposure import check_exposure
-from deploy.native_keys import native_keys
-from deploy.settings import Settings, settings_from
-from deploy.values import Unusable
+from common.settings import Settings, SettingsError
+from deploy.preflight import check_exposure, check_native_keys
+from deploy.settings import resolve_settings
 
 
 @pytest.fixture
@@ -20,34 +19,26 @@ def folder(tmp_path: Path) -> Path:
 
 def settings(**flags: Path) -> Settings:
     given = {name.replace("_", "-"): str(value) for name, value in flags.items()}
-    return settings_from(given, {"XDG_STATE_HOME": "/xdg"})
+    return resolve_settings(given, {"XDG_STATE_HOME": "/xdg"})
 
 
-def test_without_them_there_are_no_keys() -> None:
-    assert native_keys(settings()) is None
+def test_without_them_nothing_is_checked() -> None:
+    check_native_keys(settings())
 
 
 def test_a_directory_or_the_file_in_it_names_the_keys(folder: Path) -> None:
-    by_directory = native_keys(settings(native_keys=folder))
-    by_file = native_keys(settings(native_keys=folder / "server.key_secret"))
-    assert by_directory == by_file
-    assert by_file is not None
-    assert by_file.arguments == (
-        *("--keys", str(folder / "server.key_secret")),
-        *("--allowed-keys", str(folder / "allowed")),
-    )
+    check_native_keys(settings(native_keys=folder))
+    check_native_keys(settings(native_keys=folder / "server.key_secret"))
 
 
 def test_the_list_may_be_elsewhere(folder: Path) -> None:
     other = (folder / "allowed").rename(folder / "other")
-    keys = native_keys(settings(native_keys=folder, native_allowed=other))
-    assert keys is not None
-    assert keys.allowed == other
+    check_native_keys(settings(native_keys=folder, native_allowed=other))
 
 
 def test_a_port_with_keys_may_be_open_to_all(folder: Path) -> None:
     flags = {"native": "tcp://0.0.0.0:9090", "native-keys": str(folder)}
-    check_exposure(settings_from(flags, {"XDG_STATE_HOME": "/xdg"}))
+    check_exposure(resolve_settings(flags, {"XDG_STATE_HOME": "/xdg"}))
 
 
 def _unlink(name: str) -> Callable[[Path], object]:
@@ -85,12 +76,12 @@ def test_files_that_the_port_could_not_use_are_refused_before_anything_starts(
     spoil: Callable[[Path], object], reason: str, folder: Path
 ) -> None:
     spoil(folder)
-    with pytest.raises(Unusable) as refused:
-        native_keys(settings(native_keys=folder))
+    with pytest.raises(SettingsError) as refused:
+        check_native_keys(settings(native_keys=folder))
     assert str(refused.value).startswith(reason.format(folder=folder))
     assert "\n" not in str(refused.value)
 
 
 def test_a_list_needs_keys(folder: Path) -> None:
-    with pytest.raises(Unusable, match="--native-allowed: needs --native-keys too"):
-        native_keys(settings(native_allowed=folder / "allowed"))
+    with pytest.raises(SettingsError, match="--native-allowed: needs --native-keys too"):
+        check_native_keys(settings(native_allowed=folder / "allowed"))

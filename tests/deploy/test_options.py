@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from common.extra_config import effective
-from deploy.options import OPTIONS
+from common.settings import SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating" / "settings.md"
 
@@ -14,15 +14,15 @@ def test_the_help_of_up_fits_into_80_columns() -> None:
     command = [sys.executable, "-P", "-m", "deploy", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={"COLUMNS": "80"})
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert all(f"  {option.flag}" in done.stdout for option in OPTIONS.values())
+    assert all(f"  {setting.flag}" in done.stdout for setting in SETTINGS.values())
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     documented = {name: row[2] for row in rows for name in row[1].replace("`", "").replace(" ", "").split(",")}
-    for name, option in OPTIONS.items():
+    for name, setting in SETTINGS.items():
         assert name in documented
-        assert not option.default or name == "state" or f"`{option.default}`" in documented[name]
+        assert not setting.default or name == "state" or f"`{setting.default}`" in documented[name]
 
 
 def test_every_key_of_a_resource_manager_is_documented() -> None:
@@ -31,5 +31,5 @@ def test_every_key_of_a_resource_manager_is_documented() -> None:
 
 
 def test_flags_and_variables_are_different_for_each() -> None:
-    assert len({option.flag for option in OPTIONS.values()}) == len(OPTIONS)
-    assert len({option.variable for option in OPTIONS.values()}) == len(OPTIONS)
+    assert len({setting.flag for setting in SETTINGS.values()}) == len(SETTINGS)
+    assert len({setting.variable for setting in SETTINGS.values()}) == len(SETTINGS)

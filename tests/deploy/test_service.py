@@ -13,6 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from common.process import make_parser, parse_arguments
+from common.settings import EffectiveSetting
 from deploy import service
 from tests.deploy.system import FREE_PORTS, WAIT_MAX_S, Up, eventually, gone, up
 
@@ -318,57 +320,47 @@ def test_losing_its_reader_is_no_reason_to_stop(folder: Path) -> None:
 
 def test_what_it_says_goes_nowhere_when_standard_output_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    service._say("ready")
+    service._print("ready")
 
 
 def test_a_full_disk_behind_standard_output_is_no_reason_to_stop() -> None:
-    program = "from deploy.service import _say; _say('ready'); _say('again')"
+    program = "from deploy.service import _print; _print('ready'); _print('again')"
     with open("/dev/full", "w", encoding="utf-8") as full:
         ended = subprocess.run([sys.executable, "-P", "-c", program], stdout=full, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_every_role_is_told_its_settings(folder: Path) -> None:
+def test_every_role_gets_the_settings(folder: Path) -> None:
     options = ("--allowed-rms", "rm-1,rm-2", "--preemption-threshold", "50", "--scheduler-admins", "ann", "--manual")
-    options += ("--asks-max", "1000", "--partitions-max", "20")
     with up("--state", str(folder / "s"), *FREE_PORTS, *options, folder=folder, module=FAKES) as system:
         system.announced()
         system.until(lambda: whole(system, folder))
-        [broker], [web], [worker] = (started(folder, role) for role in ("broker", "webservice", "partition_worker"))
-        assert broker[2:6] == [
-            "--record",
-            str(folder / "s" / "broker.sqlite"),
-            "--allowed-rms=rm-1,rm-2",
-            "--same-hierarchy",
-        ]
-        assert "--scheduler-admins=ann" in web
-        assert web[web.index("--audit") + 1] == str(folder / "s" / "audit.log")
-        assert web[web.index("--history") + 1] == str(folder / "s" / "history" / "history.sqlite")
-        assert f"--history-max={1024**3}" in web
-        assert "--history-age=2592000" in web
-        assert [part for part in web if part.startswith(("--auth", "--cors", "--web-root", "--debug"))] == []
-        assert "--preemption-threshold=50" in worker
-        assert "--preemption-pause=15" in worker
-        assert worker[worker.index("--asks-max") + 1] == "1000"
-        assert broker[broker.index("--partitions-max") + 1] == "20"
-        assert worker[worker.index("--journal") + 1] == str(folder / "s" / "journals")
-        assert worker[worker.index("--journal-max") + 1] == str(1024**3)
-        patience = {
-            name: broker[broker.index(name) + 1] for name in ("--lease-timeout", "--pause-timeout", "--silence")
-        }
-        assert patience == {"--lease-timeout": "10", "--pause-timeout": "900", "--silence": "3"}
         for role in ("broker", "rmproxy", "webservice", "partition_worker"):
-            [arguments] = started(folder, role)
-            assert arguments[arguments.index("--heartbeat") + 1] == "1"
-        assert "--manual" in worker
-        shown = json.loads(Path(web[web.index("--settings") + 1]).read_text())
-        assert {"name": "allowed-rms", "value": "rm-1,rm-2", "source": "--allowed-rms"} in shown
+            [words] = started(folder, role)
+            settings = parse_arguments(make_parser(role, "").parse_args(words)).settings
+            assert settings.allowed_rms == ("rm-1", "rm-2")
+            assert (settings.preemption_threshold_percent, settings.manual) == (50, True)
+            assert (settings.scheduler_admins, settings.heartbeat_s) == ("ann", 1.0)
+            assert settings.journals == folder / "s" / "journals"
+            assert settings.history_file == folder / "s" / "history" / "history.sqlite"
+        assert EffectiveSetting("allowed-rms", "rm-1,rm-2", "--allowed-rms", "--allowed-rms") in settings.effective
         assert system.stop() == 0
+
+
+def test_an_ephemeral_system_has_its_own_state_directory(folder: Path) -> None:
+    with up("--ephemeral", *FREE_PORTS, folder=folder, module=FAKES) as system:
+        system.announced()
+        [words] = started(folder, "broker")
+        settings = parse_arguments(make_parser("broker", "").parse_args(words)).settings
+        assert settings.state is not None
+        assert settings.state.is_dir()
+        assert system.stop() == 0
+        assert not settings.state.exists()
 
 
 def test_who_starts_a_system_that_tells_everybody_everything_is_warned(folder: Path) -> None:
     ports = (*FREE_PORTS[:4], "--rest", "0.0.0.0:0", "--insecure")
     with up("--ephemeral", *ports, folder=folder, module=FAKES) as system:
         system.announced()
-        assert "--rest: 0.0.0.0:0: whoever reaches this port may read all it has" in system.errors
+        assert "--rest: 0.0.0.0:0: any client that reaches this port may read all of it" in system.errors
         assert system.stop() == 0

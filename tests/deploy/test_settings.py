@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.options import OPTIONS
-from deploy.settings import Settings, Tls, settings_from
-from deploy.values import Address, Unusable
+from common.settings import SETTINGS, SettingsError, TlsPaths
+from deploy.settings import resolve_settings
 
 HOME = {"XDG_STATE_HOME": "/xdg"}
 
 
 def test_without_anything_the_documented_defaults_hold() -> None:
-    settings = settings_from({}, HOME)
-    assert str(settings.native) == "127.0.0.1:9090"
-    assert settings.grpc == Address("127.0.0.1", 3333)
-    assert settings.rest == Address("127.0.0.1", 9080)
+    settings = resolve_settings({}, HOME)
+    assert settings.native == "tcp://127.0.0.1:9090"
+    assert settings.grpc == "127.0.0.1:3333"
+    assert settings.rest == "127.0.0.1:9080"
     assert settings.config is None
     assert settings.state == Path("/xdg/yunishard")
     assert settings.log_level == "info"
@@ -55,9 +54,9 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("".join(f"{name}: '{text}'\n" for name, text, _ in values.values()))
     ways = (
-        settings_from({name: text for name, text, _ in values.values()}, HOME),
-        settings_from({}, {**HOME, **{OPTIONS[name].variable: text for name, text, _ in values.values()}}),
-        settings_from({"settings": str(file)}, HOME),
+        resolve_settings({name: text for name, text, _ in values.values()}, HOME),
+        resolve_settings({}, {**HOME, **{SETTINGS[name].variable: text for name, text, _ in values.values()}}),
+        resolve_settings({}, HOME, str(file)),
     )
     for settings in ways:
         assert {part: getattr(settings, part) for part in values} == {
@@ -66,23 +65,23 @@ def test_every_setting_can_be_given_in_each_way(tmp_path: Path) -> None:
 
 
 def test_the_same_hierarchy_setting_has_its_short_name_outside_the_file() -> None:
-    option = OPTIONS["queues.same-hierarchy"]
+    option = SETTINGS["queues.same-hierarchy"]
     assert (option.flag, option.variable) == ("--same-hierarchy", "YUNISHARD_SAME_HIERARCHY")
 
 
 def test_tls_files_go_together(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("grpc-tls-cert: c.pem\ngrpc-tls-key: /k.pem\ngrpc-tls-client-ca: ca.pem\n")
-    settings = settings_from({"settings": str(file), "rest-tls-cert": "rc", "rest-tls-key": "rk"}, HOME)
-    assert settings.grpc_tls == Tls(cert=tmp_path / "c.pem", key=Path("/k.pem"), client_ca=tmp_path / "ca.pem")
-    assert settings.rest_tls == Tls(cert=Path("rc"), key=Path("rk"))
+    settings = resolve_settings({"rest-tls-cert": "rc", "rest-tls-key": "rk"}, HOME, str(file))
+    assert settings.grpc_tls == TlsPaths(tmp_path / "c.pem", Path("/k.pem"), tmp_path / "ca.pem")
+    assert settings.rest_tls == TlsPaths(Path("rc"), Path("rk"), None)
 
 
 def test_what_is_in_force_is_listed_with_its_sources(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("\nconfig: queues.yaml\nstate: here\n")
-    resolved = settings_from({"settings": str(file), "ephemeral": "yes"}, {**HOME, "YUNISHARD_REST": "a:1"}).resolved
-    assert [one.name for one in resolved] == list(OPTIONS)
+    resolved = resolve_settings({"ephemeral": "yes"}, {**HOME, "YUNISHARD_REST": "a:1"}, str(file)).effective
+    assert [one.name for one in resolved] == list(SETTINGS)
     found = {one.name: (one.value, one.source) for one in resolved}
     assert found["config"] == (str(tmp_path / "queues.yaml"), f"{file}:2")
     assert found["rest"] == ("a:1", "YUNISHARD_REST")
@@ -91,7 +90,7 @@ def test_what_is_in_force_is_listed_with_its_sources(tmp_path: Path) -> None:
 
 
 def test_a_relative_xdg_directory_is_ignored() -> None:
-    state = settings_from({}, {"XDG_STATE_HOME": "here"}).state
+    state = resolve_settings({}, {"XDG_STATE_HOME": "here"}).state
     assert state == Path.home() / ".local" / "state" / "yunishard"
 
 
@@ -99,10 +98,10 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
     file = tmp_path / "settings.yaml"
     file.write_text("grpc: file:1\nrest: file:2\nnative: tcp://file:3\nconfig: queues.yaml\n")
     environment = {**HOME, "YUNISHARD_REST": "variable:2", "YUNISHARD_NATIVE": "tcp://variable:3"}
-    settings = settings_from({"native": "tcp://flag:3", "settings": str(file)}, environment)
-    assert (settings.native.host, settings.rest.host, settings.grpc.host) == ("flag", "variable", "file")
+    settings = resolve_settings({"native": "tcp://flag:3"}, environment, str(file))
+    assert (settings.native, settings.rest, settings.grpc) == ("tcp://flag:3", "variable:2", "file:1")
     assert settings.config == tmp_path / "queues.yaml"
-    assert [settings.source(option) for option in ("native", "rest", "grpc", "state")] == [
+    assert [settings.origin(option) for option in ("native", "rest", "grpc", "state")] == [
         "--native",
         "YUNISHARD_REST",
         f"grpc in {file}",
@@ -113,14 +112,14 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_p
 def test_the_settings_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("log-level: debug\nephemeral: yes\n")
-    settings = settings_from({}, {"YUNISHARD_SETTINGS": str(file)})
+    settings = resolve_settings({}, {"YUNISHARD_SETTINGS": str(file)})
     assert (settings.log_level, settings.state) == ("debug", None)
 
 
 def test_an_empty_value_counts_as_not_given(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("config:\n")
-    settings = settings_from({"settings": str(file)}, {**HOME, "YUNISHARD_CONFIG": ""})
+    settings = resolve_settings({}, {**HOME, "YUNISHARD_CONFIG": ""}, str(file))
     assert settings.config is None
 
 
@@ -128,7 +127,7 @@ def test_an_empty_value_counts_as_not_given(tmp_path: Path) -> None:
 def test_an_empty_settings_file_says_nothing(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
-    assert settings_from({"settings": str(file)}, HOME).log_level == "info"
+    assert resolve_settings({}, HOME, str(file)).log_level == "info"
 
 
 @pytest.mark.parametrize(
@@ -143,12 +142,12 @@ def test_an_empty_settings_file_says_nothing(tmp_path: Path, text: str) -> None:
 def test_of_state_and_ephemeral_the_stronger_source_wins(
     flags: dict[str, str | None], environment: dict[str, str], state: Path | None
 ) -> None:
-    assert settings_from(flags, environment).state == state
+    assert resolve_settings(flags, environment).state == state
 
 
 def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
-    with pytest.raises(Unusable, match="--ephemeral and --state exclude each other"):
-        settings_from({"state": "/here", "ephemeral": "true"}, HOME)
+    with pytest.raises(SettingsError, match="--ephemeral and --state exclude each other"):
+        resolve_settings({"state": "/here", "ephemeral": "true"}, HOME)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +244,8 @@ def test_state_and_ephemeral_from_one_source_exclude_each_other() -> None:
 def test_a_bad_value_is_told_with_its_source(
     flags: dict[str, str | None], environment: dict[str, str], line: str
 ) -> None:
-    with pytest.raises(Unusable) as refusal:
-        settings_from(flags, {**HOME, **environment})
+    with pytest.raises(SettingsError) as refusal:
+        resolve_settings(flags, {**HOME, **environment})
     assert str(refusal.value) == line
 
 
@@ -257,14 +256,14 @@ def test_a_bad_value_is_told_with_its_source(
         ("rest: [a, b]\n", "rest in {file}: expected one value, got a list or a map"),
         ("- rest\n", "--settings {file}: expected lines such as `native: tcp://127.0.0.1:9090`"),
         ("rest: a:1\nrest: a:2\n", "rest in {file}: it is there twice, again in line 2"),
-        ("prot: 1\n", "--settings {file}: unknown setting 'prot'; there are " + ", ".join(OPTIONS)),
+        ("prot: 1\n", "--settings {file}: unknown setting 'prot'; there are " + ", ".join(SETTINGS)),
     ],
 )
 def test_a_bad_settings_file_is_told_in_one_line(tmp_path: Path, text: str, line: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(text)
-    with pytest.raises(Unusable) as refusal:
-        settings_from({"settings": str(file)}, HOME)
+    with pytest.raises(SettingsError) as refusal:
+        resolve_settings({}, HOME, str(file))
     assert str(refusal.value) == line.format(file=file)
 
 
@@ -272,39 +271,39 @@ def test_a_bad_settings_file_is_told_in_one_line(tmp_path: Path, text: str, line
 def test_a_settings_file_that_makes_no_sense_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "settings.yaml"
     file.write_bytes(content)
-    with pytest.raises(Unusable) as refusal:
-        settings_from({"settings": str(file)}, HOME)
+    with pytest.raises(SettingsError) as refusal:
+        resolve_settings({}, HOME, str(file))
     assert str(file) in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="cannot be read: no such file or directory"):
-        settings_from({"settings": str(tmp_path / "none")}, HOME)
+    with pytest.raises(SettingsError, match="cannot be read: no such file or directory"):
+        resolve_settings({}, HOME, str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("closed", ["native", "grpc", "rest"])
 def test_a_port_can_be_off(closed: str) -> None:
-    settings = settings_from({closed: "off"}, HOME)
-    assert [name for name in ("native", "grpc", "rest") if getattr(settings, name) is None] == [closed]
-    assert [one.value for one in settings.resolved if one.name == closed] == ["off"]
+    settings = resolve_settings({closed: "off"}, HOME)
+    assert [name for name in ("native", "grpc", "rest") if getattr(settings, name) == "off"] == [closed]
+    assert [one.value for one in settings.effective if one.name == closed] == ["off"]
 
 
 @pytest.mark.parametrize("text", ["[::1]:80", "localhost:65535", "0.0.0.0:1"])
 def test_addresses_come_back_as_they_were_written(text: str) -> None:
-    settings: Settings = settings_from({"rest": text}, HOME)
-    assert str(settings.rest) == text
+    settings = resolve_settings({"rest": text}, HOME)
+    assert settings.rest == text
 
 
 @pytest.mark.parametrize("text", ["*", " ops", "ann", "ann,bob ops,staff", "svc$"])
 def test_administrators_are_an_access_control_list(text: str) -> None:
-    assert settings_from({"scheduler-admins": text}, HOME).scheduler_admins == text
+    assert resolve_settings({"scheduler-admins": text}, HOME).scheduler_admins == text
 
 
 @pytest.mark.parametrize("text", ["a b", "a,,b", ",", "-x"])
 def test_names_of_plug_ins_have_commas_between(text: str) -> None:
-    with pytest.raises(Unusable, match=r"^--predicates: expected names of plug-ins with commas between, got "):
-        settings_from({"predicates": text}, HOME)
+    with pytest.raises(SettingsError, match=r"^--predicates: expected names of plug-ins with commas between, got "):
+        resolve_settings({"predicates": text}, HOME)
 
 
 @pytest.mark.parametrize(
@@ -312,4 +311,4 @@ def test_names_of_plug_ins_have_commas_between(text: str) -> None:
     [("16777216B", 2**24), ("1TiB", 2**40), ("512MiB", 2**29), ("20000 kB", 20_000_000), ("2GB", 2 * 10**9)],
 )
 def test_sizes_have_units(text: str, size: int) -> None:
-    assert settings_from({"journal-max": text}, HOME).journal_max_bytes == size
+    assert resolve_settings({"journal-max": text}, HOME).journal_max_bytes == size

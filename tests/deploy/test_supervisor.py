@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.control_messages import WORKER_REASON_CHARS_MAX, WorkersWanted
+from common.names import BROKER, RMPROXY, WEBSERVICE, WORKER
+from common.settings import Settings, replace_settings
 from common.wire import NEVER
-from deploy.children import BROKER, RMPROXY, WEBSERVICE, WORKER
-from deploy.instructions import (
+from deploy.children import (
+    FIRST_S,
+    STEADY_S,
     Alive,
     Announce,
     Assign,
@@ -29,7 +32,6 @@ from deploy.instructions import (
     Start,
     Terminate,
 )
-from deploy.restarts import FIRST_S, STEADY_S
 from deploy.supervisor import (
     CANNOT_START,
     HASTENED,
@@ -41,21 +43,16 @@ from deploy.supervisor import (
     STOPPED,
     TURN_MAX_S,
     WORKER_STOP_MAX_S,
-    Plan,
     Supervisor,
 )
 
 SILENT_MAX_S = 15.0
 WORKER_SILENT_MAX_S = 25.0
-PLAN = Plan(
-    broker="ipc://b",
-    native="tcp://127.0.0.1:0",
-    grpc="127.0.0.1:0",
-    rest="127.0.0.1:0",
-    log_level="info",
-    silent_max_s=SILENT_MAX_S,
-    worker_silent_max_s=WORKER_SILENT_MAX_S,
+SETTINGS = replace_settings(
+    Settings(),
+    {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"},
 )
+FILE = ("--settings", "s.json")
 PROXY_READY = Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "127.0.0.1:2"})
 WEB_READY = Ready(WEBSERVICE, {"rest": "http://127.0.0.1:3"})
 WORKER_A = f"{WORKER} rm_a#1"
@@ -68,9 +65,9 @@ class System:
     alive, except for those who are `silent`.
     """
 
-    def __init__(self, plan: Plan = PLAN) -> None:
+    def __init__(self, settings: Settings = SETTINGS, starts_max: int = STARTS_MAX) -> None:
         self.now = 1000.0
-        self.supervisor = Supervisor(plan)
+        self.supervisor = Supervisor(settings, broker="ipc://b", file="s.json", starts_max=starts_max)
         self.silent: set[str] = set()
         self.notes: list[str] = []
         self._running: set[str] = set()
@@ -109,7 +106,7 @@ class System:
 
 def running(*, spares: int = 0, **partitions: int) -> System:
     """A system where everything is ready."""
-    system = System(replace(PLAN, spares=spares))
+    system = System(replace(SETTINGS, spare_workers=spares))
     system(Ready(BROKER), WorkersWanted(partitions=partitions))
     system(*(Ready(f"{WORKER} {name}#{epoch}") for name, epoch in partitions.items()))
     system(PROXY_READY, WEB_READY)
@@ -123,22 +120,20 @@ def started(steps: Sequence[Instruction]) -> list[str]:
 
 def test_the_broker_comes_first_and_the_ports_once_it_is_ready() -> None:
     system = System()
-    assert system.done == [Start(BROKER, BROKER, ("--listen", "ipc://b", "--log-level", "info"))]
+    assert system.done == [Start(BROKER, BROKER, ("--broker", "ipc://b", *FILE))]
     assert system(Ready(BROKER)) == [
         Connect(),
         Start(
             RMPROXY,
             RMPROXY,
-            (*("--broker", "ipc://b", "--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0"), "--log-level", "info"),
+            (
+                *("--broker", "ipc://b", "--native", "tcp://127.0.0.1:0", "--grpc", "127.0.0.1:0"),
+                "--settings",
+                "s.json",
+            ),
         ),
-        Start(WEBSERVICE, WEBSERVICE, ("--broker", "ipc://b", "--rest", "127.0.0.1:0", "--log-level", "info")),
+        Start(WEBSERVICE, WEBSERVICE, ("--broker", "ipc://b", "--rest", "127.0.0.1:0", *FILE)),
     ]
-
-
-def test_what_a_role_is_to_be_told_goes_to_it() -> None:
-    [start] = System(replace(PLAN, arguments={BROKER: ("--record", "r")})).done
-    assert isinstance(start, Start)
-    assert start.arguments[2:4] == ("--record", "r")
 
 
 def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:
@@ -156,7 +151,7 @@ def test_endpoints_are_announced_once_and_in_order_when_all_are_there() -> None:
 
 
 def test_without_a_rest_port_there_is_no_web_service() -> None:
-    system = System(replace(PLAN, grpc="off", rest="off"))
+    system = System(replace(SETTINGS, grpc="off", rest="off"))
     started = system(Ready(BROKER, {}))
     assert [step.name for step in started if isinstance(step, Start)] == [RMPROXY]
     ready = system(Ready(RMPROXY, {"native": "tcp://127.0.0.1:1", "grpc": "off"}))
@@ -168,12 +163,12 @@ def test_exactly_the_wanted_workers_run() -> None:
     system = running()
     [start] = system(WorkersWanted(partitions={"rm_a": 7}))
     assert start == Start(
-        f"{WORKER} rm_a#7", WORKER, ("--broker", "ipc://b", "--partition=rm_a", "--epoch", "7", "--log-level", "info")
+        f"{WORKER} rm_a#7", WORKER, ("--broker", "ipc://b", "--partition=rm_a", "--epoch", "7", *FILE)
     )
     assert system(WorkersWanted(partitions={"rm_a": 7, "rm_b": 1}))[0] == Start(
         WORKER_B,
         WORKER,
-        ("--broker", "ipc://b", "--partition=rm_b", "--epoch", "1", "--log-level", "info"),
+        ("--broker", "ipc://b", "--partition=rm_b", "--epoch", "1", *FILE),
     )
     assert system(WorkersWanted(partitions={"rm_b": 1})) == [Terminate(f"{WORKER} rm_a#7")]
     assert system(Died(f"{WORKER} rm_a#7", "exit status 0")) == [Forget("rm_a")]
@@ -531,11 +526,11 @@ def test_a_tick_that_is_a_little_late_makes_no_difference() -> None:
 
 
 def test_spare_workers_start_once_everything_else_is_ready() -> None:
-    system = System(replace(PLAN, spares=2))
+    system = System(replace(SETTINGS, spare_workers=2))
     assert not [name for name in started(system(Ready(BROKER), PROXY_READY)) if WORKER in name]
     starts = [step for step in system(WEB_READY) if isinstance(step, Start)]
     assert [start.name for start in starts] == [SPARE, f"{WORKER} spare-2"]
-    assert starts[0].arguments == ("--broker", "ipc://b", "--spare", "--log-level", "info")
+    assert starts[0].arguments == ("--broker", "ipc://b", "--spare", *FILE)
 
 
 def test_a_new_partition_goes_to_a_spare_worker_and_another_one_is_started_for_it() -> None:
@@ -566,7 +561,7 @@ def test_a_spare_worker_takes_over_a_lease_that_moved() -> None:
 
 
 def test_a_spare_worker_that_is_not_ready_gets_no_partition() -> None:
-    system = System(replace(PLAN, spares=1))
+    system = System(replace(SETTINGS, spare_workers=1))
     system(Ready(BROKER), PROXY_READY, WEB_READY)
     assert started(system(WorkersWanted(partitions={"rm_a": 1}))) == [WORKER_A]
     assert system(Ready(SPARE)) == []

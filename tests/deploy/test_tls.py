@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from deploy.premises import prepared
-from deploy.settings import settings_from
-from deploy.values import Unusable
+from common.settings import SettingsError
+from deploy.preflight import prepare
+from deploy.settings import resolve_settings
 from rmproxy.si import scheduler_pb2 as pb
 from rmproxy.si.scheduler_pb2_grpc import SchedulerStub
 from tests.deploy.certificates import self_signed
@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refusal(**flags: str | Path) -> str:
     given = {name.replace("_", "-"): str(value) for name, value in flags.items()}
-    with pytest.raises(Unusable) as refused, prepared(settings_from({**FREE, **given}, {})):
+    with pytest.raises(SettingsError) as refused, prepare(resolve_settings({**FREE, **given}, {})):
         pass
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -44,7 +44,7 @@ def test_files_that_belong_together_are_taken(files: Path) -> None:
         "grpc-tls-key": files / "server.key",
         "grpc-tls-client-ca": files / "client.pem",
     }
-    with prepared(settings_from({**FREE, **{name: str(path) for name, path in flags.items()}}, {})):
+    with prepare(resolve_settings({**FREE, **{name: str(path) for name, path in flags.items()}}, {})):
         pass
 
 

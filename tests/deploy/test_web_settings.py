@@ -1,24 +1,22 @@
 """What only the web service is told: each value, and what belongs together."""
 
-from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
-from deploy.settings import settings_from
-from deploy.values import Unusable
-from deploy.web_settings import WebSettings
+from common.settings import Settings, SettingsError
+from deploy.settings import resolve_settings
 
 HOME = {"XDG_STATE_HOME": "/xdg"}
 TLS = {"rest-tls-cert": "c", "rest-tls-key": "k", "rest-tls-client-ca": "ca"}
 
 
-def web(**flags: str) -> WebSettings:
-    return settings_from({name.replace("_", "-"): text for name, text in flags.items()}, HOME).web
+def web(**flags: str) -> Settings:
+    return resolve_settings({name.replace("_", "-"): text for name, text in flags.items()}, HOME)
 
 
 def refusal(**flags: str) -> str:
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(SettingsError) as refused:
         web(**flags)
     return str(refused.value)
 
@@ -27,7 +25,7 @@ def test_without_anything_nobody_says_who_they_are_and_the_history_is_kept() -> 
     settings = web()
     assert (settings.auth, settings.auth_keys, settings.auth_proxy, settings.cors) == ((), None, (), ())
     assert (settings.history, settings.history_max_bytes, settings.history_age_s) == (True, 1024**3, 30 * 86400)
-    assert (settings.default_rm, settings.root, settings.debug) == ("", None, False)
+    assert (settings.default_rm, settings.web_root, settings.debug) == ("", None, False)
 
 
 def test_every_setting_can_be_given() -> None:
@@ -47,21 +45,22 @@ def test_every_setting_can_be_given() -> None:
         debug="yes",
         **TLS,
     )
-    assert settings == WebSettings(
-        auth=("token", "certificate", "proxy"),
-        auth_keys=Path("/keys"),
-        auth_issuer="us",
-        auth_audience="yunishard",
-        auth_proxy=(ip_network("127.0.0.1"), ip_network("10.0.0.0/8"), ip_network("::1")),
-        cors=("https://ui.example", "http://localhost:8080", "https://[::1]"),
-        hosts=("core.example", "yunishard"),
-        history=False,
-        history_max_bytes=64 << 20,
-        history_age_s=48 * 3600,
-        default_rm="rm-1",
-        root=Path("/ui"),
-        debug=True,
-    )
+    expected = {
+        "auth": ("token", "certificate", "proxy"),
+        "auth_keys": Path("/keys"),
+        "auth_issuer": "us",
+        "auth_audience": "yunishard",
+        "auth_proxy": ("127.0.0.1", "10.0.0.0/8", "::1"),
+        "cors": ("https://ui.example", "http://localhost:8080", "https://[::1]"),
+        "rest_hosts": ("core.example", "yunishard"),
+        "history": False,
+        "history_max_bytes": 64 << 20,
+        "history_age_s": 48 * 3600,
+        "default_rm": "rm-1",
+        "web_root": Path("/ui"),
+        "debug": True,
+    }
+    assert {name: getattr(settings, name) for name in expected} == expected
 
 
 def test_without_auth_every_page_may_be_allowed() -> None:
@@ -69,8 +68,8 @@ def test_without_auth_every_page_may_be_allowed() -> None:
 
 
 def test_every_name_may_be_one_of_the_rest_port() -> None:
-    assert web(rest_hosts="*").hosts == ("*",)
-    assert web().hosts == ()
+    assert web(rest_hosts="*").rest_hosts == ("*",)
+    assert web().rest_hosts == ()
 
 
 @pytest.mark.parametrize(

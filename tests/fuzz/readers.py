@@ -27,9 +27,17 @@ from common.messages import Header, Message
 from common.names import BROKER
 from common.rm_messages import Registered, RegisterResourceManager, Resume
 from common.session import Session
-from common.wire import Incoming, Outgoing, WireError, decode_body, decode_header, encode_body, encode_frames
-from deploy.settings import settings_from
-from deploy.values import Unusable
+from common.settings import SettingsError
+from common.wire import (
+    Incoming,
+    Outgoing,
+    WireError,
+    decode_body,
+    decode_header,
+    encode_body,
+    encode_frames,
+)
+from deploy.settings import resolve_settings
 from partition_worker.journal import snapshots
 from partition_worker.journal.database import Database, make_row
 from partition_worker.journal.files import Files, JournalDamaged
@@ -136,7 +144,7 @@ def _texts(folder: Path) -> dict[str, Target]:
             lambda data: load(data.decode(errors="replace")),
             (ConfigError,),
         ),
-        "settings": Target([options], lambda data: _settings(folder / "settings.yaml", data), (Unusable,)),
+        "settings": Target([options], lambda data: _settings(folder / "settings.yaml", data), (SettingsError,)),
         "allow-list": Target(keys, lambda data: parse_allow_list(data.decode(errors="replace")), (AllowListError,)),
         "key": Target([_key(folder)], lambda data: _pair(folder / "spoiled.key_secret", data), (KeyFileError,)),
         "extraConfig": Target([extra], _extra, structured=True),
@@ -145,7 +153,7 @@ def _texts(folder: Path) -> dict[str, Target]:
 
 def _settings(file: Path, data: bytes) -> None:
     file.write_bytes(data)
-    settings_from({"settings": str(file)}, {})
+    resolve_settings({"settings": str(file)}, {})
 
 
 def _key(folder: Path) -> bytes:

@@ -1,6 +1,5 @@
 """What a worker begins from: its journal, or nothing and a problem."""
 
-import argparse
 import asyncio
 import logging
 import re
@@ -17,7 +16,7 @@ from common.control_messages import Hello
 from common.journal_messages import Kept, SnapshotTaken, Step
 from common.messages import Header
 from common.names import BROKER, PREDICATE_PLUGINS
-from common.process import Life
+from common.process import Assignment, Life
 from common.rm_messages import NodeRequest
 from common.wire import decode_body, encode_body
 from partition_worker.bootstrap import REPLAYS_MAX, PluginError, StartedWorker, load_plugins, wait_for_assignment
@@ -271,26 +270,25 @@ def test_a_worker_without_its_plug_in_does_not_start_and_says_why() -> None:
     assert (done.returncode, done.stderr.startswith(line), done.stderr.count("\n")) == (2, True, 1)
 
 
-def waited(deed: Callable[[socket.socket, Life], object]) -> tuple[bool, argparse.Namespace, bytes]:
-    """Whether it got one, what its arguments are then, and what it has said; `deed` happens while it waits."""
+def waited(deed: Callable[[socket.socket, Life], object]) -> tuple[Assignment | None, bytes]:
+    """The assignment it got, and the bytes it has sent; `deed` happens while it waits."""
     ours, theirs = socket.socketpair()
-    args = argparse.Namespace(partition=None, epoch=0)
 
-    async def wait() -> bool:
+    async def wait() -> Assignment | None:
         life = Life(theirs.fileno())
         asyncio.get_running_loop().call_soon(deed, ours, life)
-        return await wait_for_assignment(args, life)
+        return await wait_for_assignment(life)
 
     with ours, theirs:  # not closed before the loop has ended: then a process without a supervisor ends
-        return asyncio.run(wait()), args, ours.recv(4096)
+        return asyncio.run(wait()), ours.recv(4096)
 
 
-def test_it_becomes_the_worker_of_what_it_is_assigned() -> None:
-    got, args, said = waited(lambda ours, _: ours.send(b'{"partition": "rm_a", "epoch": 7}\n'))
-    assert (got, args) == (True, argparse.Namespace(partition="rm_a", epoch=7))
-    assert said == b'{"ready": {}}\n', "to the supervisor, who gives partitions to those that are ready only"
+def test_a_spare_worker_waits_for_its_assignment() -> None:
+    got, sent = waited(lambda ours, _: ours.send(b'{"partition": "rm_a", "epoch": 7}\n'))
+    assert got == Assignment("rm_a", 7)
+    assert sent == b'{"ready": {}}\n', "the supervisor assigns partitions to ready workers only"
 
 
-def test_it_leaves_without_one_when_it_is_time_to_stop() -> None:
-    got, args, _ = waited(lambda _, life: life.stop())
-    assert (got, args.partition) == (False, None)
+def test_a_spare_worker_stops_without_an_assignment() -> None:
+    got, _ = waited(lambda _, life: life.stop())
+    assert got is None

@@ -27,6 +27,7 @@ from common.rm_messages import (
     Heartbeat,
     UserGroupInformation,
 )
+from common.settings import Settings, encode_settings
 from common.wire import decode_body, decode_header, encode_body, encode_frames
 from partition_worker.group_lookup import look_up_groups
 from partition_worker.journal.database import Database
@@ -106,7 +107,7 @@ def worker(
     socket.setsockopt(zmq.LINGER, 0)
     socket.bind(address)
     command = ["partition_worker", "--broker", address, "--partition", PARTITION, "--epoch", str(epoch)]
-    command += ["--journal", str(folder / "journals"), *more]
+    command += ["--state", str(folder), *more]
     process = subprocess.Popen([sys.executable, "-P", "-m", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         yield Broker(socket, process, epoch)
@@ -183,6 +184,8 @@ def test_a_worker_says_that_it_lives_while_it_still_reads_its_journal(tmp_path: 
     files = Files(tmp_path / "journals", PARTITION)
     files.folder.mkdir()
     written(files, Shape("long", nodes=10, allocations=2000, applications=5, tail=0))
-    with worker(tmp_path, "--heartbeat", "0.001") as broker:
+    settings = tmp_path / "settings.json"
+    settings.write_bytes(encode_settings(Settings(heartbeat_s=0.001)))
+    with worker(tmp_path, "--settings", str(settings)) as broker:
         assert broker.hears_first() == (Heartbeat.__name__, 5)
         assert broker.hears(Hello).problem == ""

@@ -184,7 +184,7 @@ def test_configurations_and_tags_are_not_in_the_log_at_info(tmp_path: Path) -> N
 
 
 def test_our_own_processes_do_not_meet_where_others_could_come_too() -> None:
-    command = (sys.executable, "-P", "-m", "broker", "--listen", "tcp://127.0.0.1:0")
+    command = (sys.executable, "-P", "-m", "broker", "--broker", "tcp://127.0.0.1:0")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr == (

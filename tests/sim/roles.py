@@ -17,7 +17,7 @@ from common.control_messages import GroupsFound, GroupsWanted
 from common.journal_messages import Step
 from common.names import BROKER, FILE, JOURNAL, RECORD, RMPROXY, WEBSERVICE, worker_name
 from common.wire import Incoming, Outgoing, decode_body, make_outgoing
-from deploy.instructions import Assign, Start
+from deploy.children import Assign, Start
 from partition_worker.engine.bounds import Tuning
 from partition_worker.outbox_barrier import ReplayDiverged
 from partition_worker.partition_host import GROUPS

@@ -7,18 +7,19 @@ Not here: what a process of each role is (`roles.py`).
 """
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from common.control_messages import Figures, Hello, WorkerEnded, WorkersWanted
 from common.messages import Header
 from common.metrics import encode_families
-from common.names import BROKER, SUPERVISOR
+from common.names import BROKER, RMPROXY, SUPERVISOR, WEBSERVICE
 from common.process_up import up
 from common.rm_messages import Heartbeat
+from common.settings import Settings
 from common.wire import NEVER, Incoming, Outgoing, decode_body, make_outgoing
-from deploy.children import RMPROXY, WEBSERVICE
-from deploy.instructions import (
+from deploy.children import (
     Alive,
     Assign,
     Connect,
@@ -33,7 +34,7 @@ from deploy.instructions import (
     Start,
     Terminate,
 )
-from deploy.supervisor import Plan, Supervisor
+from deploy.supervisor import Supervisor
 from tests.sim.network import Dealer
 
 if TYPE_CHECKING:
@@ -45,15 +46,7 @@ BEAT_S: Final = 1.0
 ANEW_S: Final = 1.0
 """How long whoever starts the supervisor takes to start another one."""
 
-PLAN: Final = Plan(
-    broker="ipc://broker",
-    native="tcp://n",
-    grpc="tcp://g",
-    rest="http://r",
-    log_level="info",
-    silent_max_s=10.0,
-    worker_silent_max_s=20.0,
-)
+SETTINGS: Final = Settings(native="tcp://n:1", grpc="g:1", rest="r:1", silence_s=2.0)
 
 _FIGURES: Final = Figures(process=SUPERVISOR, families=encode_families([up(SUPERVISOR)]))
 
@@ -63,16 +56,7 @@ class Keeper:
 
     def __init__(self, world: "World", process: "Process", *, spares: int) -> None:
         self.supervisor = Supervisor(
-            Plan(
-                broker=PLAN.broker,
-                native=PLAN.native,
-                grpc=PLAN.grpc,
-                rest=PLAN.rest,
-                log_level=PLAN.log_level,
-                silent_max_s=PLAN.silent_max_s,
-                worker_silent_max_s=PLAN.worker_silent_max_s,
-                spares=spares,
-            )
+            replace(SETTINGS, spare_workers=spares), broker="ipc://broker", file="settings.json"
         )
         self.children: dict[str, Process] = {}
         self._world = world

@@ -16,7 +16,7 @@ from broker.routing import BrokerMachine
 from common.messages import Header
 from common.session import EncodedMessage
 from common.wire import Incoming
-from deploy.instructions import Leave
+from deploy.children import Leave
 from tests.sim import convergence
 from tests.sim.auditor import Auditor, Violation
 from tests.sim.configurations import variants

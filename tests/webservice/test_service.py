@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import h11
 import httpx
@@ -18,8 +17,7 @@ from tests.webservice.fake_broker import Behaviour, broker, helpful, reply
 from tests.webservice.fakes import QUEUES, change
 from webservice.authn import LoopbackUsers, account
 from webservice.calls import Startup
-from webservice.service import LINES_MAX, ClientErrorFilter, listen, read_settings, serve
-from webservice.views import SettingView
+from webservice.service import LINES_MAX, ClientErrorFilter, listen, serve
 
 
 class FakeLife:
@@ -108,22 +106,6 @@ def test_a_change_is_made_by_the_user_who_runs_the_client() -> None:
         assert [one.author for one in asked] == [account(os.getuid()).user]
 
     visit(visiting, changing)
-
-
-def test_the_settings_are_read_from_what_the_supervisor_wrote(tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    file.write_text('[{"name":"rest","value":"127.0.0.1:0","source":"--rest"}]')
-    assert read_settings(str(file)) == (SettingView("rest", "127.0.0.1:0", "--rest"),)
-    assert read_settings("") == ()
-
-
-def test_settings_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "settings.json"
-    with pytest.raises(OSError, match="No such file"):
-        read_settings(str(file))
-    file.write_text("{}")
-    with pytest.raises(OSError, match=r"^cannot read the settings in .*settings.json: Expected `array`"):
-        read_settings(str(file))
 
 
 def test_a_port_in_use_is_one_line() -> None:

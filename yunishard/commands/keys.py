@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from common.curve_keys import (
+    ALLOWED,
     LIST_BYTES_MAX,
     SERVER,
     AllowedKey,
@@ -57,9 +58,6 @@ exit codes:
   0  done
   1  refused: it is there already, or there is no such key
   2  wrong usage, or a file that cannot be used"""
-
-ALLOWED: Final = "allowed"
-"""The list's name in the directory of the keys."""
 
 LIST_MODE: Final = 0o644
 """Of a new list; there is nothing secret in it."""

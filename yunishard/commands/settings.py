@@ -8,13 +8,13 @@ Not here: which settings there are (`deploy/`, `common/extra_config.py`).
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from common.extra_config import effective
-from deploy.settings import Resolved, settings_from
-from deploy.up import add_settings, flags_of
-from deploy.values import Unusable
+from common.settings import DEFAULT, SettingsError, add_options, given_options
+from deploy.settings import resolve_settings
+from deploy.up import add_file_option
 from yunishard.commands.console import UNUSABLE, print_json, show
 from yunishard.commands.rest import Failed, Rest, add_token_file
 
@@ -45,40 +45,42 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ca", metavar="FILE", help="with a URL: CA certificates that sign the server's certificate")
     add_token_file(parser)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of name, value and source")
-    add_settings(parser, rest_metavar="URL|HOST:PORT|off", rest_about="a URL: ask the system there; else as of `up`")
+    add_file_option(parser)
+    about = "URL: show the settings of the system there; else as for `up`"
+    add_options(parser, help_of=lambda setting: about if setting.name == "rest" else setting.help)
 
 
 def run_settings(args: argparse.Namespace) -> int:
     """Print the settings; return the exit status."""
-    flags = {name: value for name, value in flags_of(args).items() if name not in ("ca", "token_file")}
-    url = flags.get("rest", "")
+    options = given_options(args)
+    url = options.get("rest", "")
     try:
-        rest = Rest(url, args.ca, args.token_file) if "://" in url else None
-        shown = [*_fetch_settings(rest)] if rest else [*settings_from(flags, os.environ).resolved]
-    except (Unusable, Failed) as error:
+        if "://" in url:
+            shown = list(_fetch_settings(Rest(url, args.ca, args.token_file)))
+        else:
+            effective = resolve_settings(options, os.environ, args.settings).effective
+            shown = [(one.name, one.value, one.source) for one in effective]
+    except (SettingsError, Failed) as error:
         sys.stderr.write(f"yunishard settings: {error}\n")
         return error.status if isinstance(error, Failed) else UNUSABLE
     if args.json:
-        print_json([{"name": one.name, "value": one.value, "source": one.source} for one in shown])
+        print_json([dict(zip(("name", "value", "source"), row, strict=True)) for row in shown])
     else:
-        show(("setting", "value", "source"), [(one.name, one.value or "-", one.source) for one in shown])
+        show(("setting", "value", "source"), [(name, value or "-", source) for name, value, source in shown])
     return 0
 
 
-def _fetch_settings(rest: Rest) -> Iterable[Resolved]:
-    """Yield the settings of a running system, then the effective settings of each resource manager."""
-    entries = [
-        Resolved(**{part: str(entry.get(part, "")) for part in ("name", "value", "source")})
-        for entry in rest.get("settings").as_list()
-    ]
+def _fetch_settings(rest: Rest) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and source of the settings of a running system, then the effective settings of each RM."""
+    entries = rest.get("settings").as_list()
     sent: dict[str, dict[str, str]] = {f"RM {rm}": {} for rm in rest.rm_ids()}
     for entry in entries:
-        if entry.name.startswith(RM_PREFIX):
-            sent.setdefault(entry.source, {})[entry.name.removeprefix(RM_PREFIX)] = entry.value
+        name, value, source = (str(entry.get(part, "")) for part in ("name", "value", "source"))
+        if name.startswith(RM_PREFIX):
+            sent.setdefault(source, {})[name.removeprefix(RM_PREFIX)] = value
         else:
-            yield entry
+            yield name, value, source
     for rm, values in sent.items():
         for one in effective(values):
             note = f" sent {values[one.key]!r}, which means nothing" if one.key in values else ""
-            source = rm if one.sent else f"default ({rm}{note})"
-            yield Resolved(name=f"{RM_PREFIX}{one.key}", value=one.value, source=source)
+            yield f"{RM_PREFIX}{one.key}", one.value, rm if one.sent else f"{DEFAULT} ({rm}{note})"

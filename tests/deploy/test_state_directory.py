@@ -10,21 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from deploy.settings import settings_from
-from deploy.state import HOLDER_GONE_MAX_S, SOCKET_PATH_BYTES_MAX, State, claimed
-from deploy.values import Unusable
+from common.settings import SettingsError
+from deploy.settings import resolve_settings
+from deploy.state_directory import (
+    HOLDER_GONE_MAX_S,
+    SOCKET_PATH_BYTES_MAX,
+    StateDirectory,
+    claim_state_directory,
+)
 
 
 @contextmanager
-def used(folder: Path | str | None = None, *, patience_s: float = HOLDER_GONE_MAX_S) -> Iterator[State]:
+def used(folder: Path | str | None = None, *, patience_s: float = HOLDER_GONE_MAX_S) -> Iterator[StateDirectory]:
     """The directory, claimed; a temporary one if none is named."""
-    settings = settings_from({"ephemeral": "true"} if folder is None else {"state": str(folder)}, {})
+    settings = resolve_settings({"ephemeral": "true"} if folder is None else {"state": str(folder)}, {})
     with ExitStack() as stack:
-        yield claimed(settings, stack, patience_s=patience_s)
+        yield claim_state_directory(settings, stack, wait_max_s=patience_s)
 
 
 def refusal(folder: Path | str, *, patience_s: float = HOLDER_GONE_MAX_S) -> str:
-    with pytest.raises(Unusable) as refused, used(folder, patience_s=patience_s):
+    with pytest.raises(SettingsError) as refused, used(folder, patience_s=patience_s):
         pass
     line = str(refused.value)
     assert "\n" not in line
@@ -44,8 +49,8 @@ def test_an_ephemeral_directory_is_private_and_gone_at_the_end() -> None:
 def test_a_state_directory_is_made_with_its_parents_and_stays(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     with used(folder) as state:
-        run, journals, history = (folder / name for name in ("run", "journals", "history"))
-        assert state == State(folder, run, journals, history, run / "broker.sock", state.lock)
+        run = folder / "run"
+        assert state == StateDirectory(folder, run, run / "broker.sock", state.lock)
         assert (folder / "lock").read_text() == f"{os.getpid()}\n"
     assert folder.exists()
     with used(folder):
@@ -56,7 +61,9 @@ def test_nobody_else_can_enter_where_the_socket_and_the_journals_are(tmp_path: P
     before = os.umask(0)
     try:
         with used(tmp_path / "a") as state:
-            assert [mode(one) for one in (state.folder, state.run, state.journals, state.history)] == [0o700] * 4
+            assert [
+                mode(one) for one in (state.folder, state.run, state.folder / "journals", state.folder / "history")
+            ] == [0o700] * 4
             assert state.run.stat().st_uid == os.geteuid()
     finally:
         os.umask(before)
@@ -67,7 +74,7 @@ def test_the_directory_of_an_older_release_is_taken_over(tmp_path: Path) -> None
     (tmp_path / "run" / "settings.json").touch()
     (tmp_path / "lock").write_text("4711\n")
     with used(tmp_path) as state:
-        assert mode(state.journals) == 0o700
+        assert mode(state.folder / "journals") == 0o700
 
 
 @pytest.mark.parametrize("name", ["run", "journals", "history"])

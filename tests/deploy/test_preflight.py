@@ -1,20 +1,18 @@
 """What must hold before anything is started, tried on real files and ports."""
 
-import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from common.settings import SETTINGS, EffectiveSetting, Settings, SettingsError, read_settings
 from common.token_keys import write_secret
-from deploy import premises
-from deploy.options import OPTIONS
-from deploy.premises import prepared
-from deploy.settings import Settings, settings_from
-from deploy.values import Unusable
+from deploy import preflight
+from deploy.preflight import prepare
+from deploy.settings import resolve_settings
 
-FREE: Mapping[str, str | None] = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
+FREE = {"native": "tcp://127.0.0.1:0", "grpc": "127.0.0.1:0", "rest": "127.0.0.1:0"}
 
 
 @pytest.fixture
@@ -25,11 +23,11 @@ def taken() -> Iterator[int]:
 
 
 def asked(**flags: str) -> Settings:
-    return settings_from({**FREE, "ephemeral": None if "state" in flags else "true", **flags}, {})
+    return resolve_settings({**FREE, **({} if "state" in flags else {"ephemeral": "true"}), **flags}, {})
 
 
 def refusal(settings: Settings) -> str:
-    with pytest.raises(Unusable) as refused, prepared(settings):
+    with pytest.raises(SettingsError) as refused, prepare(settings):
         pass
     line = str(refused.value)
     assert "\n" not in line
@@ -63,7 +61,7 @@ def test_a_host_that_does_not_exist_is_refused() -> None:
 def test_ports_are_free_again_after_the_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with prepared(asked(rest=f"127.0.0.1:{port}")), socket.create_server(("127.0.0.1", port)):
+    with prepare(asked(rest=f"127.0.0.1:{port}")), socket.create_server(("127.0.0.1", port)):
         pass
 
 
@@ -96,18 +94,21 @@ def test_a_queue_that_moves_between_partitions_is_refused_only_if_that_is_enforc
         "  - {name: one, queues: [{name: a, queues: [{name: x}]}, {name: b}]}\n"
         "  - {name: two, queues: [{name: a}, {name: b, queues: [{name: x}]}]}\n"
     )
-    with prepared(asked(config=str(file))):
+    with prepare(asked(config=str(file))):
         pass
     assert "queue x is below root.b" in refusal(asked(config=str(file), **{"queues.same-hierarchy": "enforce"}))
 
 
-def test_the_settings_are_written_down_for_those_who_ask() -> None:
+def test_the_processes_get_the_settings_in_a_file() -> None:
     settings = asked(**{"scheduler-admins": "ann"})
-    with prepared(settings) as premises:
-        shown = json.loads(premises.settings.read_text())
-        assert [one["name"] for one in shown] == list(OPTIONS)
-        assert {"name": "scheduler-admins", "value": "ann", "source": "--scheduler-admins"} in shown
-        assert premises.record.parent == premises.settings.parent.parent == premises.journals.parent
+    with prepare(settings) as resources:
+        found = read_settings(resources.file)
+        assert found == resources.settings
+        assert [one.name for one in found.effective] == list(SETTINGS)
+        assert (
+            EffectiveSetting("scheduler-admins", "ann", "--scheduler-admins", "--scheduler-admins") in found.effective
+        )
+        assert found.state == resources.file.parent.parent
 
 
 def test_a_port_that_other_machines_can_reach_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_plug_in_that_is_not_installed_is_refused() -> None:
 
 
 def test_a_web_root_that_is_no_directory_is_refused(tmp_path: Path) -> None:
-    with prepared(asked(**{"web-root": str(tmp_path)})):
+    with prepare(asked(**{"web-root": str(tmp_path)})):
         pass
     missing = tmp_path / "none"
     assert refusal(asked(**{"web-root": str(missing)})).startswith(f"--web-root: {missing}: is no directory; ")
@@ -141,24 +142,24 @@ def test_keys_of_tokens_are_tried_before_anything_is_made(tmp_path: Path) -> Non
     assert "others may read" in line()
     assert not state.exists()
     file.chmod(0o600)
-    with prepared(asked(**{"auth": "token", "auth-keys": str(file), "state": str(state)})):
+    with prepare(asked(**{"auth": "token", "auth-keys": str(file), "state": str(state)})):
         pass
 
 
 def test_more_partitions_than_there_are_descriptors_for_are_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(premises, "raise_limit", lambda: 1024)
+    monkeypatch.setattr(preflight, "raise_descriptor_limit", lambda: 1024)
     problem = (
         "--partitions-max: 500 partitions may need 1756 file descriptors in one process, and the hard limit is 1024; "
         "raise it (`ulimit -Hn`, LimitNOFILE= of a systemd unit, `--ulimit nofile=` of a container), or choose at most "
         "256 partitions"
     )
     assert refusal(asked(**{"partitions-max": "500"})) == problem
-    with prepared(asked()):
+    with prepare(asked()):
         assert caplog.messages == [problem]  # the default is more than most systems use
-    with prepared(asked(**{"partitions-max": "256"})):
+    with prepare(asked(**{"partitions-max": "256"})):
         pass
     assert "or choose at most 246 partitions" in refusal(asked(**{"partitions-max": "500", "spare-workers": "10"}))
-    monkeypatch.setattr(premises, "raise_limit", lambda: 200)
+    monkeypatch.setattr(preflight, "raise_descriptor_limit", lambda: 200)
     assert refusal(asked(**{"partitions-max": "1"})).endswith("`--ulimit nofile=` of a container)")

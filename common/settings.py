@@ -1,0 +1,586 @@
+"""The table of settings: name, type, default and help text of each, for `yunishard up` and the processes it starts.
+
+`Settings` is the only definition. The options of `up`, the names in its environment and settings file, and the output
+of `yunishard settings` follow from it. The supervisor writes the effective settings to one JSON file, which every
+process that it starts reads.
+
+Not here: the sources of settings and checks that concern several of them (`deploy/settings.py`), and the settings that
+RMs send (`common/extra_config.py`).
+"""
+
+# ruff: noqa: RUF009 - `setting` returns a field, as `dataclasses.field` does
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from common.acl import AclError, parse_acl
+from common.names import OFF, RM_ID
+from common.text_formats import parse_duration
+
+T = TypeVar("T", covariant=True)
+C = TypeVar("C", bound=str)
+
+NATIVE_SCHEME: Final = "tcp://"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+TOKEN: Final = "token"  # noqa: S105 - the name of a method, no secret
+CERTIFICATE: Final = "certificate"
+PROXY: Final = "proxy"
+AUTH_METHODS: Final = (TOKEN, CERTIFICATE, PROXY)
+"""Methods by which REST clients authenticate, in the order in which they are tried."""
+
+ANY: Final = "*"
+PORT_MAX: Final = 65535
+
+
+class SettingsError(ValueError):
+    """A setting that is invalid or cannot be used: one line with its origin, the reason, and what to do."""
+
+
+# Kinds of values ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """The type of a setting: what its text looks like, and how it is parsed."""
+
+    metavar: str
+    parse: Callable[[str], T]
+    """Raises ValueError with the reason, without the name of the setting."""
+
+
+def _expected(what: str, text: str) -> ValueError:
+    return ValueError(f"expected {what}, got {text!r}")
+
+
+def _path(text: str) -> Path | None:
+    try:
+        return Path(text).expanduser() if text else None
+    except RuntimeError:
+        raise ValueError(f"no such user in {text!r}") from None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise _expected("true or false", text)
+
+
+def _acl(text: str) -> str:
+    """Check an access control list. A queue ignores names that no user can have, but a misspelt administrator is an
+    error.
+    """
+    expected = "expected 'user,user group,group'"
+    try:
+        listed = parse_acl(text)
+    except AclError as error:
+        raise ValueError(f"{error}; {expected}") from None
+    written = {name for part in text.split(" ") for name in part.split(",")} - {ANY}
+    if text[:1] in ("", " "):
+        written.discard("")  # no users, only groups
+    if not listed.everybody and (odd := sorted(written - listed.users - listed.groups)):
+        problem = f"{odd[0]!r} can be no name" if odd[0] else "a name is missing"
+        raise ValueError(f"{problem} in {text!r}; {expected}")
+    return text
+
+
+def _percent(text: str) -> int:
+    number = text.removesuffix("%").strip()
+    if not re.fullmatch(r"[0-9]{1,3}", number) or int(number) > 100:
+        raise _expected("a whole number from 0 to 100", text)
+    return int(number)
+
+
+def _rm_id(text: str) -> str:
+    if text and not RM_ID.fullmatch(text):
+        raise _expected("the id of a resource manager, such as rm-1", text)
+    return text
+
+
+def _choice(*choices: C) -> Kind[C]:
+    def parse(text: str) -> C:
+        for choice in choices:
+            if choice == text:
+                return choice
+        raise _expected(f"one of {', '.join(choices)}", text)
+
+    return Kind("|".join(choices), parse)
+
+
+def _address(scheme: str = "") -> Kind[str]:
+    """`HOST:PORT` behind a scheme, or `off`."""
+    pattern = re.compile(rf"{scheme}(?:\[[0-9A-Fa-f:.]+\]|[^\s:/*\[\]]+):([0-9]{{1,5}})")
+
+    def parse(text: str) -> str:
+        match = pattern.fullmatch(text)
+        if match is None and text != OFF:
+            raise _expected(f"{scheme}HOST:PORT or {OFF}", text)
+        if match is not None and int(match[1]) > PORT_MAX:
+            raise ValueError(f"port {int(match[1])} is above {PORT_MAX}")
+        return text
+
+    return Kind(f"{scheme}HOST:PORT|{OFF}", parse)
+
+
+def _duration(least: str = "") -> Kind[float]:
+    """A positive time in seconds, of at least the duration `least`."""
+
+    def parse(text: str) -> float:
+        found = parse_duration(text)
+        if found is None or found <= 0:
+            raise _expected("a duration such as 500ms, 15s or 1m30s", text)
+        if least and found < (parse_duration(least) or 0):
+            raise ValueError(f"{text} is too short, {least} is the least")
+        return found
+
+    return Kind("DURATION", parse)
+
+
+def _count(minimum: int, maximum: int) -> Kind[int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not minimum <= int(text) <= maximum:
+            raise _expected(f"a whole number from {minimum} to {maximum}", text)
+        return int(text)
+
+    return Kind("N", parse)
+
+
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?([kMGT]?B|[KMGT]iB)")
+_UNITS: Final = {"B": 1} | {
+    f"{letter}{sign}": int(base**power)
+    for sign, base, letters in (("B", 1000, "kMGT"), ("iB", 1024, "KMGT"))
+    for power, letter in enumerate(letters, start=1)
+}
+
+
+def _size(minimum_mib: int) -> Kind[int]:
+    """Bytes, written with a unit."""
+
+    def parse(text: str) -> int:
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise _expected("bytes with a unit, such as 512MiB or 1GiB", text)
+        found = int(match[1]) * _UNITS[match[2]]
+        if found < minimum_mib << 20:
+            raise ValueError(f"{text} is too little, {minimum_mib} MiB is the least")
+        return found
+
+    return Kind("BYTES", parse)
+
+
+def _words(
+    metavar: str,
+    expected: str,
+    is_valid: Callable[[str], object],
+    *,
+    normalise: Callable[[str], str] = str,
+    alone: str = "",
+) -> Kind[tuple[str, ...]]:
+    """Words separated by commas, with blanks around them ignored; `alone` is valid as the only word. An `is_valid` that
+    raises ValueError means no.
+    """
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(normalise(word.strip()) for word in text.split(",")) if text else ()
+        try:
+            if found == (alone,) or all(map(is_valid, found)):
+                return found
+        except ValueError:
+            pass
+        raise _expected(expected, text)
+
+    return Kind(metavar, parse)
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    found = {word.strip() for word in text.split(",")}
+    if text != OFF and not found <= set(AUTH_METHODS):
+        raise _expected(f"{OFF}, or some of {', '.join(AUTH_METHODS)}", text)
+    return tuple(method for method in AUTH_METHODS if method in found)
+
+
+FILE: Final = Kind("FILE", _path)
+DIR: Final = Kind("DIR", _path)
+TEXT: Final = Kind("TEXT", str)
+FLAG: Final = Kind("true|false", _flag)
+ACL: Final = Kind("ACL", _acl)
+PERCENT: Final = Kind("PERCENT", _percent)
+DURATION: Final = _duration()
+RM: Final = Kind("ID", _rm_id)
+RM_IDS: Final = _words(
+    "IDS",
+    "ids with commas between, as in 'rm-1,test-*'",
+    lambda word: RM_ID.fullmatch(word.replace(ANY, "x")),
+)
+PLUGINS: Final = _words(
+    "NAMES", "names of plug-ins with commas between", re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
+)
+NETWORKS: Final = _words("ADDRESSES", "addresses or networks, as in 127.0.0.1,10.1.0.0/16", ipaddress.ip_network)
+METHODS: Final = Kind("WAYS", _methods)
+ORIGINS: Final = _words(
+    "ORIGINS",
+    "origins such as https://ui.example:8443, or *",
+    re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?").fullmatch,
+    normalise=str.lower,
+    alone=ANY,
+)
+HOSTS: Final = _words(
+    "NAMES",
+    "host names without a port such as core.example, or *",
+    re.compile(r"[a-z0-9_.-]+").fullmatch,
+    normalise=lambda word: word.lower().removesuffix("."),
+    alone=ANY,
+)
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: `--log-level` on the command line, YUNISHARD_LOG_LEVEL in the environment, `log-level` in the file."""
+
+    name: str
+    kind: Kind[object]
+    default: str
+    about: str
+    attribute: str = ""
+    """Its name in `Settings`."""
+
+    @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return f"--{self.name.rpartition('.')[2]}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"YUNISHARD_{self.flag[2:].upper().replace('-', '_')}"
+
+    @property
+    def help(self) -> str:
+        """The help text with the default."""
+        return self.about if self.default in ("", "false") else f"{self.about} (default: {self.default})"
+
+
+def setting(name: str, kind: Kind[T], default: str, about: str) -> T:
+    """Define an attribute of `Settings`."""
+    return field(default=kind.parse(default), metadata={"setting": Setting(name, kind, default, about)})
+
+
+class EffectiveSetting(NamedTuple):
+    """The effective value of a setting as text, for users."""
+
+    name: str
+    value: str
+    source: str
+    """`--rest`, `YUNISHARD_REST`, `FILE:LINE` or `default`."""
+    origin: str
+    """The beginning of error messages: `--rest`, `YUNISHARD_REST` or `rest in FILE`."""
+
+
+class TlsPaths(NamedTuple):
+    """The PEM files of a TLS port."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None
+    """CAs of client certificates; None if clients need none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings. Each is valid in itself; the defaults are those of a process that is started by hand."""
+
+    config: Path | None = setting(
+        "config", FILE, "", "queues for RMs that send none, watched for changes (default: a built-in default queue)"
+    )
+    same_hierarchy: Literal["off", "warn", "enforce"] = setting(
+        "queues.same-hierarchy",
+        _choice("off", "warn", "enforce"),
+        "warn",
+        "what to do about a queue with a different parent in another partition",
+    )
+    native: str = setting(
+        "native",
+        _address(NATIVE_SCHEME),
+        "tcp://127.0.0.1:9090",
+        "native port for RMs (resource managers), `off` opens no port",
+    )
+    grpc: str = setting(
+        "grpc", _address(), "127.0.0.1:3333", "port for the scheduler interface over gRPC, `off` opens no port"
+    )
+    rest: str = setting(
+        "rest", _address(), "127.0.0.1:9080", "port for REST and metrics, `off` opens no port and keeps no history"
+    )
+    grpc_tls_cert: Path | None = setting("grpc-tls-cert", FILE, "", "certificate of the gRPC port (default: no TLS)")
+    grpc_tls_key: Path | None = setting("grpc-tls-key", FILE, "", "its key")
+    grpc_tls_client_ca: Path | None = setting(
+        "grpc-tls-client-ca", FILE, "", "CAs that sign certificates of gRPC clients (default: any client may connect)"
+    )
+    rest_tls_cert: Path | None = setting("rest-tls-cert", FILE, "", "certificate of the REST port (default: no TLS)")
+    rest_tls_key: Path | None = setting("rest-tls-key", FILE, "", "its key")
+    rest_tls_client_ca: Path | None = setting(
+        "rest-tls-client-ca", FILE, "", "CAs that sign users' certificates, for --auth certificate"
+    )
+    native_keys: Path | None = setting(
+        "native-keys",
+        DIR,
+        "",
+        "its secret key server.key_secret, or the directory of it (default: no keys, any client may connect)",
+    )
+    native_allowed: Path | None = setting(
+        "native-allowed",
+        FILE,
+        "",
+        "file of keys that may act for each RM, watched for changes (default: allowed beside the key)",
+    )
+    insecure: bool = setting("insecure", FLAG, "false", "open unsecured ports on addresses other than loopback, too")
+    allowed_rms: tuple[str, ...] = setting(
+        "allowed-rms", RM_IDS, "*", "ids of RMs that may register, separated by commas; * in an id matches any text"
+    )
+    scheduler_admins: str = setting(
+        "scheduler-admins",
+        ACL,
+        "",
+        "administrators, as 'user,user group,group', besides the user who runs this (default: none)",
+    )
+    auth: tuple[str, ...] = setting(
+        "auth", METHODS, OFF, "how clients authenticate: token, certificate, proxy, separated by commas"
+    )
+    auth_keys: Path | None = setting(
+        "auth-keys",
+        FILE,
+        "",
+        "keys that verify tokens: a JWKS, or the secret of `yunishard token`; watched for changes",
+    )
+    auth_issuer: str = setting("auth-issuer", TEXT, "", "accept only tokens with this `iss` (default: any)")
+    auth_audience: str = setting(
+        "auth-audience", TEXT, "", "accept only tokens with this in `aud` (default: only tokens without `aud`)"
+    )
+    auth_proxy: tuple[str, ...] = setting(
+        "auth-proxy", NETWORKS, "", "addresses or networks of proxies whose X-Forwarded-User is trusted"
+    )
+    cors: tuple[str, ...] = setting(
+        "cors",
+        ORIGINS,
+        "",
+        "origins whose pages may use the API, such as https://ui.example (default: all may read without --auth)",
+    )
+    rest_hosts: tuple[str, ...] = setting(
+        "rest-hosts",
+        HOSTS,
+        "",
+        "host names of the REST port, * for any; without --auth and TLS, private answers are given "
+        "only under these, addresses and localhost (default: the name in --rest)",
+    )
+    preemption_threshold_percent: int = setting(
+        "preemption-threshold",
+        PERCENT,
+        "0",
+        "preempt for guarantees only while at least this much of the cluster is used",
+    )
+    preemption_pause_s: float = setting(
+        "preemption-pause", DURATION, "15s", "time between two searches for victims for an ask, as in 500ms or 1m30s"
+    )
+    disable_reservation: bool = setting(
+        "disable-reservation", FLAG, "false", "reserve no node for an ask that fits none now"
+    )
+    predicates: tuple[str, ...] = setting(
+        "predicates",
+        PLUGINS,
+        "",
+        "plug-ins that decide which nodes an ask may use (default: only the built-in predicates)",
+    )
+    manual: bool = setting(
+        "manual", FLAG, "false", "make no scheduling decision unless `yunishard schedule` asks for it"
+    )
+    interpreted: bool = setting(
+        "interpreted", FLAG, "false", "run the engine as Python, even where `make compiled` has made a compiled one"
+    )
+    asks_max: int = setting(
+        "asks-max",
+        _count(1, 100_000_000),
+        "2000000",
+        "asks and allocations that a partition holds; further ones are rejected",
+    )
+    partitions_max: int = setting(
+        "partitions-max", _count(1, 10_000), "500", "partitions of all RMs together, each is a process"
+    )
+    spare_workers: int = setting(
+        "spare-workers", _count(0, 64), "0", "idle workers that wait to take over a partition whose worker ended"
+    )
+    heartbeat_s: float = setting(
+        "heartbeat", _duration("0.1s"), "1s", "interval at which an otherwise silent process or RM sends a heartbeat"
+    )
+    silence_s: float = setting(
+        "silence",
+        DURATION,
+        "3s",
+        "time without a message after which an RM counts as disconnected and gets no allocations",
+    )
+    pause_timeout_s: float = setting(
+        "pause-timeout", DURATION, "15m", "time after which the partitions of a disconnected RM end"
+    )
+    lease_timeout_s: float = setting(
+        "lease-timeout", DURATION, "10s", "time without a message after which a worker is replaced"
+    )
+    proxy_memory_max_bytes: int = setting(
+        "proxy-memory-max",
+        _size(256),
+        "2GiB",
+        "if messages of RMs use more memory, the proxy disconnects all RMs, and they resume",
+    )
+    state: Path | None = setting("state", DIR, "", "state directory (default: ~/.local/state/yunishard)")
+    ephemeral: bool = setting("ephemeral", FLAG, "false", "keep state in a temporary directory, removed at the end")
+    journal_max_bytes: int = setting(
+        "journal-max", _size(16), "1GiB", "maximum size of each partition's journal, as in 512MiB"
+    )
+    history: bool = setting("history", FLAG, "true", "record the use by applications, queues and users over time")
+    history_max_bytes: int = setting(
+        "history-max", _size(16), "1GiB", "maximum size of the history; the oldest rows are deleted first"
+    )
+    history_age_s: float = setting("history-age", _duration("1h"), "720h", "maximum age of rows in the history")
+    log_level: str = setting("log-level", _choice(*LOG_LEVELS), "info", "how much to log")
+    default_rm: str = setting(
+        "default-rm",
+        RM,
+        "",
+        "RM with plain partition names, to which requests without ?rm= refer (default: the first to register)",
+    )
+    web_root: Path | None = setting(
+        "web-root", DIR, "", "directory with the files of a web UI, served there (default: none)"
+    )
+    debug: bool = setting("debug", FLAG, "false", "also serve /debug/stack and /debug/pprof/")
+    effective: tuple[EffectiveSetting, ...] = ()
+    """All settings as text, in the order of this table; empty in a process that is started by hand."""
+
+    def origin(self, name: str) -> str:
+        """The place to change a setting, for error messages."""
+        return next((one.origin for one in self.effective if one.name == name), SETTINGS[name].flag)
+
+    def is_default(self, name: str) -> bool:
+        """Whether no source sets it."""
+        return any(one.name == name and one.source == DEFAULT for one in self.effective)
+
+    @property
+    def grpc_tls(self) -> TlsPaths | None:
+        """The TLS files of the gRPC port; None without TLS."""
+        return _tls_paths(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca)
+
+    @property
+    def rest_tls(self) -> TlsPaths | None:
+        """The TLS files of the REST port; None without TLS."""
+        return _tls_paths(self.rest_tls_cert, self.rest_tls_key, self.rest_tls_client_ca)
+
+    @property
+    def journals(self) -> Path | None:
+        """The directory of the workers' journals."""
+        return self.state and self.state / "journals"
+
+    @property
+    def history_file(self) -> Path | None:
+        """The database of the history, in a directory that only its owner can enter; None if there is none."""
+        return self.state / "history" / "history.sqlite" if self.state and self.history else None
+
+
+HEADINGS: Final = {
+    "config": "queues",
+    "native": "ports",
+    "grpc-tls-cert": "TLS (certificate chains and keys are PEM files)",
+    "native-keys": "keys of the native port (`yunishard keys` makes them)",
+    "insecure": "authorization",
+    "auth": "REST clients (see docs/security.md)",
+    "preemption-threshold": "preemption and reservation",
+    "predicates": "plug-ins",
+    "manual": "for tests and teaching",
+    "asks-max": "limits",
+    "spare-workers": "liveness and recovery",
+    "state": "state and logs",
+    "default-rm": "more on the REST port",
+}
+"""The headings in the help, by the first setting below each."""
+
+DEFAULT: Final = "default"
+"""The source of a setting that no source sets."""
+
+_ROWS: Final[Mapping[str, Setting]] = {one.name: one.metadata["setting"] for one in fields(Settings) if one.metadata}
+
+SETTINGS: Final[Mapping[str, Setting]] = {row.name: replace(row, attribute=name) for name, row in _ROWS.items()}
+"""By name, in the order of help and output."""
+
+
+def _tls_paths(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsPaths | None:
+    return TlsPaths(cert, key, client_ca) if cert and key else None
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Split `HOST:PORT`, with or without the native scheme; the brackets of an IPv6 address go.
+
+    >>> host_and_port("tcp://[::1]:9090")
+    ('::1', 9090)
+    """
+    host, _, port = address.removeprefix(NATIVE_SCHEME).rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def add_options(parser: argparse.ArgumentParser, *, help_of: Callable[[Setting], str] = lambda row: row.help) -> None:
+    """Add an option for each setting, under its heading. Values stay text, which `parse_setting` checks."""
+    group = parser.add_argument_group()
+    for row in SETTINGS.values():
+        if row.name in HEADINGS:
+            group = parser.add_argument_group(HEADINGS[row.name])
+        if row.kind is FLAG and row.default == "false":
+            group.add_argument(row.flag, dest=row.name, action="store_const", const="true", help=help_of(row))
+        else:
+            group.add_argument(row.flag, dest=row.name, metavar=row.kind.metavar, help=help_of(row))
+
+
+def given_options(args: argparse.Namespace) -> dict[str, str]:
+    """Return the settings that were given on the command line, by name."""
+    return {name: text for name, text in vars(args).items() if name in SETTINGS and isinstance(text, str)}
+
+
+def parse_setting(name: str, text: str, origin: str) -> object:
+    """Parse the text of one setting.
+
+    Raises:
+        SettingsError: it is invalid.
+    """
+    try:
+        return SETTINGS[name].kind.parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{origin}: {error}") from None
+
+
+def replace_settings(base: Settings, values: Mapping[str, object]) -> Settings:
+    """Return `base` with these values, by attribute."""
+    return msgspec.convert({**vars(base), **values}, Settings, dec_hook=_decode)
+
+
+def encode_settings(settings: Settings) -> bytes:
+    """Encode as JSON. No setting is a secret."""
+    return msgspec.json.encode(settings, enc_hook=str)
+
+
+def read_settings(file: Path) -> Settings:
+    """Read the file that the supervisor has written.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Settings, dec_hook=_decode)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(f"the settings in {file} cannot be read: {error}") from None
+
+
+def _decode(kind: type[Path], value: str) -> Path:
+    return kind(value)

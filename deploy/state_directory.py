@@ -1,0 +1,156 @@
+"""The state directory: created if necessary, private, and used by one system at a time.
+
+A lock on a file in it holds it. The processes inherit the lock: a new system cannot start before the last process of an
+old one has ended, even if the old supervisor was killed. The broker's socket and the journals are in directories below
+it that no other user can enter.
+
+Not here: the files in it (`broker/record_file.py`, `partition_worker/journal/`, `webservice/`).
+"""
+
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from common.process import LEAVE_MAX_S
+from common.settings import Settings, SettingsError
+from deploy.settings import describe_read_error
+
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""The kernel's limit on the path of a unix socket."""
+
+HOLDER_GONE_MAX_S: Final = LEAVE_MAX_S + 5
+"""Seconds for which processes of a killed supervisor may still hold its directory: to detect its end, to stop, and to
+finish their writes.
+"""
+
+POLL_S: Final = 0.05
+
+LOCK: Final = "lock"
+"""The locked file; it contains the supervisor's process id."""
+
+_log = logging.getLogger("core.supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """The directory while this process holds it."""
+
+    folder: Path
+    run: Path
+    """Files that the next start does not need."""
+    socket: Path
+    """The broker's socket, in a directory that only this user can enter."""
+    lock: int
+    """File descriptor of the lock, which the processes inherit."""
+
+
+def claim_state_directory(
+    settings: Settings, stack: ExitStack, *, wait_max_s: float = HOLDER_GONE_MAX_S
+) -> StateDirectory:
+    """Create and lock the directory until the stack closes. Waits for processes that a killed supervisor has left.
+
+    Raises:
+        SettingsError: it cannot be used, is in use, or other users can enter its private parts.
+    """
+    origin = settings.origin("state")
+    folder = _make_temporary(stack) if settings.state is None else settings.state.absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        run, _, _ = (_make_private(folder / name, origin) for name in ("run", "journals", "history"))
+        lock = _lock(folder / LOCK, origin, wait_max_s)
+    except FileExistsError:
+        raise SettingsError(f"{origin}: {folder}: not a directory; choose one with --state") from None
+    except OSError as error:
+        advice = "choose a directory you can write to with --state, or use --ephemeral"
+        raise SettingsError(f"{origin}: {folder}: {describe_read_error(error)}; {advice}") from None
+    stack.callback(os.close, lock)
+    socket = run / "broker.sock"
+    if len(os.fsencode(socket)) > SOCKET_PATH_BYTES_MAX:
+        socket = _make_temporary(stack) / "broker.sock"
+    stack.callback(socket.unlink, missing_ok=True)
+    return StateDirectory(folder, run, socket, lock)
+
+
+def _make_private(folder: Path, origin: str) -> Path:
+    """Create a directory that no other user can enter. An existing one with other permissions is an error, not
+    repaired: other users may have changed it.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise SettingsError(f"{origin}: {folder}: must be a directory and no link to one; move it away")
+    if found.st_uid != os.geteuid():
+        raise SettingsError(f"{origin}: {folder}: belongs to another user; choose another directory with --state")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise SettingsError(f"{origin}: {folder}: others may enter it; see what is there, then `chmod 700` it")
+    return folder
+
+
+def _make_temporary(stack: ExitStack) -> Path:
+    """Create a directory that only this user can enter, removed when the stack closes."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="yunishard-"))
+    except OSError as error:
+        reason = describe_read_error(error)
+        raise SettingsError(f"no temporary directory: {reason}; set TMPDIR to one you can write to") from None
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)  # an error at the very end has no remedy
+    return folder
+
+
+# The lock -------------------------------------------------------------------------------------------------------------
+
+
+def _lock(path: Path, origin: str, wait_max_s: float) -> int:
+    """Open and lock the file, and write our process id into it."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline, is_waiting = time.monotonic() + wait_max_s, False
+    while not _try_lock(lock):
+        supervisor, holders = os.pread(lock, 32, 0).decode(errors="replace").strip(), _list_holders(path, lock)
+        if supervisor in holders or time.monotonic() >= deadline:
+            os.close(lock)
+            raise SettingsError(f"{origin}: {path.parent} is {_describe_holders(supervisor, holders)}")
+        if holders and not is_waiting:
+            is_waiting = True
+            _log.warning(
+                "process %s, which used %s, has ended; waiting up to %g s for the processes that it left behind: %s",
+                *(supervisor, path.parent, wait_max_s, " ".join(holders)),
+            )
+        time.sleep(POLL_S)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _describe_holders(supervisor: str, holders: list[str]) -> str:
+    otherwise = "choose another directory with --state, or use --ephemeral"
+    if not holders or supervisor in holders:
+        return f"in use by process {supervisor or 'unknown'}; stop that one first, or {otherwise}"
+    rest = " ".join(holders)
+    return f"still in use by what process {supervisor} has left behind; end it (`kill -KILL {rest}`), or {otherwise}"
+
+
+def _try_lock(file: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _list_holders(path: Path, own: int) -> list[str]:
+    """The ids of processes that have the file open, other than through our descriptor `own`, as far as /proc shows."""
+    there, ours = os.path.realpath(path), f"/proc/{os.getpid()}/fd/{own}"
+    found: dict[str, None] = {}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # it was closed meanwhile, or belongs to another user
+            if str(link) != ours and str(link.readlink()) == there:
+                found[link.parts[2]] = None
+    return list(found)
