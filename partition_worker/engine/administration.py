@@ -16,7 +16,7 @@ from common import event_codes, rm_messages
 from common.names import RECOVERY_QUEUE
 from common.query_messages import Actor
 from common.resources import admits, describe_amount, plus
-from partition_worker.engine import allocation_updates, application_updates, ledger, lifecycle
+from partition_worker.engine import allocation_updates, application_updates, events, ledger, lifecycle
 from partition_worker.engine.allocation_updates import remove_everything
 from partition_worker.engine.application import Application
 from partition_worker.engine.application_states import ACTIVE, AppEvent, AppState
@@ -89,17 +89,7 @@ def move(state: PartitionState, application_id: str, path: str, actor: Actor) ->
     lifecycle.settle(state, application)
     told = f"Application {application_id} moved from {before.path} to {leaf.path} by {actor.user}"
     state.log_info(told)
-    state.emit(
-        rm_messages.EventRecord(
-            type=event_codes.APP,
-            object_id=application_id,
-            reference_id=leaf.path,
-            message=told,
-            timestamp_nano=state.stamp_ns(),
-            event_change_type=event_codes.SET,
-            event_change_detail=event_codes.DETAILS_NONE,
-        )
-    )
+    events.emit_record(state, event_codes.APP, application_id, told, state.stamp_ns(), leaf.path)
 
 
 def _unusable(application: Application, leaf: Queue) -> str:

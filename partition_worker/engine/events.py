@@ -220,3 +220,23 @@ def record_request(state: PartitionState, ask: Allocation, message: str, resourc
         ask.resources if resource is None else resource,
         message,
     )
+
+
+# Events sent to the RM ------------------------------------------------------------------------------------------------
+
+
+def emit_record(
+    state: PartitionState, kind: int, object_id: str, message: str, at_ns: int, reference_id: str = ""
+) -> None:
+    """Send an event to the RM, also if it did not ask for events."""
+    state.emit(
+        rm_messages.EventRecord(
+            type=kind,
+            object_id=object_id,
+            message=message,
+            timestamp_nano=at_ns,
+            event_change_type=event_codes.SET,
+            event_change_detail=event_codes.DETAILS_NONE,
+            reference_id=reference_id,
+        )
+    )

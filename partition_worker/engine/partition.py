@@ -38,7 +38,7 @@ from partition_worker.engine.gang_scheduling import placeholders_timed_out, stat
 from partition_worker.engine.outstanding_asks import OutstandingAsks
 from partition_worker.engine.predicates.predicate import Predicate
 from partition_worker.engine.preemption import quota_enforcement
-from partition_worker.engine.reconfiguration import QueueChangePlan, remove_empty_queues
+from partition_worker.engine.reconfiguration import QueueChangePlan, compare_configs, remove_empty_queues
 from partition_worker.engine.state import PartitionState
 
 
@@ -215,7 +215,7 @@ class Partition(PartitionState):
     def objections(self, config: PartitionConfig) -> list[str]:
         """Why this partition cannot take a valid configuration; empty if it can."""
         found = reconfiguration.objections(self, config)
-        self.plan = None if found else reconfiguration.plan(self, config)
+        self.plan = None if found else compare_configs(self.tree, self.config.root, config.root)
         return found
 
     def reconfigure(self, config: PartitionConfig, now: float) -> list[Effect]:
@@ -223,7 +223,7 @@ class Partition(PartitionState):
         self.begin_step(now)
         plan, self.plan = self.plan, None
         if plan is None or plan.before is not self.config.root or plan.after is not config.root:
-            plan = reconfiguration.plan(self, config)
+            plan = compare_configs(self.tree, self.config.root, config.root)
         reconfiguration.apply(self, config, plan)
         self.idle = False
         return self.drain_effects()

@@ -9,6 +9,7 @@ becomes the quota of its dynamic queue. A tag that cannot be parsed sets nothing
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,6 +22,9 @@ from common.resources import Limit, is_positive
 from partition_worker.engine.queues.policies import Policies, passed_on, policies
 from partition_worker.engine.queues.queue import Queue, Template
 from partition_worker.engine.user_resolution import tag_value
+
+ACLS_MAX: Final = 4096
+"""Cached ACLs: thousands of queues have equal ones."""
 
 
 class Settings(NamedTuple):
@@ -40,8 +44,13 @@ class Settings(NamedTuple):
     """Its own template or its parent's; None for a leaf."""
 
 
+_PLAIN_SETTINGS: Final = tuple(name for name in Settings._fields if name not in ("maximum", "guaranteed"))
+
+_parse_acl = lru_cache(ACLS_MAX)(parse_acl)
+
+
 class Heritage(NamedTuple):
-    """What a configured queue passes on to its children; shared, so never changed."""
+    """The settings that a configured queue passes on to its children; shared, so never changed."""
 
     properties: dict[str, str]
     policies: Policies
@@ -76,32 +85,16 @@ def made(path: str, parent: Queue | None, *, rank: int) -> Queue:
 def configure(queue: Queue, wants: Settings) -> None:
     """Apply settings of the configuration to a queue, which becomes managed. Sums and orders are not updated."""
     queue.managed = True
-    queue.leaf = wants.leaf
-    queue.submit_acl = wants.submit_acl
-    queue.admin_acl = wants.admin_acl
-    queue.admin_text = wants.admin_text
-    queue.max_applications = wants.max_applications
-    queue.properties = wants.properties
-    queue.policies = wants.policies
-    queue.template = wants.template
+    for name in _PLAIN_SETTINGS:
+        setattr(queue, name, getattr(wants, name))
     if queue.parent is not None:
         queue.entitle(maximum=wants.maximum, guaranteed=wants.guaranteed)
 
 
 def settings_of(queue: Queue) -> Settings:
     """The settings that a queue has."""
-    return Settings(
-        leaf=queue.leaf,
-        submit_acl=queue.submit_acl,
-        admin_acl=queue.admin_acl,
-        admin_text=queue.admin_text,
-        max_applications=queue.max_applications,
-        maximum=queue.maximum if queue.parent is not None else None,
-        guaranteed=queue.guaranteed,
-        properties=queue.properties,
-        policies=queue.policies,
-        template=queue.template,
-    )
+    found = Settings(*(getattr(queue, name) for name in Settings._fields))
+    return found if queue.parent is not None else found._replace(maximum=None)
 
 
 def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
@@ -118,26 +111,23 @@ def from_template(parent: Queue, name: str, *, rank: int, leaf: bool) -> Queue:
     return queue
 
 
-def heritage(parent: Settings) -> Heritage:
-    """What a queue passes on, computed once for all its children."""
+def heritage_of(parent: Settings) -> Heritage:
+    """Compute what a queue passes on to all its children."""
     properties = passed_on(parent.properties)
     return Heritage(properties, policies(properties, leaf=True), parent.template)
 
 
-def settings(config: QueueConfig, above: Heritage | None, *, lists: tuple[Acl, Acl] | None = None) -> Settings:
-    """The settings of a queue; the root has nothing above it. Callers that have parsed the submit and admin ACLs pass
-    them.
-    """
+def read_settings(config: QueueConfig, above: Heritage | None) -> Settings:
+    """The settings of a configured queue; the root has nothing above it."""
     leaf = not config.is_parent and above is not None
     properties = {} if above is None else above.properties
     if config.properties:
         properties = {**properties, **config.properties}
     as_above = leaf and above is not None and not config.properties
-    submit_acl, admin_acl = lists or (parse_acl(config.submit_acl), parse_acl(config.admin_acl))
     return Settings(
         leaf=leaf,
-        submit_acl=submit_acl,
-        admin_acl=admin_acl,
+        submit_acl=_parse_acl(config.submit_acl),
+        admin_acl=_parse_acl(config.admin_acl),
         admin_text=config.admin_acl,
         max_applications=config.max_applications,
         maximum=_useful(config.resources.max) if above else None,
@@ -149,9 +139,9 @@ def settings(config: QueueConfig, above: Heritage | None, *, lists: tuple[Acl, A
 
 
 def _collect(path: str, config: QueueConfig, above: Heritage | None, found: dict[str, Settings]) -> None:
-    here = found[path] = settings(config, above)
+    here = found[path] = read_settings(config, above)
     if config.queues:
-        left = heritage(here)
+        left = heritage_of(here)
         for below in config.queues:
             _collect(f"{path}.{below.name.lower()}", below, left, found)
 

@@ -184,11 +184,6 @@ class QuotaTerms(NamedTuple):
     """0 disables it."""
 
 
-def quota_terms_of(queue: Queue) -> QuotaTerms:
-    """The present settings of a queue."""
-    return QuotaTerms(queue.maximum, queue.policies.quota_preemption_delay_s)
-
-
 def quota_preemption_time(
     before: QuotaTerms, after: QuotaTerms, *, allocated: Resources, at: float, now: float
 ) -> float:
