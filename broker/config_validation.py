@@ -17,11 +17,16 @@ from typing import Final
 
 import msgspec
 
-from common.config.hierarchy import find_hierarchy_problems
 from common.config.model import Configuration
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError, Problem
-from common.config.validation import find_build_problems, find_name_problems, normalise_with_checksum, validate
+from common.config.validation import (
+    find_build_problems,
+    find_hierarchy_problems,
+    find_name_problems,
+    normalise_with_checksum,
+    validate,
+)
 from common.config.warnings import find_warnings
 from common.control_messages import ChangedFile
 from common.messages import Header

@@ -18,10 +18,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from common.config.hierarchy import find_hierarchy_problems
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import ConfigError
-from common.config.validation import find_build_problems, load
+from common.config.validation import find_build_problems, find_hierarchy_problems, load
 from common.curve_keys import (
     ALLOWED,
     LIST_BYTES_MAX,

@@ -1,14 +1,13 @@
-"""Whether a configuration makes sense: every rule a text must obey before any process acts on it.
+"""Validate a configuration: the rules that a text must obey before a process acts on it.
 
-The rules stand in `check_*.py`, one function each; here is their order, which decides the problem that is told first.
-Whether the placement rules can be built is decided by placement, when a partition is.
+The order of the checks decides which problem is reported first. Not here: whether placement rules can be built
+(`placement_rules.py`), settings that are valid but probably unintended (`warnings.py`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,13 +16,9 @@ from common.config.model import (
     Configuration,
     LimitConfig,
     PartitionConfig,
-    QueueConfig,
     QueuePlace,
-    ResourcesConfig,
     compute_checksum,
     normalise,
-    normalise_partition,
-    parse_amounts,
     partition_name,
     root_place,
 )
@@ -58,25 +53,22 @@ partitions:
       - name: root
         submitacl: '*'
 """
-"""What stands in for an empty text at registration and update; a text that is only validated stays empty."""
+"""The configuration of an RM that registers or updates with an empty text; only validating keeps the text empty."""
 
 
 def load(text: str) -> Configuration:
-    """Return the configuration in its normal form, with its checksum; raises ConfigError with every problem found."""
+    """Return the configuration in its normal form, with its checksum. Raises ConfigError with every problem."""
     configuration, _ = validate(text)
     return normalise_with_checksum(configuration, text)
 
 
 def normalise_with_checksum(configuration: Configuration, text: str) -> Configuration:
-    """Return the normal form of a configuration that was `validated` from this text."""
+    """Return the normal form of a configuration that `validate` returned for this text, with the text's checksum."""
     return replace(normalise(configuration), checksum=compute_checksum(text))
 
 
 def validate(text: str) -> tuple[Configuration, Lines]:
-    """Return a configuration that obeys the rules, as it was parsed, and its lines, for those who look further.
-
-    Raises ConfigError with every problem found.
-    """
+    """Return a valid configuration as it was parsed, with the lines of its values. Raises ConfigError otherwise."""
     configuration, lines = parse_with_lines(text)
     problems = find_problems(configuration, lines)
     if problems:
@@ -85,75 +77,83 @@ def validate(text: str) -> tuple[Configuration, Lines]:
 
 
 def find_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
-    """Return what is wrong with a configuration as it was parsed, the deciding problem first; empty if nothing is."""
+    """Return the problems of a configuration as it was parsed, the deciding one first."""
     report = Report(lines)
     names: set[str] = set()
     for index, partition in enumerate(configuration.partitions):
         path = f"partitions[{index}]"
-        _check_partition_name(partition, path, names, report)
+        name = partition_name(partition)
+        if name.lower() in names:
+            message = f"duplicate partition name found with name {name}"
+            hint = f"a partition without a name is called {DEFAULT_PARTITION}" if name == DEFAULT_PARTITION else ""
+            report.add("partition-duplicate", f"{path}.name", message, hint=hint)
+        names.add(name.lower())
         if partition.queues is None:
             report.add("queues-missing", path, "queue config is not set", hint="a partition needs the key queues")
-            continue
-        _check_partition(partition, path, report)
+        else:
+            _check_partition(partition, path, report)
     return report.problems
 
 
 def find_build_problems(partition: PartitionConfig, *, path: str = "", lines: Lines = NO_LINES) -> list[Problem]:
-    """Return what keeps a partition from being built, although validation accepts it.
+    """Return why a partition that passes validation cannot be built.
 
-    `path` is where the partition stands. A partition in its normal form is judged as the parsed one is, but its paths
-    show that form, and it has no lines.
+    `path` is the place of the partition in the text. A partition in its normal form has the same problems as the parsed
+    one, but with the paths of that form and without lines.
     """
-    if _is_sound(normalise_partition(partition).root):
-        return []
     report = Report(lines)
     root = root_place(partition, path)
     if root.queue.name != ROOT:
         message = "partition cannot be created without root queue"
         report.add("load", f"{root.path}.name", message, hint=f"'{root.queue.name}' must be written {ROOT}")
     for place in root.walk():
-        _check_strict_acls(place, report)
-        _check_child_template(place, report)
+        for acl_path, acl in place.acls:
+            try:
+                parse_acl(acl)  # exactly one blank separates users from groups; validation only counts words
+            except AclError as error:
+                report.add("load", acl_path, str(error), hint="one blank stands between users and groups")
+        template = place.queue.child_template
+        if place.queue.is_parent and not template.is_empty:
+            for key, texts in (("max", template.resources.max), ("guaranteed", template.resources.guaranteed)):
+                _read_amounts(texts, f"{place.path}.childtemplate.resources.{key}", report, kind="load")
+    return report.problems
+
+
+def find_name_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+    """Return the partitions of a parsed configuration that the core refuses because of their names."""
+    report = Report(lines)
+    for index, partition in enumerate(configuration.partitions):
+        name = partition_name(partition)
+        if not PARTITION.fullmatch(name):
+            message = f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
+            report.add("partition-name", f"partitions[{index}].name", message)
     return report.problems
 
 
 def _check_partition(partition: PartitionConfig, path: str, report: Report) -> None:
     root = root_place(partition, path)
-    check_root_resources(root, report)
-    _check_partition_limits(partition, root, path, report)
+    for key, written in (("guaranteed", root.queue.resources.guaranteed), ("max", root.queue.resources.max)):
+        if written is not None:  # an empty map, too
+            report.add("root-resources", f"{root.path}.resources.{key}", "root queue must not have resource limits set")
+    if partition.limits and partition.limits != root.queue.limits:
+        message = "partition limits and root queue limits are not equivalent"
+        report.add("partition-limits", f"{path}.limits", message, hint="write them once, at either place")
     for place in root.walk():
-        check_acls(place, report)
-        check_limits(place, report)
-        check_child_names(place, report)
-    check_resources(root, report)
+        _check_acls(place, report)
+        _check_limits(place, report)
+        _check_child_names(place, report)
+    _check_resources(root, report, NOTHING)
     check_rules(partition.placement_rules, f"{path}.placementrules", report)
     check_rule_paths(partition.placement_rules, root.queue, f"{path}.placementrules", report)
     _check_node_sort(partition, f"{path}.nodesortpolicy", report)
     for place in root.walk():
-        check_max_applications(place, report)
-    check_limit_resources(root, report)
-    check_limit_applications(root, report)
-
-
-def _check_partition_name(partition: PartitionConfig, path: str, names: set[str], report: Report) -> None:
-    """Names differ in more than case."""
-    name = partition_name(partition)
-    if name.lower() in names:
-        message = f"duplicate partition name found with name {name}"
-        hint = f"a partition without a name is called {DEFAULT_PARTITION}" if name == DEFAULT_PARTITION else ""
-        report.add("partition-duplicate", f"{path}.name", message, hint=hint)
-    names.add(name.lower())
-
-
-def _check_partition_limits(partition: PartitionConfig, root: QueuePlace, path: str, report: Report) -> None:
-    """The partition's limits are those of root, so only one of them can be right."""
-    if partition.limits and partition.limits != root.queue.limits:
-        message = "partition limits and root queue limits are not equivalent"
-        report.add("partition-limits", f"{path}.limits", message, hint="write them once, at either place")
+        _check_max_applications(place, report)
+    _check_limit_resources(root, report)
+    _check_limit_applications(root, report)
 
 
 def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> None:
-    """The policy is known and no weight is negative; a weight that is not a number passes, as it always did."""
+    """The policy exists and no weight is negative. A weight that is not a number passes, as in YuniKorn."""
     policy = partition.node_sort_policy
     if policy.policy not in NODE_SORT_POLICIES:
         hint = f"it is one of {', '.join(NODE_SORT_POLICIES)}"
@@ -164,76 +164,20 @@ def _check_node_sort(partition: PartitionConfig, path: str, report: Report) -> N
             report.add("node-sort", f"{path}.resourceweights.{kind}", message)
 
 
-def _is_sound(root: QueueConfig) -> bool:
-    """Whether there is certainly no such problem. Places are worked out only where there may be one: a worker that is
-    asked decides nothing meanwhile.
-    """
-    waiting = [root]
-    for queue in waiting:  # which grows
-        if queue.submit_acl.count(" ") > 1 or queue.admin_acl.count(" ") > 1:
-            return False
-        if queue.is_parent:
-            waiting += queue.queues
-            if not queue.child_template.is_empty and not _is_readable(queue.child_template.resources):
-                return False
-    return root.name == ROOT
-
-
-def _is_readable(resources: ResourcesConfig) -> bool:
-    try:
-        parse_amounts(resources.max)
-        parse_amounts(resources.guaranteed)
-    except QuantityError:
-        return False
-    return True
-
-
-def _check_strict_acls(place: QueuePlace, report: Report) -> None:
-    """Exactly one blank separates users from groups, where validation counts words only."""
-    for key, acl in (("adminacl", place.queue.admin_acl), ("submitacl", place.queue.submit_acl)):
-        try:
-            parse_acl(acl)
-        except AclError as error:
-            report.add("load", f"{place.path}.{key}", str(error), hint="one blank stands between users and groups")
-
-
-def _check_child_template(place: QueuePlace, report: Report) -> None:
-    """The quantities of a template that counts can be read, on queues that can have children to use it."""
-    if not place.queue.is_parent or place.queue.child_template.is_empty:
-        return
-    resources = place.queue.child_template.resources
-    for key, texts in (("max", resources.max), ("guaranteed", resources.guaranteed)):
-        read_amounts(texts, f"{place.path}.childtemplate.resources.{key}", report, kind="load")
-
-
 # Queues ---------------------------------------------------------------------------------------------------------------
 
 _QUANTITY: Final = "a whole number, perhaps with k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
 
 
-def check_root_resources(root: QueuePlace, report: Report) -> None:
-    """Root holds what the cluster has, nothing else; even an empty map claims otherwise."""
-    for key, written in (("guaranteed", root.queue.resources.guaranteed), ("max", root.queue.resources.max)):
-        if written is not None:
-            report.add("root-resources", f"{root.path}.resources.{key}", "root queue must not have resource limits set")
-
-
-NO_MAX_APPLICATIONS: Final = (
-    "maxApplications is either undefined or zero, which is not allowed when parent queue's maxApplications is defined"
-)
-TOO_MANY_APPLICATIONS: Final = "parent maxApplications must be larger than child maxApplications"
-
-
-def check_acls(place: QueuePlace, report: Report) -> None:
+def _check_acls(place: QueuePlace, report: Report) -> None:
     """An access control list has at most two words: users and groups."""
-    for key, acl in (("adminacl", place.queue.admin_acl), ("submitacl", place.queue.submit_acl)):
+    for path, acl in place.acls:
         if has_too_many_fields(acl):
-            hint = "users, one blank, groups; commas within"
-            report.add("acl", f"{place.path}.{key}", describe_multiple_spaces(acl), hint=hint)
+            report.add("acl", path, describe_multiple_spaces(acl), hint="users, one blank, groups; commas within")
 
 
-def check_child_names(place: QueuePlace, report: Report) -> None:
-    """The queues below a queue have legal names that differ in more than case."""
+def _check_child_names(place: QueuePlace, report: Report) -> None:
+    """Child queues have valid names that differ in more than case."""
     seen: set[str] = set()
     for child in place.children:
         name = child.queue.name
@@ -245,29 +189,32 @@ def check_child_names(place: QueuePlace, report: Report) -> None:
         seen.add(name.lower())
 
 
-def check_max_applications(place: QueuePlace, report: Report) -> None:
-    """Once a queue bounds its applications each queue directly below does, and not higher."""
+def _check_max_applications(place: QueuePlace, report: Report) -> None:
+    """If a queue has a maximum of applications, each child has one that is not higher."""
     most = place.queue.max_applications
-    if most == 0:
-        return
-    for child in place.children:
+    for child in place.children if most else ():
         if child.queue.max_applications == 0:
+            message = (
+                "maxApplications is either undefined or zero, which is not allowed when parent queue's maxApplications "
+                "is defined"
+            )
             hint = f"queue {child.queue.name} needs 1 to {most}, because its parent has it"
-            report.add("max-apps", child.path, NO_MAX_APPLICATIONS, hint=hint)
+            report.add("max-apps", child.path, message, hint=hint)
         elif child.queue.max_applications > most:
+            message = "parent maxApplications must be larger than child maxApplications"
             hint = f"queue {child.queue.name} may have {most} at most"
-            report.add("max-apps", f"{child.path}.maxapplications", TOO_MANY_APPLICATIONS, hint=hint)
+            report.add("max-apps", f"{child.path}.maxapplications", message, hint=hint)
 
 
-def check_resources(place: QueuePlace, report: Report, limit: Limit = NOTHING) -> Resources:
-    """Nowhere is more guaranteed than can be given, and no maximum is above one further up; returns what is guaranteed.
+def _check_resources(place: QueuePlace, report: Report, limit: Limit) -> Resources:
+    """A guarantee fits the maximum, a maximum fits the limits above; return what this queue guarantees.
 
-    `limit` is what the queues above allow. The guarantees of children count together, and a queue that has none of its
-    own passes on theirs.
+    `limit` combines the maximums above. The guarantees of children add up; a queue without a guarantee of its own has
+    the sum of its children's.
     """
     name, path = place.queue.name, f"{place.path}.resources"
-    guaranteed = read_amounts(place.queue.resources.guaranteed, f"{path}.guaranteed", report)
-    maximum = read_amounts(place.queue.resources.max, f"{path}.max", report)
+    guaranteed = _read_amounts(place.queue.resources.guaranteed, f"{path}.guaranteed", report)
+    maximum = _read_amounts(place.queue.resources.max, f"{path}.max", report)
     if not admits(maximum, guaranteed):
         message = (
             f"guaranteed resource {text(guaranteed)} is larger than maximum resource {text(maximum)} for queue {name}"
@@ -279,7 +226,7 @@ def check_resources(place: QueuePlace, report: Report, limit: Limit = NOTHING) -
         )
         report.add("max-over-parent", f"{path}.max", message)
     limit = tighten(limit, maximum) or {}
-    below = saturate(total_of([check_resources(child, report, limit) for child in place.children]))
+    below = saturate(total_of([_check_resources(child, report, limit) for child in place.children]))
     promised = f"sum of guaranteed resources {text(below)} of the children for queue {name}"
     if not admits(guaranteed, below):
         message = f"guaranteed resource of parent {text(guaranteed)} is smaller than {promised}"
@@ -290,62 +237,54 @@ def check_resources(place: QueuePlace, report: Report, limit: Limit = NOTHING) -
     return below if is_zero(guaranteed) else guaranteed
 
 
-def read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *, kind: str = "quantity") -> Resources:
-    """Return the numbers behind quantity texts, without those that are none, which are noted as problems of `kind`."""
+def _read_amounts(texts: Mapping[str, str] | None, path: str, report: Report, *, kind: str = "quantity") -> Resources:
+    """Convert quantity texts to numbers. Invalid ones are left out and reported as problems of `kind`."""
     read: Resources = {}
     for resource_type, quantity in (texts or {}).items():
         try:
-            read[resource_type] = _amount(quantity, resource_type)
+            read[resource_type] = parse_quantity(quantity, resource_type=resource_type)
         except QuantityError as error:
-            hint = f"'{quantity}' should be {_QUANTITY}"
+            hint = (
+                f"'{quantity}' should be a whole number, perhaps with k M G T P E or Ki Mi Gi Ti Pi Ei, or m for vcore"
+            )
             report.add(kind, f"{path}.{resource_type}", str(error), hint=hint)
     return read
 
 
-@lru_cache(maxsize=4096)  # a large tree writes the same few amounts, and each is looked at several times
-def _amount(quantity: str, resource_type: str) -> int:
-    return parse_quantity(quantity, resource_type=resource_type)
-
-
 # Limits of users and groups -------------------------------------------------------------------------------------------
-
-Bound = TypeVar("Bound")
 
 ANYONE: Final = "*"
 
-ONLY_WILDCARD: Final = (
-    "should not specify only one group limit that is using the wildcard. "
-    "There must be at least one limit with a group name defined "
-)
+_Value = TypeVar("_Value")
 
 
-_ABOVE: Final = "immediate or ancestor parent"
-
-
-def check_limits(place: QueuePlace, report: Report) -> None:
-    """The limits of one queue, entry by entry; names count once for all entries together."""
+def _check_limits(place: QueuePlace, report: Report) -> None:
+    """The limits of one queue, entry by entry. A user or group occurs in one entry only."""
     users, groups = _Names("user", USER, ", already exists"), _Names("group", GROUP)
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
         if not entry.users and not entry.groups:
             name = f"'{entry.limit}' " if entry.limit else ""
-            message = f"the limit {name}names neither users nor groups"
-            report.add("limit-entry", path, message)
+            report.add("limit-entry", path, f"the limit {name}names neither users nor groups")
         users.check(entry.users, f"{path}.users", report)
         groups.check(entry.groups, f"{path}.groups", report)
         if groups.seen == {ANYONE}:
-            report.add("limit-entry", f"{path}.groups", ONLY_WILDCARD, hint="before it, on the same queue")
+            message = (
+                "should not specify only one group limit that is using the wildcard. "
+                "There must be at least one limit with a group name defined "
+            )
+            report.add("limit-entry", f"{path}.groups", message, hint="before it, on the same queue")
         _check_values(entry, place, path, report)
 
 
 @dataclass(slots=True)
 class _Names:
-    """The names that the limits of one queue have used so far; `*` closes the list."""
+    """The users or groups that the limits of one queue have named so far. None may follow `*`."""
 
     noun: str
     pattern: re.Pattern[str]
     after_twice: str = ""
-    """What is said of a name that comes again, after it."""
+    """End of the message about a name that occurs twice."""
     seen: set[str] = field(default_factory=set)
 
     def check(self, names: Iterable[str], path: str, report: Report) -> None:
@@ -365,7 +304,7 @@ class _Names:
 def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Report) -> None:
     """An entry limits something, and to no more than its queue has."""
     queue = place.queue
-    most = read_amounts(entry.max_resources, f"{path}.maxresources", report)
+    most = _read_amounts(entry.max_resources, f"{path}.maxresources", report)
     if len(most) == len(entry.max_resources) and most and is_zero(most):
         message = f"MaxResources should be greater than zero in '{entry.limit}' limit"
         report.add("limit-entry", f"{path}.maxresources", message)
@@ -378,126 +317,133 @@ def _check_values(entry: LimitConfig, place: QueuePlace, path: str, report: Repo
         report.add("limit-entry", f"{path}.maxapplications", message, hint=hint)
     if queue.name == ROOT:
         return
-    maximum = read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
+    maximum = _read_amounts(queue.resources.max, f"{place.path}.resources.max", report)
     if not admits(maximum, most):
         message = f"invalid MaxResources settings for limit {entry.limit} exeecd current the queue MaxResources"
         hint = f"{describe_amount(most)} is above {describe_amount(maximum)}"
         report.add("limit-entry", f"{path}.maxresources", message, hint=hint)
 
 
-def check_limit_resources(root: QueuePlace, report: Report) -> None:
-    """Nobody may use more resources on a queue than further up."""
+def _check_limit_resources(root: QueuePlace, report: Report) -> None:
+    """No user or group may use more resources at a queue than at the queues above."""
 
-    def amount(entry: LimitConfig, path: str) -> Limit:
-        return read_amounts(entry.max_resources, f"{path}.maxresources", report)
+    def read(entry: LimitConfig, path: str) -> Limit:
+        return _read_amounts(entry.max_resources, f"{path}.maxresources", report)
 
-    def both(above: Limit, own: Limit) -> Limit:
-        return tighten(above, own) or {}
-
-    for found in _compared(root, {}, value_of=amount, carried=both):
-        if not admits(found.above, found.value):
-            message = f"{found.holder} max resource {text(found.value)} of queue {found.queue} is greater than " + (
-                f"wildcard maximum resource {text(found.above)} of {_ABOVE} queue"
+    for found, value, above in _compare_limits(root, {}, read, inherit=lambda above, own: tighten(above, own) or {}):
+        if not admits(above, value):
+            message = f"{found.holder} max resource {text(value)} of queue {found.queue} is greater than " + (
+                f"wildcard maximum resource {text(above)} of immediate or ancestor parent queue"
                 if found.by_wildcard
-                else f"{_ABOVE} maximum resource {text(found.above)}"
+                else f"immediate or ancestor parent maximum resource {text(above)}"
             )
             report.add("limit-hierarchy-resources", f"{found.path}.maxresources", message)
 
 
-def check_limit_applications(root: QueuePlace, report: Report) -> None:
-    """Nobody may run more applications on a queue than further up; no number is more than any number."""
+def _check_limit_applications(root: QueuePlace, report: Report) -> None:
+    """No user or group may run more applications at a queue than at the queues above; 0 is unlimited."""
 
-    def number(entry: LimitConfig, path: str) -> int:
+    def read(entry: LimitConfig, _path: str) -> int:
         return entry.max_applications
 
-    def own_number(above: int, own: int) -> int:
-        return own
-
-    for found in _compared(root, {}, value_of=number, carried=own_number):
-        if found.above and not 0 < found.value <= found.above:
-            message = f"{found.holder} max applications {found.value} of queue {found.queue} is greater than " + (
-                f"wildcard max applications {found.above} of {_ABOVE} queue"
-                if found.by_wildcard
-                else f"{_ABOVE} max applications {found.above}"
+    for found, value, above in _compare_limits(root, {}, read, inherit=lambda _above, own: own):
+        if above and not 0 < value <= above:
+            message = (
+                f"{found.holder} max applications {value} of queue {found.queue} is greater than "
+                f"{'wildcard' if found.by_wildcard else 'immediate or ancestor parent'} max applications {above}"
+                f"{' of immediate or ancestor parent queue' if found.by_wildcard else ''}"
             )
-            hint = "" if found.value else "0 is any number of them"
+            hint = "" if value else "0 is any number of them"
             report.add("limit-hierarchy-apps", f"{found.path}.maxapplications", message, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """A user or group that a limit is for. Users and groups of one name have nothing to do with each other."""
+class _LimitPlace(NamedTuple):
+    """An entry for one user or group that a queue above limits, too."""
 
-    noun: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.noun} {self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared(Generic[Bound]):
-    """The value that an entry gives to one holder, beside the value that binds the holder further up."""
-
-    holder: _Holder
-    value: Bound
+    holder: str
+    """`user bob` or `group dev`: users and groups of the same name are independent."""
     queue: str
-    path: str  # of the entry
-    holder_above: _Holder  # the same, or `*`
-    above: Bound
-
-    @property
-    def by_wildcard(self) -> bool:
-        """Whether the holder itself is not bound further up, but everybody is."""
-        return self.holder_above != self.holder
+    path: str
+    by_wildcard: bool
+    """Whether only a limit for `*` applies above."""
 
 
-def _compared(
+def _compare_limits(
     place: QueuePlace,
-    inherited: Mapping[_Holder, Bound],
+    inherited: Mapping[str, _Value],
+    read: Callable[[LimitConfig, str], _Value],
     *,
-    value_of: Callable[[LimitConfig, str], Bound],
-    carried: Callable[[Bound, Bound], Bound],
-) -> Iterator[_Compared[Bound]]:
-    """Yield each pair to compare at this queue and below, parents first.
+    inherit: Callable[[_Value, _Value], _Value],
+) -> Iterator[tuple[_LimitPlace, _Value, _Value]]:
+    """Yield the values to compare at this queue and below, parents first: the one here, and the one above.
 
-    Where a holder is bound by the same holder further up, `carried` says what binds it further down. Where `*` binds
-    it, and where nothing does, that is its own value as written: a type it leaves out is open again further down.
+    If the same user or group has a limit above, `inherit` combines both for the queues below. Otherwise the value as
+    written applies below: a type that it leaves out is unlimited there, even if `*` is limited above.
     """
-    own: dict[_Holder, Bound] = {}
+    own: dict[str, _Value] = {}
     for index, entry in enumerate(place.queue.limits):
         path = f"{place.limits_path}[{index}]"
-        value = value_of(entry, path)
-        holders = [_Holder("user", name) for name in entry.users] + [_Holder("group", name) for name in entry.groups]
-        for holder in holders:
-            anyone = _Holder(holder.noun, ANYONE)
-            above = next((other for other in (holder, anyone) if other in inherited), None)
-            own[holder] = carried(inherited[holder], value) if above == holder else value
-            if above is not None:
-                yield _Compared(
-                    holder=holder,
-                    value=value,
-                    queue=place.queue.name,
-                    path=path,
-                    holder_above=above,
-                    above=inherited[above],
-                )
+        value = read(entry, path)
+        for noun, names in (("user", entry.users), ("group", entry.groups)):
+            for holder in (f"{noun} {name}" for name in names):
+                own[holder] = inherit(inherited[holder], value) if holder in inherited else value
+                above = inherited.get(holder, inherited.get(f"{noun} {ANYONE}"))
+                if above is not None:
+                    yield _LimitPlace(holder, place.queue.name, path, holder not in inherited), value, above
     here = {**inherited, **own} if own else inherited
     for child in place.children:
-        yield from _compared(child, here, value_of=value_of, carried=carried)
+        yield from _compare_limits(child, here, read, inherit=inherit)
 
 
-# Names of partitions --------------------------------------------------------------------------------------------------
-
-KIND: Final = "partition-name"
+# The same parent in every partition -----------------------------------------------------------------------------------
 
 
-def find_name_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
-    """Return the partitions of a configuration, as it was parsed, that no core takes because of their name."""
+def find_hierarchy_problems(configuration: Configuration, lines: Lines = NO_LINES) -> list[Problem]:
+    """Return each place where a partition has a queue below another parent than an earlier partition.
+
+    Queues are compared by name, ignoring case. A name may occur at several places of a partition, so two partitions
+    agree on it if the paths of one include the paths of the other. Otherwise each path that only the later partition
+    has is a problem, unless a queue above it is one.
+
+        gpu: root.eng.dev      cpu: root.ops.dev                  `dev` is below root.eng here, below root.ops there
+        gpu: root.eng.dev      cpu: root.eng.dev, root.ops.dev    no problem: cpu has one more
+        gpu: root.a.eng.dev    cpu: root.b.eng.dev                only `eng` is reported: `dev` is below it
+
+    The setting `queues.same-hierarchy` decides whether these problems are errors. Places and lines are those of the
+    text for a configuration as it was parsed, and those of the normal form for a normalised one.
+    """
     report = Report(lines)
+    known: dict[str, dict[frozenset[str], str]] = {}  # name to its paths, each with the first partition that has them
     for index, partition in enumerate(configuration.partitions):
-        name = partition_name(partition)
-        if not PARTITION.fullmatch(name):
-            message = f"partition name {name!r} must be 1 to 64 letters, digits and '_', '.', '-'"
-            report.add(KIND, f"partitions[{index}].name", message)
+        written: dict[str, str] = {}
+        paths: dict[str, set[str]] = {}
+        for place in root_place(partition, f"partitions[{index}]").walk():
+            if place.level:
+                written.setdefault(place.full_path, place.path)
+                paths.setdefault(place.queue.name.lower(), set()).add(place.full_path)
+        own = {name: frozenset(places) for name, places in paths.items()}
+        moved = _find_moved(own, known)
+        for path, (parents, elsewhere) in moved.items():
+            above, _, name = path.rpartition(".")
+            parts = path.split(".")
+            if not any(".".join(parts[:level]) in moved for level in range(1, len(parts))):
+                message = f"queue {name} is below {above} here, but below {parents} in partition {elsewhere}"
+                hint = "a queue has the same parent in every partition that has it"
+                report.add("hierarchy", f"{written[path]}.name", message, hint=hint)
+        for name, places in own.items():
+            known.setdefault(name, {}).setdefault(places, partition_name(partition))
     return report.problems
+
+
+def _find_moved(
+    own: Mapping[str, frozenset[str]], known: Mapping[str, Mapping[frozenset[str], str]]
+) -> dict[str, tuple[str, str]]:
+    """Return the paths that contradict an earlier partition, each with the parents there and the partition's name."""
+    moved: dict[str, tuple[str, str]] = {}
+    for name, paths in own.items():
+        for others, partition in known.get(name, {}).items():
+            if not (paths <= others or others <= paths):
+                parents = " and ".join(sorted(other.rpartition(".")[0] for other in others))
+                for path in sorted(paths - others):
+                    moved.setdefault(path, (parents, partition))
+    return moved

@@ -1,6 +1,18 @@
+""""""
+
 import pytest
 
-from common.names import PARTITION, QUEUE, RM_ID, USER, external_name, normalise_partition_name
+from common.names import (
+    PARTITION,
+    QUEUE,
+    RM_ID,
+    USER,
+    RmIdError,
+    compile_rm_ids,
+    external_name,
+    normalise_partition_name,
+    parse_rm_ids,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +72,32 @@ def test_a_user_may_end_in_a_dollar_but_not_begin_with_a_digit() -> None:
     assert USER.fullmatch("_x@y.z")
     assert not USER.fullmatch("9a")
     assert not USER.fullmatch("a$b")
+
+
+# Which resource managers a text means ---------------------------------------------------------------------------------
+
+
+def test_ids_may_have_blanks_around_them() -> None:
+    assert parse_rm_ids("a, b-* ,c") == ("a", "b-*", "c")
+
+
+@pytest.mark.parametrize(("text", "wrong"), [("", "''"), ("a,,b", "''"), ("a b", "'a b'"), ("a," + "x" * 65, "'xxx")])
+def test_a_text_that_is_no_id_is_named(text: str, wrong: str) -> None:
+    with pytest.raises(RmIdError, match=f"^{wrong}.* is no RM id: expected ids with commas between"):
+        parse_rm_ids(text)
+
+
+@pytest.mark.parametrize(
+    ("rm", "meant"),
+    [("rm-1", True), ("rm-11", False), ("a.rm-1", False), ("test-", True), ("test-7", True), ("atest-7", False)],
+)
+def test_an_id_means_one_and_a_star_any_text(rm: str, meant: bool) -> None:
+    assert bool(compile_rm_ids(("rm-1", "test-*")).fullmatch(rm)) == meant
+
+
+def test_a_point_is_a_point() -> None:
+    assert compile_rm_ids(["rm.1"]).fullmatch("rmx1") is None
+
+
+def test_no_id_means_nobody() -> None:
+    assert compile_rm_ids([]).fullmatch("") is None

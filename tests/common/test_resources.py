@@ -1,3 +1,5 @@
+""""""
+
 import random
 
 import pytest
@@ -5,6 +7,7 @@ import pytest
 from common.messages import INT64_MAX, INT64_MIN, Resources
 from common.resources import (
     NOTHING,
+    QuantityError,
     add_to,
     admits,
     describe_amount,
@@ -15,7 +18,7 @@ from common.resources import (
     is_zero,
     less,
     minus,
-    peak,
+    parse_quantity,
     plus,
     saturate,
     take_from,
@@ -35,7 +38,6 @@ def test_sums_leave_their_operands_alone() -> None:
     left, right = {"vcore": 1}, {"vcore": 2}
     plus(left, right)
     minus(left, right)
-    peak(left, right)
     assert (left, right) == ({"vcore": 1}, {"vcore": 2})
 
 
@@ -131,5 +133,72 @@ def test_adding_and_taking_away_again_changes_nothing() -> None:
     for _ in range(100):
         left, right = ({kind: rng.randint(-9, 9) for kind in rng.sample("abcd", 3)} for _ in range(2))
         assert equal(minus(plus(left, right), right), left)
-        assert fits(peak(left, right), left)
-        assert peak(left, right) == peak(right, left)
+
+
+# Quantity text to numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("0", 0),
+        ("12", 12),
+        ("000012", 12),
+        ("5k", 5_000),
+        ("5M", 5_000_000),
+        ("9E", 9 * 10**18),
+        ("1Ki", 1024),
+        ("10 \t Gi", 10 * 1024**3),
+        (" 10Gi\n", 10 * 1024**3),
+        ("7Ei", 7 * 1024**6),
+        (str(INT64_MAX), INT64_MAX),
+    ],
+)
+def test_a_number_counts_its_unit(text: str, amount: int) -> None:
+    assert parse_quantity(text, resource_type="memory") == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "thousandths"),
+    [
+        ("1", 1000),
+        ("500m", 500),
+        ("2k", 2_000_000),
+        ("9223372036854775", 9223372036854775000),
+        (f"{INT64_MAX}m", INT64_MAX),
+    ],
+)
+def test_cores_are_counted_in_thousandths(text: str, thousandths: int) -> None:
+    assert parse_quantity(text, resource_type="vcore") == thousandths
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "-1", "+1", "1.5", "1e3", "0x10", "10GB", "big", "\N{ARABIC-INDIC DIGIT ONE}", "1 2", "5\vM"]
+)
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError, match=r"^invalid quantity$"):
+        parse_quantity(text, resource_type="memory")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("memory", "5K"), ("memory", "5m"), ("cpu", "5m"), ("vcore", "5mi"), ("vcore", "1ki")]
+)
+def test_a_suffix_that_its_type_does_not_know_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(QuantityError, match=r"^invalid suffix$"):
+        parse_quantity(text, resource_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("memory", str(INT64_MAX + 1)),
+        ("memory", "8Ei"),
+        ("memory", "10E"),
+        ("vcore", "9223372036854776"),
+        ("memory", "9" * 10_000),
+        ("memory", f"{INT64_MAX + 1}K"),
+    ],
+)
+def test_what_does_not_fit_64_bits_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(QuantityError, match=r"^invalid quantity: overflow$"):
+        parse_quantity(text, resource_type=kind)

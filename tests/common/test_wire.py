@@ -1,19 +1,25 @@
+""""""
+
 import msgpack
 import pytest
 
 from common import wire
+from common.control_messages import Hello
 from common.messages import INT64_MAX, Header
-from common.rm_messages import AllocationRequest, NodeInfo, NodeRequest, Registered
+from common.rm_messages import AllocationRequest, NodeInfo, NodeRequest, Received, Registered
 from common.wire import (
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
+    NEVER,
     PROTOCOL,
+    Outgoing,
     WireError,
     check_size,
     decode_body,
     decode_header,
     encode_body,
     encode_frames,
+    make_outgoing,
 )
 
 HEADER = Header(kind="NodeRequest", rm="rm-1", session="s", seq=7)
@@ -164,3 +170,18 @@ def test_the_largest_and_smallest_amounts_pass() -> None:
 def test_what_has_no_default_must_be_there() -> None:
     with pytest.raises(WireError, match="missing required field `partitions`"):
         decode_body(Registered, msgpack.packb({}))
+
+
+def test_a_message_is_sent_under_its_class_name() -> None:
+    assert make_outgoing("broker", Hello(role="worker")) == Outgoing(
+        "broker", Header(kind="Hello"), encode_body(Hello(role="worker"))
+    )
+
+
+def test_a_header_may_say_more() -> None:
+    header = Header(kind="Received", rm="rm-1", ack=7)
+    assert make_outgoing("rmproxy", Received(), header) == Outgoing("rmproxy", header, b"\x80")
+
+
+def test_never_is_later_than_any_time() -> None:
+    assert NEVER > 1e18

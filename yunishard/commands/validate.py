@@ -12,11 +12,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Final
 
-from common.config.hierarchy import find_hierarchy_problems
 from common.config.model import root_place
 from common.config.placement_rules import find_rule_problems
 from common.config.problems import UNKNOWN_LINE, ConfigError, Problem
-from common.config.validation import find_build_problems, find_name_problems, validate
+from common.config.validation import find_build_problems, find_hierarchy_problems, find_name_problems, validate
 from common.config.warnings import find_warnings
 from common.config.yaml_nodes import TEXT_BYTES_MAX
 from common.text_formats import format_count

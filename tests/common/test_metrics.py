@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.metrics import Histogram, counter, decode_families, distribution, encode_families, gauge
+from common.metrics import BOUNDS_S, Histogram, counter, decode_families, distribution, encode_families, gauge
 
 
 def test_what_is_told_is_read_again() -> None:
@@ -32,3 +32,25 @@ def test_what_is_told_is_read_again() -> None:
 def test_what_is_no_list_of_families_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the text is msgspec's
         decode_families(body)
+
+
+# Durations are counted in buckets -------------------------------------------------------------------------------------
+
+
+def test_a_histogram_begins_empty() -> None:
+    assert (Histogram().counts, Histogram().sum_s) == ([0] * 9, 0.0)
+
+
+@pytest.mark.parametrize(("index", "bound"), list(enumerate(BOUNDS_S)))
+def test_a_bound_belongs_to_its_bucket(index: int, bound: float) -> None:
+    histogram = Histogram()
+    histogram.observe(bound)
+    histogram.observe(bound * 1.01)
+    assert (histogram.counts[index], histogram.counts[index + 1], sum(histogram.counts)) == (1, 1, 2)
+
+
+def test_what_takes_no_time_is_in_the_first_bucket_and_what_takes_for_ever_in_the_last() -> None:
+    histogram = Histogram()
+    histogram.observe(0.0)
+    histogram.observe(1e6)
+    assert (histogram.counts[0], histogram.counts[-1], histogram.sum_s) == (1, 1, 1e6)
